@@ -1,0 +1,41 @@
+# `make demo` and `make test` do everything on a fresh machine; the rest are parts of them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help install demo test lint types imports unit bench quality clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("felb needs Python 3.11 or newer: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[all]" --group dev
+	@touch $@
+
+install: $(STAMP)  ## create .venv and install felb with all extras and the developers' tools
+
+demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, components, a picture
+	$(BIN)/python examples/demo.py
+
+test: lint types imports unit  ## everything CI runs: linter, types, import contracts, test suite with coverage
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports --no-logo
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+clean:  ## remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

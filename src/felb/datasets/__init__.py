@@ -1,0 +1,1 @@
+"""Files, synthetic data, partitions."""

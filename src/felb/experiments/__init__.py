@@ -1,0 +1,1 @@
+"""Jobs that run methods on data and store results."""

@@ -1,0 +1,1 @@
+"""Messages, client, server, aggregation, recipes: pure, engine-independent, no I/O, no clock."""

@@ -1,0 +1,1 @@
+"""Scores from counts that add across clients."""

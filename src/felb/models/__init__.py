@@ -1,0 +1,1 @@
+"""Centralized estimators, one algorithm per file."""

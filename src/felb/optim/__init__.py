@@ -1,0 +1,1 @@
+"""The parts of proximal optimisation, as free functions."""

@@ -1,0 +1,1 @@
+"""Plain records of what was found, written atomically, read back by anyone."""
