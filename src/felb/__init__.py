@@ -1,5 +1,65 @@
-"""Federated Boolean matrix factorization."""
+"""Federated Boolean matrix factorization.
+
+A ≈ U∘V: a record has a feature if one of its components has it. The records may live at several clients that may not
+share them; felb finds one shared Boolean V, and every client keeps its own U.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from felb import datasets, metrics
+    from felb.engines.local import Participation
+    from felb.errors import ConvergenceWarning, FelbError, InputError
+    from felb.estimators.felb import FELB, FELBMU
+    from felb.federated.recipes.felb import Setting as FelbSetting
+    from felb.linalg.binary import BinaryMatrix
+    from felb.models.elbmf import ELBMF
+
+__all__ = [
+    "ELBMF",
+    "FELB",
+    "FELBMU",
+    "BinaryMatrix",
+    "ConvergenceWarning",
+    "FelbError",
+    "FelbSetting",
+    "InputError",
+    "Participation",
+    "__version__",
+    "datasets",
+    "metrics",
+]
+
+# Imported on first use: `import felb` and `felb --help` stay instant.
+_LAZY = {
+    "BinaryMatrix": "felb.linalg.binary",
+    "ConvergenceWarning": "felb.errors",
+    "ELBMF": "felb.models.elbmf",
+    "FELB": "felb.estimators.felb",
+    "FELBMU": "felb.estimators.felb",
+    "FelbError": "felb.errors",
+    "FelbSetting": "felb.federated.recipes.felb:Setting",
+    "InputError": "felb.errors",
+    "Participation": "felb.engines.local",
+    "datasets": "felb.datasets:",
+    "metrics": "felb.metrics:",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'felb' has no attribute {name!r}")
+    module, _, attribute = _LAZY[name].partition(":")
+    loaded = import_module(module)
+    value = loaded if _LAZY[name].endswith(":") else getattr(loaded, attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,1 +1,6 @@
 """Jobs that run methods on data and store results."""
+
+from felb.experiments.job import Job
+from felb.experiments.runs import fit, resume, simulate
+
+__all__ = ["Job", "fit", "resume", "simulate"]

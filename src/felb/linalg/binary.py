@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 MAX_UINT16_COLUMNS = 1 << 16
 """Up to this many columns, two bytes address a column."""
+
+ONES_AT_A_TIME = 1 << 22
+"""Passes over all ones go in chunks of this many, so that temporaries stay small beside a memory map."""
 
 
 def index_dtype(n_columns: int) -> np.dtype[Any]:
@@ -59,9 +63,9 @@ class BinaryMatrix:
         n_columns: int,
         columns: Sequence[str] | None = None,
     ) -> None:
-        self._indptr = np.asarray(indptr, dtype=np.int64)
-        self._indices = np.asarray(indices, dtype=index_dtype(n_columns))
         self._n_columns = int(n_columns)
+        self._indices = _compact(np.asanyarray(indices), self._n_columns)
+        self._indptr = _check_indptr(np.asarray(indptr, dtype=np.int64), self._indices)
         self._columns = check_column_names(columns, self._n_columns)
 
     # -- construction ------------------------------------------------------------------------------------------
@@ -136,17 +140,18 @@ class BinaryMatrix:
 
     def column_sums(self) -> NDArray[np.int64]:
         """Ones in each column."""
-        ones = self._indices[self._indptr[0] : self._indptr[-1]]
-        return np.bincount(ones, minlength=self._n_columns).astype(np.int64)
+        sums = np.zeros(self._n_columns, dtype=np.int64)
+        for ones in self._chunks_of_ones():  # bincount widens its argument to eight bytes a one
+            sums += np.bincount(ones, minlength=self._n_columns)
+        return sums
 
     def fingerprint(self) -> str:
         """SHA-256 over shape, ones and column names: equal for equal data, however it was stored or sliced."""
-        digest = hashlib.sha256(f"felb-binary-1:{self.shape[0]}x{self.shape[1]}".encode())
-        for block in self.row_blocks(1 << 16):
-            digest.update((block.indptr - block.indptr[0]).astype("<i8").tobytes())
-            digest.update(block.indices[block.indptr[0] : block.indptr[-1]].astype("<i8").tobytes())
-        for name in self._columns or ():
-            digest.update(name.encode() + b"\0")
+        digest = hashlib.sha256(f"felb-binary-2:{self.shape[0]}x{self.shape[1]}".encode())
+        digest.update(self.row_sums().astype("<i8").tobytes())
+        for ones in self._chunks_of_ones():  # their type follows from the shape, so equal data has equal bytes
+            digest.update(ones.astype(ones.dtype.newbyteorder("<"), copy=False).tobytes())
+        digest.update(json.dumps(self._columns).encode())
         return digest.hexdigest()
 
     # -- parts and other forms ---------------------------------------------------------------------------------
@@ -164,8 +169,8 @@ class BinaryMatrix:
             yield self.rows(start, start + size)
 
     def take(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> BinaryMatrix:
-        """Return the given rows, in the given order, as a copy."""
-        picked = np.asarray(rows, dtype=np.int64)
+        """Return the given rows, in the given order, as a copy; a Boolean mask picks the rows where it is true."""
+        picked = self._row_numbers(np.asarray(rows))
         lengths = self.row_sums()[picked]
         indptr = np.concatenate(([0], np.cumsum(lengths)))
         # Position of every copied one: its offset inside its row plus where that row starts in the source.
@@ -174,19 +179,24 @@ class BinaryMatrix:
 
     def with_columns(self, columns: Sequence[str] | None) -> BinaryMatrix:
         """Return the same ones under other column names."""
-        return BinaryMatrix(self._indptr, self._indices, self._n_columns, columns)
+        other = self._with_rows(self._indptr, self._indices)
+        other._columns = check_column_names(columns, self._n_columns)
+        return other
 
     @staticmethod
     def vstack(parts: Sequence[BinaryMatrix]) -> BinaryMatrix:
-        """Stack matrices with the same columns."""
+        """Stack matrices with the same columns; unnamed parts take the names of the named ones."""
         if not parts:
             raise InputError("nothing to stack: no matrices were given")
         if len({part.shape[1] for part in parts}) > 1:
             raise InputError(f"cannot stack matrices with {[part.shape[1] for part in parts]} columns")
+        named = [part for part in parts if part.columns is not None] or list(parts)
+        if any(part.columns != named[0].columns for part in named):
+            raise InputError("cannot stack matrices with different column names; bring the columns into one order")
         starts = np.cumsum([0] + [part.nnz for part in parts])
         indptr = [part.indptr[1:] - part.indptr[0] + start for part, start in zip(parts, starts, strict=False)]
         indices = [part.indices[part.indptr[0] : part.indptr[-1]] for part in parts]
-        return parts[0]._with_rows(np.concatenate([[0], *indptr]), np.concatenate(indices))
+        return named[0]._with_rows(np.concatenate([[0], *indptr]), np.concatenate(indices))
 
     def to_scipy(self, dtype: DTypeLike = np.uint8) -> sp.csr_array:
         """Return a SciPy CSR array holding a value for every one."""
@@ -205,6 +215,23 @@ class BinaryMatrix:
 
     def _ones(self) -> NDArray[Any]:
         return self._indices[self._indptr[0] : self._indptr[-1]]
+
+    def _chunks_of_ones(self) -> Iterator[NDArray[Any]]:
+        ones = self._ones()
+        for start in range(0, ones.size, ONES_AT_A_TIME):
+            yield ones[start : start + ONES_AT_A_TIME]
+
+    def _row_numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """Return `rows` as row numbers that exist, or raise."""
+        n_rows = self.shape[0]
+        if rows.dtype == bool and rows.shape == (n_rows,):
+            return np.flatnonzero(rows)
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "ui"):
+            raise InputError(f"rows are picked by a list of row numbers or a mask of length {n_rows}")
+        if rows.size and not (rows.min() >= 0 and rows.max() < n_rows):
+            outside = rows.min() if rows.min() < 0 else rows.max()
+            raise InputError(f"row {outside} does not exist; the rows are numbered from 0 to {n_rows - 1}")
+        return rows.astype(np.int64)
 
     def _with_rows(self, indptr: NDArray[np.int64], indices: NDArray[Any]) -> BinaryMatrix:
         """Return other rows over the same, already checked columns."""
@@ -238,10 +265,36 @@ class BinaryMatrix:
         return self
 
 
+def _compact(indices: NDArray[Any], n_columns: int) -> NDArray[Any]:
+    """Return column numbers in the smallest type that fits, or raise if one of them is no column."""
+    if n_columns < 0:
+        raise InputError(f"a matrix cannot have {n_columns} columns")
+    wanted = index_dtype(n_columns)
+    if indices.dtype == wanted and isinstance(indices, np.memmap):
+        return np.asarray(indices)  # not scanned: it may be larger than memory
+    if indices.size and indices.dtype.kind not in "ui":
+        raise InputError(f"column numbers must be integers, not {indices.dtype}")
+    if indices.size and not (indices.min() >= 0 and indices.max() < n_columns):
+        outside = indices.min() if indices.min() < 0 else indices.max()
+        raise InputError(f"there is no column {outside}; the columns are numbered from 0 to {n_columns - 1}")
+    return np.asarray(indices, dtype=wanted)
+
+
+def _check_indptr(indptr: NDArray[np.int64], indices: NDArray[Any]) -> NDArray[np.int64]:
+    """Return `indptr` if it cuts `indices` into rows, or raise."""
+    if indptr.ndim != 1 or indices.ndim != 1 or not indptr.size:
+        raise InputError("indptr and indices must be 1D, and indptr needs one entry more than there are rows")
+    if indptr[0] < 0 or indptr[-1] > indices.size or np.any(np.diff(indptr) < 0):
+        raise InputError(f"indptr must ascend from 0 or more to at most {indices.size}, the number of column numbers")
+    return indptr
+
+
 def check_column_names(columns: Sequence[Any] | None, n_columns: int) -> tuple[str, ...] | None:
     """Return the names as a tuple of strings, one per column and unique, or raise."""
     if columns is None:
         return None
+    if isinstance(columns, str):
+        raise InputError(f"column names must be a list of names, not the text {columns!r}")
     names = tuple(str(name) for name in columns)
     if len(names) != n_columns:
         raise InputError(f"{len(names)} column names were given for {n_columns} columns")

@@ -5,6 +5,7 @@ Every entrance checks that the values are 0 and 1 and says where they are not.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 DENSE_BLOCK_CELLS = 1 << 24
 """Dense input is scanned in row blocks of about this many cells, so that temporaries stay small."""
+
+NOT_BINARY = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
+MISSING = "is missing; drop or fill it, felb does not guess"
 
 
 def to_binary(
@@ -36,13 +40,17 @@ def to_binary(
     binarize_threshold : float, optional
         Make a one of every value above it. Without it, any value but 0 and 1 is an error.
     """
+    check_threshold(binarize_threshold)
     if isinstance(data, BinaryMatrix):
+        if binarize_threshold is not None and not 0 <= binarize_threshold < 1:
+            raise InputError(f"binarize_threshold={binarize_threshold} makes all cells of 0/1 data equal; leave it out")
         return data if columns is None else data.with_columns(columns)
     if hasattr(data, "tocsr"):
         return _from_scipy(data, columns, binarize_threshold)
     if _is_anndata(data):
-        names = columns if columns is not None else [str(name) for name in data.var_names]
-        return to_binary(data.X, columns=names, binarize_threshold=binarize_threshold)
+        return _from_anndata(data, columns, binarize_threshold)
+    if hasattr(data, "collect") and hasattr(data, "collect_schema"):
+        data = data.collect()  # a lazy frame of polars
     if hasattr(data, "columns") and hasattr(data, "dtypes"):
         return _from_frame(data, columns, binarize_threshold)
     return _from_dense(data, columns, binarize_threshold)
@@ -54,22 +62,24 @@ def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequenc
     Without `columns`, the columns are all items in sorted order (integers numerically); with it, an unknown item
     is an error.
     """
-    ids: dict[Any, int] = {item: position for position, item in enumerate(columns or ())}
+    known = () if columns is None else columns
+    check_column_names(known, len(known))
+    ids: dict[Any, int] = {item: position for position, item in enumerate(known)}
     rows: list[NDArray[np.int64]] = []
     for number, items in enumerate(transactions):
         if isinstance(items, str | bytes):
             raise InputError(f"transaction {number} is the text {items!r}; give a list of items")
-        if columns is None:
-            row = {ids.setdefault(item, len(ids)) for item in items}
-        else:
-            unknown = next((item for item in items if item not in ids), None)
-            if unknown is not None:
-                raise InputError(f"transaction {number} holds {unknown!r}, which is not among the columns")
-            row = {ids[item] for item in items}
+        try:
+            row = {ids.setdefault(item, len(ids)) for item in items} if columns is None else {ids[i] for i in items}
+        except KeyError as error:
+            unknown = _plain(error.args[0])
+            raise InputError(f"transaction {number} holds {unknown!r}, which is not among the columns") from None
+        except TypeError as error:
+            raise InputError(f"transaction {number} is no list of items (numbers or names): {items!r}") from error
         rows.append(np.fromiter(row, dtype=np.int64, count=len(row)))
     names = list(ids)
     rank = np.arange(len(ids))
-    if columns is None and ids:
+    if columns is None:
         order = sorted(range(len(names)), key=lambda i: _sort_key(names[i]))
         rank[order] = np.arange(len(ids))
         names = [names[i] for i in order]
@@ -97,38 +107,61 @@ def where_one(values: NDArray[Any], threshold: float | None, *, locate: LocateCe
     """
     values = np.asarray(values)
     if values.dtype == bool:
-        return values
+        return values if threshold is None else np.asarray(values > float(threshold))
     if values.dtype.kind not in "uif":
         values = _to_numbers(values, locate)
     if values.dtype.kind == "f" and np.isnan(values).any():
-        _refuse(values, np.isnan(values), locate, "is missing (NaN); drop or fill it, felb does not guess")
+        _refuse(values, np.isnan(values), locate, MISSING)
     if threshold is not None:
-        return np.asarray(values > threshold)
+        return _above(values, float(threshold))
     ones: NDArray[np.bool_] = np.asarray(values == 1)
     if not np.all(ones | (values == 0)):
         _refuse(values, ~(ones | (values == 0)), locate, None)
     return ones
 
 
-class LocateCell:
-    """Names a cell of the original data for an error message."""
+def check_threshold(threshold: float | None) -> None:
+    """Raise unless `threshold` is None or an ordinary number."""
+    try:
+        usable = threshold is None or math.isfinite(threshold)
+    except (TypeError, OverflowError):
+        usable = False
+    if not usable:
+        raise InputError(f"binarize_threshold={threshold!r} is not a finite number")
 
-    def __init__(self, columns: Sequence[str] | None = None, first_row: int = 0, column: int | None = None):
+
+class LocateCell:
+    """Names a cell of the original data for an error message.
+
+    Parameters
+    ----------
+    columns : column names, if there are any
+    first_row : number of the first row of the block that is looked at
+    column : number of the column, if the block is a single one
+    """
+
+    def __init__(self, columns: Sequence[str] | None = None, first_row: int = 0, column: int | None = None) -> None:
         self._columns, self._first_row, self._column = columns, first_row, column
+        self._rows: NDArray[Any] | None = None
+
+    def among(self, rows: NDArray[Any]) -> LocateCell:
+        """Return a locator for values that stand in the given rows only."""
+        other = LocateCell(self._columns, self._first_row, self._column)
+        other._rows = rows
+        return other
 
     def __call__(self, position: tuple[int, ...]) -> str:
         """Return "row 3, column 17 ('name')" for a position in a block."""
-        row = position[0] + self._first_row
+        row = position[0] + self._first_row if self._rows is None else self._rows[position[0]]
         column = self._column if self._column is not None else position[1]
         name = f" ({self._columns[column]!r})" if self._columns is not None else ""
         return f"row {row}, column {column}{name}"
 
 
 def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: LocateCell | None, what: str | None) -> NoReturn:
-    position = tuple(int(i) for i in np.argwhere(bad)[0])
+    position = tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
     where = locate(position) if locate else f"cell {position}"
-    advice = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
-    raise InputError(f"{where} {what or f'holds {values[position]!s}; {advice}'}")
+    raise InputError(f"{where} {what or f'holds {values[position]!s}; {NOT_BINARY}'}")
 
 
 def _to_numbers(values: NDArray[Any], locate: LocateCell | None) -> NDArray[Any]:
@@ -136,16 +169,34 @@ def _to_numbers(values: NDArray[Any], locate: LocateCell | None) -> NDArray[Any]
     flat = np.empty(values.shape, dtype=np.float64)
     for position, value in np.ndenumerate(values):
         try:
-            flat[position] = np.nan if value is None else float(value)
+            # pandas' own marks for missing values, known by name because pandas need not be there
+            missing = value is None or type(value).__name__ in {"NAType", "NaTType"}
+            flat[position] = np.nan if missing else float(value)
+        except OverflowError:
+            flat[position] = np.inf if value > 0 else -np.inf
         except (TypeError, ValueError):
             where = locate(position) if locate else f"cell {position}"
-            raise InputError(f"{where} holds {value!r}, which is not a number; felb wants 0/1 data") from None
+            raise InputError(f"{where} holds {_plain(value)!r}, which is not a number; felb wants 0/1 data") from None
     return flat
 
 
+def _above(values: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
+    if values.dtype.kind == "f" and abs(threshold) > float(np.finfo(values.dtype).max):
+        values = values.astype(np.float64)  # a narrow type would take the threshold for infinity
+    return np.asarray(values > threshold)
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy scalar as the Python value it stands for, which prints without its type."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _from_dense(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
+    if np.ma.is_masked(data):
+        raise InputError("some cells are masked, that is missing; drop or fill them, felb does not guess")
     try:
-        values = np.asarray(data)
+        # Datasets of an HDF5 file stay on disk: their rows are read block by block below.
+        values = data if type(data).__module__.startswith("h5py") else np.asarray(data)
     except ValueError:
         raise InputError("rows have different lengths; item sets go through from_transactions()") from None
     if values.ndim != 2:
@@ -153,7 +204,7 @@ def _from_dense(data: Any, columns: Sequence[str] | None, threshold: float | Non
             f"expected 2D data (records x features), got {values.ndim}D. Reshape your data: "
             "one row per record; a single record is X.reshape(1, -1)"
         )
-    if np.iscomplexobj(values):
+    if values.dtype.kind == "c":
         raise InputError("Complex data not supported; felb wants 0/1 data")
     n, m = values.shape
     names = check_column_names(columns, m)
@@ -171,34 +222,68 @@ def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | Non
         raise InputError(f"binarize_threshold={threshold} would turn every empty cell of sparse data into a one")
     if np.iscomplexobj(data):
         raise InputError("Complex data not supported; felb wants 0/1 data")
+    if data.ndim != 2:
+        raise InputError(f"expected 2D data (records x features), got {data.ndim}D")
+    if data.format in ("csr", "csc", "bsr"):
+        _check_compressed(data)
     csr = data.tocsr()
-    if csr.ndim != 2:
-        raise InputError(f"expected 2D data (records x features), got {csr.ndim}D")
     if not csr.has_canonical_format:
         csr = csr.copy()  # duplicates are summed in place, and the caller's matrix is not ours to change
         csr.sum_duplicates()
-    rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
     names = check_column_names(columns, csr.shape[1])
+    indptr = csr.indptr.astype(np.int64)
+    indices, values = csr.indices[: indptr[-1]], csr.data[: indptr[-1]]
 
     class Locate(LocateCell):
         def __call__(self, position: tuple[int, ...]) -> str:
-            return super().__call__((int(rows[position[0]]), int(csr.indices[position[0]])))
+            row = np.searchsorted(indptr, position[0], side="right") - 1
+            return super().__call__((int(row), int(indices[position[0]])))
 
-    ones = where_one(csr.data, threshold, locate=Locate(names))
-    if ones.all():
-        return BinaryMatrix(csr.indptr.astype(np.int64), csr.indices, csr.shape[1], names)
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(rows[ones], minlength=csr.shape[0]))))
-    return BinaryMatrix(indptr, csr.indices[ones], csr.shape[1], names)
+    ones = where_one(values, threshold, locate=Locate(names))
+    if not ones.all():
+        indptr = np.concatenate(([0], np.cumsum(ones, dtype=np.int64)))[indptr]
+        indices = indices[ones]
+    return BinaryMatrix(indptr, indices, csr.shape[1], names)
+
+
+def _check_compressed(data: Any) -> None:
+    """Raise if an index points outside the matrix: SciPy's compiled code does not look, and would crash."""
+    indptr, used = data.indptr, data.indices[: max(0, data.indptr[-1])]
+    size = data.shape[0] if data.format == "csc" else data.shape[1]
+    if data.format == "bsr":
+        size //= data.blocksize[1]
+    sound = indptr[0] == 0 and indptr[-1] <= min(data.indices.size, len(data.data)) and np.all(np.diff(indptr) >= 0)
+    if not sound or (used.size and (used.min() < 0 or used.max() >= size)):
+        raise InputError("the sparse matrix is damaged: it has entries outside its own shape; build it anew")
 
 
 def _from_frame(frame: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
     names = check_column_names(columns if columns is not None else list(frame.columns), len(frame.columns))
     ones = []
-    for position, column in enumerate(frame.columns):
-        series = frame[column]
-        values = series.to_numpy()
-        ones.append(np.flatnonzero(where_one(values, threshold, locate=LocateCell(names, 0, position))))
+    for position in range(len(frame.columns)):
+        # by position, since names may repeat; pandas has `iloc`, polars `to_series`
+        series = frame.iloc[:, position] if hasattr(frame, "iloc") else frame.to_series(position)
+        ones.append(_ones_of_column(series, threshold, locate=LocateCell(names, 0, position)))
     return from_columns(ones, len(frame), columns=names)
+
+
+def _ones_of_column(series: Any, threshold: float | None, *, locate: LocateCell) -> NDArray[Any]:
+    """Return the row numbers of the ones; a sparse column of pandas is looked at only where it stores a value."""
+    array: Any = getattr(series, "array", None)
+    if not hasattr(array, "sp_index") or array.fill_value != 0 or (threshold is not None and threshold < 0):
+        return np.flatnonzero(where_one(series.to_numpy(), threshold, locate=locate))
+    rows: NDArray[Any] = array.sp_index.indices
+    return rows[where_one(array.sp_values, threshold, locate=locate.among(rows))]
+
+
+def _from_anndata(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
+    values = data.X
+    if values is None:
+        raise InputError("the AnnData object has no X; put the matrix there, for example from one of its layers")
+    if hasattr(values, "to_memory"):
+        values = values.to_memory()  # sparse and still in its file
+    names = columns if columns is not None else [str(name) for name in data.var_names]
+    return to_binary(values, columns=names, binarize_threshold=threshold)
 
 
 def _is_anndata(data: Any) -> bool:

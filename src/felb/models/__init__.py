@@ -1,1 +1,5 @@
 """Centralized estimators, one algorithm per file."""
+
+from felb.models.elbmf import ELBMF
+
+__all__ = ["ELBMF"]

@@ -1,0 +1,55 @@
+"""``felb fit``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from felb.cli import options
+from felb.cli.output import print_result, warnings_as_notes
+from felb.estimators.methods import METHODS
+from felb.experiments import Job, fit
+
+EPILOG = "Methods: " + "; ".join(f"{method.name}: {method.summary}" for method in METHODS.values()) + "."
+
+
+@click.command("fit", epilog=EPILOG)
+@click.argument("data")
+@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
+@click.option("--method", default="elbmf", show_default=True, metavar="METHOD", help="See the list below.")
+@options.components
+@click.option("--max-iter", type=int, help="Iterations at most.")
+@options.weights
+@options.seed
+@options.reading
+@options.force
+@options.as_json
+def command(
+    data: str,
+    out: str,
+    method: str,
+    n_components: int,
+    seed: int,
+    binarize_threshold: float | None,
+    header: bool | None,
+    force: bool,
+    as_json: bool,
+    **parameters: Any,
+) -> None:
+    """Factorize pooled DATA.
+
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a shipped data set, such as zoo.
+    """
+    job = Job(
+        data,
+        method,
+        n_components,
+        seed=seed,
+        parameters=options.given(**parameters),
+        header=header,
+        binarize_threshold=binarize_threshold,
+    )
+    with warnings_as_notes():
+        result = fit(job, out, force=force)
+    print_result(result, out, as_json=as_json)

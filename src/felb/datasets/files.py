@@ -1,0 +1,323 @@
+"""Data files of many formats into a `BinaryMatrix`, without densifying what is sparse or pickling anything in."""
+
+from __future__ import annotations
+
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from felb.datasets.matrixmarket import read_matrix_market
+from felb.datasets.text import find_client_column, read_items, read_table
+from felb.errors import FelbError, InputError, missing_extra
+from felb.linalg import BinaryMatrix
+from felb.linalg.binary import check_column_names
+from felb.linalg.convert import LocateCell, check_threshold, from_columns, where_one
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from os import PathLike
+
+BATCH_CELLS = 1 << 22
+"""Cells of a Parquet file that are decoded at once."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a data file holds.
+
+    Parameters
+    ----------
+    matrix : the 0/1 data, one row per record
+    clients : the client each row belongs to, if the file says so
+    """
+
+    matrix: BinaryMatrix
+    clients: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Options:
+    client_column: str | None
+    header: bool | None
+    binarize_threshold: float | None
+
+
+class _Format(NamedTuple):
+    read: Callable[[Path, _Options], Table]
+    gz: bool = False
+    clients: bool = False
+    header: bool = False
+
+
+def read(
+    path: str | PathLike[str],
+    *,
+    client_column: str | None = None,
+    header: bool | None = None,
+    binarize_threshold: float | None = None,
+) -> Table:
+    """Read a data file; its format is told by the end of its name.
+
+    =====================  ==========================================================================================
+    ``.csv``, ``.tsv``     one record a line, cells 0/1 or true/false; the first line may hold column names
+    ``.dat``, ``.fimi``    one record a line: its items, integers separated by blanks
+    ``.npz``               SciPy sparse matrix; column names from ``NAME.columns.txt`` beside it, one a line
+    ``.npy``               NumPy array
+    ``.mtx``               MatrixMarket
+    ``.parquet``           needs ``felb[parquet]``
+    ``.h5ad``              AnnData, its ``X``; needs ``felb[anndata]``
+    ``.felb``              written by `BinaryMatrix.save`; memory-mapped
+    =====================  ==========================================================================================
+
+    Text formats and ``.mtx`` may be packed (``.gz``).
+
+    Parameters
+    ----------
+    path : file to read
+    client_column : str, optional
+        Column (of ``.h5ad``: key of ``obs``) that says to which client a row belongs; not a column of the matrix.
+    header : bool, optional
+        Whether the first line of a ``.csv`` or ``.tsv`` file holds column names. By default it does if any of its
+        cells is not a number.
+    binarize_threshold : float, optional
+        Make a one of every value above it. Without it, any value but 0 and 1 is an error.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is damaged, or holds anything but 0 and 1; the message says where.
+    MissingExtraError
+        If the format needs a package that is not installed.
+    """
+    source = Path(path)
+    try:
+        _check_file(source)
+        suffix, form = _format_of(source)
+        if client_column is not None and not form.clients:
+            raise InputError(f"client_column= works for {_listed('clients')}; a {suffix} file has no such column")
+        if header is not None and not form.header:
+            raise InputError(f"header= works for {_listed('header')}; leave it out for a {suffix} file")
+        check_threshold(binarize_threshold)
+        table = form.read(source, _Options(client_column, header, binarize_threshold))
+        if 0 in table.matrix.shape:
+            n, m = table.matrix.shape
+            raise InputError(f"the file holds no data: {n} rows and {m} columns; it needs at least one of each")
+    except InputError as error:
+        message = str(error)
+        raise InputError(message if str(source) in message else f"{source}: {message}") from error
+    return table
+
+
+def _check_file(source: Path) -> None:
+    try:
+        if source.is_dir():
+            raise InputError("is a folder; name a file in it")
+        with source.open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}; check the path") from error
+    if empty:
+        raise InputError("the file is empty; write it again")
+
+
+def _format_of(source: Path) -> tuple[str, _Format]:
+    suffixes = [suffix.lower() for suffix in source.suffixes[-2:]]
+    packed = suffixes[-1:] == [".gz"]
+    suffix = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
+    form = _FORMATS.get(suffix)
+    if form is None or (packed and not form.gz):
+        known = ", ".join([*_FORMATS, *(f"{name}.gz" for name, form in _FORMATS.items() if form.gz)])
+        raise InputError(f"unknown file type {''.join(suffixes[-1 - packed :])!r}; felb reads {known}")
+    return suffix, form
+
+
+def _listed(ability: str) -> str:
+    return ", ".join(suffix for suffix, form in _FORMATS.items() if getattr(form, ability))
+
+
+@contextmanager
+def _reading(kind: str) -> Iterator[None]:
+    """Turn whatever a reader of another package raises on a bad file into an `InputError`."""
+    try:
+        yield
+    except FelbError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(f"the file is not UTF-8 text (byte {error.start}); save it in the encoding UTF-8") from error
+    except MemoryError as error:
+        raise InputError("the file asks for more memory than there is; it is damaged, or too large") from error
+    except Exception as error:  # such readers raise nearly anything, and what they raise changes between versions
+        if isinstance(error, OSError) and error.errno and error.strerror:
+            raise InputError(f"cannot be read: {error.strerror}") from error
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if "pickle" in reason or "Python objects" in reason or "Object arrays" in reason:
+            raise InputError("the file holds pickled objects, which felb does not load; save plain numbers") from error
+        raise InputError(f"the file is damaged, incomplete or no {kind} ({reason}); write it again") from error
+
+
+# -- formats ---------------------------------------------------------------------------------------------------
+
+
+def _read_csv(source: Path, options: _Options) -> Table:
+    return _read_separated(source, options, ",")
+
+
+def _read_tsv(source: Path, options: _Options) -> Table:
+    return _read_separated(source, options, "\t")
+
+
+def _read_separated(source: Path, options: _Options, delimiter: str) -> Table:
+    with _reading("text file"):
+        matrix, clients = read_table(
+            source,
+            delimiter,
+            client_column=options.client_column,
+            header=options.header,
+            binarize_threshold=options.binarize_threshold,
+        )
+    return Table(matrix, clients)
+
+
+def _read_fimi(source: Path, options: _Options) -> Table:
+    with _reading("text file"):
+        matrix = read_items(source)
+    return Table(BinaryMatrix.of(matrix, binarize_threshold=options.binarize_threshold))
+
+
+def _read_npz(source: Path, options: _Options) -> Table:
+    import scipy.sparse as sp
+
+    with _reading("NumPy archive"), source.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
+        file.seek(0)
+        arrays = list(np.load(file, allow_pickle=False).files)
+        if "format" not in arrays:
+            held = ", ".join(arrays[:10]) or "nothing"
+            raise InputError(
+                f"the file holds {held}, but no SciPy sparse matrix; write it with scipy.sparse.save_npz, "
+                "or one array with numpy.save to .npy"
+            )
+        file.seek(0)
+        matrix = sp.load_npz(file)  # which never unpickles either
+    names = _names_beside(source, matrix.shape[-1])
+    return Table(BinaryMatrix.of(matrix, columns=names, binarize_threshold=options.binarize_threshold))
+
+
+def _names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
+    """Return the column names in NAME.columns.txt beside NAME.npz, if that file is there and fits."""
+    beside = source.with_suffix(".columns.txt")
+    if not beside.is_file():
+        return None
+    try:
+        names = beside.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        return check_column_names(names, n_columns) if len(names) == n_columns else None
+    except (OSError, UnicodeDecodeError, InputError) as error:
+        raise InputError(f"column names in {beside.name}: {error}; mend that file or move it away") from error
+
+
+def _read_npy(source: Path, options: _Options) -> Table:
+    with _reading("NumPy array"):
+        with source.open("rb") as file:
+            if file.read(6) != b"\x93NUMPY":
+                raise InputError("the file is no NumPy array; write it again with numpy.save")
+        # Mapped, so that only the block of rows that is being looked at takes memory.
+        values = np.load(source, mmap_mode="r", allow_pickle=False)
+    return Table(BinaryMatrix.of(values, binarize_threshold=options.binarize_threshold))
+
+
+def _read_mtx(source: Path, options: _Options) -> Table:
+    with _reading("MatrixMarket file"):
+        return Table(read_matrix_market(source, binarize_threshold=options.binarize_threshold))
+
+
+def _read_parquet(source: Path, options: _Options) -> Table:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        missing_extra("reading .parquet files", "parquet", error)
+    with _reading("Parquet file"), pq.ParquetFile(source) as file:
+        schema = file.schema_arrow
+        client: int | None = None
+        if options.client_column is not None:
+            client = find_client_column(options.client_column, schema.names)
+        # pandas stores the row labels of a frame among its columns.
+        index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
+        kept = [i for i, name in enumerate(schema.names) if i != client and name not in index]
+        names = check_column_names([schema.names[i] for i in kept], len(kept))
+        parts = [from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names)]
+        clients: list[str] = []
+        first_row = 0
+        for batch in file.iter_batches(batch_size=max(1, BATCH_CELLS // max(1, len(schema.names)))):
+            if client is not None:
+                clients += _labels(batch.column(client).to_pylist(), first_row)
+            ones = [
+                np.flatnonzero(
+                    where_one(
+                        batch.column(i).to_numpy(zero_copy_only=False),
+                        options.binarize_threshold,
+                        locate=LocateCell(names, first_row, position),
+                    )
+                )
+                for position, i in enumerate(kept)
+            ]
+            parts.append(from_columns(ones, batch.num_rows, columns=names))
+            first_row += batch.num_rows
+    return Table(BinaryMatrix.vstack(parts), None if client is None else tuple(clients))
+
+
+def _read_h5ad(source: Path, options: _Options) -> Table:
+    try:
+        import anndata
+    except ImportError as error:
+        missing_extra("reading .h5ad files", "anndata", error)
+    with _reading("AnnData file"):
+        data = anndata.read_h5ad(source, backed="r")
+        try:
+            clients: tuple[str, ...] | None = None
+            if options.client_column is not None:
+                find_client_column(options.client_column, [str(name) for name in data.obs.columns])
+                labels = data.obs[options.client_column]
+                clients = tuple(_labels(labels.astype(object).where(labels.notna(), None), 0))
+            matrix = BinaryMatrix.of(data, binarize_threshold=options.binarize_threshold)
+        finally:
+            data.file.close()
+    return Table(matrix, clients)
+
+
+def _read_felb(source: Path, options: _Options) -> Table:
+    return Table(BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold))
+
+
+def _labels(values: Iterable[Any], first_row: int) -> list[str]:
+    """Return the values as text, one string per client; a missing one is an error."""
+    known: dict[str, str] = {}
+    labels = []
+    for row, value in enumerate(values, first_row):
+        if value is None or value != value or value == "":
+            raise InputError(f"row {row} has no client in the client column; fill it")
+        text = str(value)
+        labels.append(known.setdefault(text, text))
+    return labels
+
+
+_FORMATS = {
+    ".csv": _Format(_read_csv, gz=True, clients=True, header=True),
+    ".tsv": _Format(_read_tsv, gz=True, clients=True, header=True),
+    ".dat": _Format(_read_fimi, gz=True),
+    ".fimi": _Format(_read_fimi, gz=True),
+    ".npz": _Format(_read_npz),
+    ".npy": _Format(_read_npy),
+    ".mtx": _Format(_read_mtx, gz=True),
+    ".parquet": _Format(_read_parquet, clients=True),
+    ".h5ad": _Format(_read_h5ad, clients=True),
+    ".felb": _Format(_read_felb),
+}

@@ -1,0 +1,53 @@
+"""Small real data sets that come with felb."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from felb.datasets.files import read
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from felb.linalg.binary import BinaryMatrix
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A data set in the package: what it is and under which licence."""
+
+    name: str
+    what: str
+    licence: str
+
+
+SHIPPED = {
+    entry.name: entry
+    for entry in (Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),)
+}  # fmt: skip
+
+
+def load(name: str) -> BinaryMatrix:
+    """Load a shipped data set with its column names.
+
+    Examples
+    --------
+    >>> load("zoo")
+    BinaryMatrix(101 x 17 named, 761 ones, 0.4432 dense)
+    """
+    _check(name)
+    with as_file(files("felb.datasets") / "shipped") as folder:
+        return read(folder / f"{name}.npz").matrix
+
+
+def row_names(name: str) -> tuple[str, ...]:
+    """Names of the records of a shipped data set."""
+    _check(name)
+    text = (files("felb.datasets") / "shipped" / f"{name}.rows.txt").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
+
+
+def _check(name: str) -> None:
+    if name not in SHIPPED:
+        raise InputError(f"no data set {name!r} comes with felb; there is {', '.join(SHIPPED)}")

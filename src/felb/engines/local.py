@@ -1,0 +1,176 @@
+"""The in-process engine: all clients in one process, one after the other or in threads.
+
+It plays the same loop a deployed federation plays (broadcast → client step → gate → sum → combine), including what
+goes wrong there: clients that are not asked, that drop out, that fail. A seed fixes everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import FederationError, InputError
+from felb.federated.gate import Gate
+from felb.federated.messages import Broadcast, Release, Total
+from felb.results.history import History
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.federated.server import Outcome, Recipe
+    from felb.linalg.binary import BinaryMatrix
+    from felb.privacy.outbound import OutboundRecord
+
+MAX_ATTEMPTS = 20
+"""How often a round is called again when too few clients answer."""
+
+_SAMPLING, _CLIENT, _NOISE = 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Participation:
+    """Who plays a round.
+
+    Parameters
+    ----------
+    fraction : share of the clients asked in a round (at least one)
+    dropout : probability that a client that was asked does not answer
+    quorum : a round counts if at least this many answer; with it, a client that raises an error is left out of the
+        round (with a warning) instead of ending the run
+    """
+
+    fraction: float = 1.0
+    dropout: float = 0.0
+    quorum: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise InputError(f"fraction of clients must lie in (0, 1], got {self.fraction}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
+        if self.quorum is not None and self.quorum < 1:
+            raise InputError(f"quorum must be at least 1, got {self.quorum}")
+
+    def answering(self, names: list[str], broadcast: Broadcast, *, seed: int) -> tuple[list[str], list[str]]:
+        """Draw who answers a broadcast and who was asked in vain; repeated until a quorum answers."""
+        if broadcast.everyone:
+            return names, []
+        rng = _stream(seed, _SAMPLING, broadcast.round)
+        count = max(1, round(self.fraction * len(names)))
+        needed = min(self.quorum or 1, count)
+        for _ in range(MAX_ATTEMPTS):
+            asked = sorted(rng.choice(len(names), count, replace=False))
+            lost = rng.random(count) < self.dropout
+            if count - lost.sum() >= needed:
+                return (
+                    [names[i] for i, gone in zip(asked, lost, strict=True) if not gone],
+                    [names[i] for i, gone in zip(asked, lost, strict=True) if gone],
+                )
+        raise FederationError(
+            f"round {broadcast.round}: fewer than {needed} of {count} clients answered, {MAX_ATTEMPTS} times in a row; "
+            "lower the quorum or the dropout"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything a run is, between two rounds; a run continued from it ends as if it had never stopped."""
+
+    server: Any
+    clients: Mapping[str, Any] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run: what the server knows, and what each client keeps to itself."""
+
+    outcome: Outcome
+    assignments: Mapping[str, NDArray[np.bool_]]
+    history: History
+
+
+def run(
+    recipe: Recipe,
+    shards: Mapping[str, BinaryMatrix],
+    *,
+    seed: int = 0,
+    participation: Participation | None = None,
+    workers: int = 1,
+    resume: Snapshot | None = None,
+    on_round: Callable[[Snapshot], None] = lambda _: None,
+    outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
+) -> Run:
+    """Play a recipe to its end on shards held in this process.
+
+    Parameters
+    ----------
+    recipe : the method
+    shards : rows of each client by its name
+    seed : fixes the start, the sampling of clients and every client's own randomness
+    workers : clients that work at the same time; does not change the result
+    resume : where to go on, as passed to `on_round` before
+    on_round : called after each completed round
+    outbound : gives each client's log of what leaves it
+    """
+    names = sorted(shards)
+    participation = participation or Participation()
+    gates = {name: Gate(name, outbound(name)) for name in names}
+    snapshot = resume or Snapshot(recipe.server.start(seed))
+
+    def answer(name: str, broadcast: Broadcast, state: Any) -> tuple[Any, Release]:
+        rng = _stream(seed, _CLIENT, broadcast.round, name)
+        state, update = recipe.client.step(state, shards[name], broadcast, rng=rng)
+        noise = _stream(seed, _NOISE, broadcast.round, name)
+        return state, gates[name].release(update, broadcast, rng=noise)
+
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        while (broadcast := recipe.server.broadcast(snapshot.server)) is not None:
+            asked, lost = participation.answering(names, broadcast, seed=seed)
+            clients, total, failed = dict(snapshot.clients), Total(), []
+            jobs = {name: pool.submit(answer, name, broadcast, clients.get(name)) for name in asked}
+            try:
+                for name in asked:
+                    error = jobs[name].exception()
+                    if error is not None:
+                        if participation.quorum is None or not isinstance(error, Exception):
+                            raise error
+                        warnings.warn(f"round {broadcast.round}: {name} failed ({error})", RuntimeWarning, stacklevel=2)
+                        failed.append(name)
+                        continue
+                    clients[name], release = jobs.pop(name).result()
+                    total.add(release)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            if total.n_clients < min(participation.quorum or 1, len(asked)):
+                raise FederationError(
+                    f"round {broadcast.round}: only {total.n_clients} of {len(asked)} clients answered; "
+                    f"the quorum is {participation.quorum}. Failed: {', '.join(failed)}"
+                )
+            server = recipe.server.combine(total.values, total.n_clients, snapshot.server)
+            row = {"round": broadcast.round, "task": broadcast.task, "clients": total.n_clients}
+            if lost or failed:
+                row["missing"] = sorted(lost + failed)
+            history = snapshot.history.plus({**row, **recipe.server.record(server)})
+            snapshot = replace(snapshot, server=server, clients=clients, history=history)
+            on_round(snapshot)
+    return Run(
+        outcome=recipe.server.outcome(snapshot.server),
+        assignments={name: recipe.client.assignment(state) for name, state in snapshot.clients.items()},
+        history=snapshot.history,
+    )
+
+
+def _stream(seed: int, purpose: int, round_: int, name: str = "") -> np.random.Generator:
+    """Give an independent stream per purpose, round and client, so that a resumed round draws the same numbers."""
+    client = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
+    key = (purpose, round_, client)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

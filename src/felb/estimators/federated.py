@@ -1,0 +1,110 @@
+"""The common face of federated methods: rows are split by client, a recipe runs on the local engine."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from felb.datasets.shards import check_shards, named, split
+from felb.engines import Participation, run
+from felb.errors import InputError
+from felb.linalg.binary import BinaryMatrix
+from felb.models.base import BooleanFactorization
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from felb.engines import Run
+    from felb.federated.server import Recipe
+
+ONE_CLIENT = "client-01"
+
+
+class FederatedEstimator(BooleanFactorization):
+    """Base of the estimators that run a recipe; a subclass says which one in `recipe`."""
+
+    participation: Participation | None
+    n_jobs: int | None
+
+    @abstractmethod
+    def recipe(self, n_features: int) -> Recipe:
+        """Return the recipe with this estimator's parameters, to be run on any engine."""
+
+    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:  # noqa: ARG002
+        """Find components shared by all clients.
+
+        Parameters
+        ----------
+        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client
+        groups : client label of each row; without it all rows are one client's
+        """
+        self._fit(X, groups)
+        return self
+
+    def fit_transform(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        groups: ArrayLike | None = None,
+    ) -> NDArray[np.bool_]:
+        """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
+        return self._fit(X, groups)
+
+    def _fit(self, X: Any, groups: ArrayLike | None) -> NDArray[np.bool_]:
+        shards, rows = self._shards(X, groups)
+        shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
+        self._check_rank(self.n_components, shape)
+        finished = run(
+            self.recipe(shape[1]),
+            shards,
+            seed=self._seed(),
+            participation=self.participation,
+            workers=effective_workers(self.n_jobs),
+        )
+        self._keep(finished)
+        U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
+        for name, picked in rows.items():
+            U[picked] = finished.assignments[name]
+        return U
+
+    def _keep(self, finished: Run) -> None:
+        outcome = finished.outcome
+        self.components_ = outcome.components
+        self.relaxed_components_ = outcome.relaxed
+        self.history_ = finished.history
+        self.n_iter_ = outcome.n_iter
+        self.integrality_gap_ = outcome.integrality_gap
+        self.converged_ = outcome.converged
+        self.counts_ = outcome.counts
+        self.warn_about(self.components_, self.integrality_gap_)
+
+    def _shards(self, X: Any, groups: ArrayLike | None) -> tuple[dict[str, BinaryMatrix], dict[str, NDArray[Any]]]:
+        """Return the rows of each client and where they stand in X."""
+        if is_list_of_matrices(X):
+            if groups is not None:
+                raise InputError("give either a list of matrices, one per client, or one matrix and groups")
+            shards = named([BinaryMatrix.of(part, binarize_threshold=self.binarize_threshold) for part in X])
+            check_shards(shards)
+            self._check_columns(next(iter(shards.values())), reset=True)
+            ends = np.cumsum([0] + [len(shard) for shard in shards.values()])
+            rows = {name: np.arange(a, b) for name, a, b in zip(shards, ends[:-1], ends[1:], strict=True)}
+            return shards, rows
+        matrix = self._matrix(X, reset=True)
+        if groups is None:
+            return {ONE_CLIENT: matrix}, {ONE_CLIENT: np.arange(len(matrix))}
+        return split(matrix, groups)
+
+
+def is_list_of_matrices(X: Any) -> bool:
+    """Tell a list of client matrices from a list of rows: its elements are two-dimensional."""
+    return isinstance(X, list | tuple) and bool(X) and all(len(getattr(part, "shape", ())) == 2 for part in X)
+
+
+def effective_workers(n_jobs: int | None) -> int:
+    """Read `n_jobs` as scikit-learn does: None is 1, -1 all cores."""
+    from joblib import effective_n_jobs
+
+    return int(effective_n_jobs(n_jobs))

@@ -1,0 +1,129 @@
+"""`FELB` and `FELBMU`, the paper's methods as estimators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from felb.errors import InputError
+from felb.estimators.federated import FederatedEstimator
+from felb.federated.recipes.felb import SETTINGS, Setting, felb, felb_mu
+
+if TYPE_CHECKING:
+    from felb.engines import Participation
+    from felb.federated.server import Recipe
+
+
+class FELB(FederatedEstimator):
+    """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
+
+    Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
+    them and draws the average towards Boolean values. Rows and their assignments never leave a client.
+
+    Parameters
+    ----------
+    n_components : int
+    l1, l2 : weights κ and λ of the regularizer
+    l2_rate : λ grows by this factor each round
+    inertia : β of iPALM; 0 gives PALM
+    proximity : γ, how strongly clients are held near the shared components
+    local_steps : b, steps between two synchronisations
+    max_iter : rounds at most
+    tol : stop when the shared components are Boolean up to `tol` and change by no more
+    setting : "recommended", "literal" (Alg. 1 word for word) or a `felb.FelbSetting`
+    participation : who plays a round, see `felb.Participation`; everybody without it
+    n_jobs : clients that work at the same time; does not change the result
+    dtype : "float32" or "float64"
+    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    relaxed_components_ : the shared components before they were cut at ½
+    history_ : figures per round; ``history_["loss"]`` gives one of them over time
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
+    converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
+    n_iter_ : rounds played
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.datasets.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.datasets.partition.even(600, 5)
+    >>> model = felb.FELB(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> model.components_.shape
+    (4, 60)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        l1: float = 0.001,
+        l2: float = 0.1,
+        l2_rate: float = 1.05,
+        inertia: float = 0.001,
+        proximity: float = 1.0,
+        local_steps: int = 10,
+        max_iter: int = 100,
+        tol: float = 0.01,
+        setting: str | Setting = "recommended",
+        participation: Participation | None = None,
+        n_jobs: int | None = None,
+        dtype: str = "float32",
+        binarize_threshold: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.l1 = l1
+        self.l2 = l2
+        self.l2_rate = l2_rate
+        self.inertia = inertia
+        self.proximity = proximity
+        self.local_steps = local_steps
+        self.max_iter = max_iter
+        self.tol = tol
+        self.setting = setting
+        self.participation = participation
+        self.n_jobs = n_jobs
+        self.dtype = dtype
+        self.binarize_threshold = binarize_threshold
+        self.random_state = random_state
+
+    _make = staticmethod(felb)
+
+    def recipe(self, n_features: int) -> Recipe:
+        """Return the recipe with this estimator's parameters, to be run on any engine."""
+        return self._make(
+            n_features,
+            int(self.n_components),
+            kappa=self.l1,
+            lam=self.l2,
+            rate=self.l2_rate,
+            beta=self.inertia,
+            gamma=self.proximity,
+            local_steps=self.local_steps,
+            max_rounds=self.max_iter,
+            tol=self.tol,
+            setting=as_setting(self.setting),
+            dtype=self.dtype,
+        )
+
+
+class FELBMU(FELB):
+    """FELB with multiplicative steps, one step size per entry; better with many clients or rare synchronisation.
+
+    Parameters and attributes are those of `FELB`.
+    """
+
+    _make = staticmethod(felb_mu)
+
+
+def as_setting(setting: str | Setting) -> Setting:
+    """Return the setting of that name, or the setting itself."""
+    if isinstance(setting, Setting):
+        return setting
+    if setting not in SETTINGS:
+        raise InputError(f"unknown setting {setting!r}; use {' or '.join(SETTINGS)}, or a felb.FelbSetting")
+    return SETTINGS[setting]

@@ -1,0 +1,82 @@
+"""A job: one method on one data set, as plain data that can be stored and run again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from felb.datasets import Table, partition, read
+from felb.datasets.registry import SHIPPED, load
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PARTITIONS = ("even", "uneven")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to run.
+
+    Parameters
+    ----------
+    data : path of a data file, or the name of a shipped data set
+    method : a word of `felb.estimators.methods.METHODS`
+    n_components, seed : as in the estimators
+    parameters : further parameters of the estimator
+    clients, split : deal the rows out to this many clients, "even" or "uneven"
+    client_column : or take the client of each row from this column
+    participation : keywords of `felb.Participation`
+    workers : clients that work at the same time
+    fingerprint : of the data; a resumed job must find the same
+    """
+
+    data: str
+    method: str
+    n_components: int
+    seed: int = 0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    clients: int | None = None
+    split: str = "even"
+    client_column: str | None = None
+    header: bool | None = None
+    binarize_threshold: float | None = None
+    participation: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 1
+    fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.split not in PARTITIONS:
+            raise InputError(f"unknown split {self.split!r}; use {' or '.join(PARTITIONS)}")
+        if self.clients is not None and self.client_column is not None:
+            raise InputError("give either a number of clients or a client column, not both")
+
+    def read(self) -> Table:
+        """Read the data."""
+        return read_data(
+            self.data,
+            client_column=self.client_column,
+            header=self.header,
+            binarize_threshold=self.binarize_threshold,
+        )
+
+    def labels(self, table: Table) -> Any:
+        """Return the client of each row."""
+        if table.clients is not None:
+            return table.clients
+        deal = partition.uneven if self.split == "uneven" else partition.even
+        count = self.clients or 1
+        width = max(2, len(str(count)))
+        numbers = deal(table.matrix.shape[0], count, seed=self.seed)
+        return [f"client-{number + 1:0{width}}" for number in numbers]
+
+
+def read_data(name: str, **options: Any) -> Table:
+    """Read a data file, or a shipped data set if there is no such file."""
+    if name in SHIPPED and not Path(name).exists():
+        if options.get("client_column") is not None:
+            raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
+        return Table(load(name))
+    return read(name, **options)

@@ -1,0 +1,51 @@
+"""Aggregations: functions of a sum and a count, so that secure aggregation works for each of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.optim.prox import prox_elb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Aggregation = Callable[[Array, int], Array]
+    """(Σ V_i, C) -> V̂."""
+
+
+def mean(total: Array, n_clients: int) -> Array:
+    """(1/C) Σ V_i; the identity for one client."""
+    return np.asarray(total / n_clients)
+
+
+def rounded_mean(total: Array, n_clients: int) -> NDArray[np.bool_]:
+    """⌊(1/C) Σ V_i⌉, exact halves rounded down (Eq. aggmean)."""
+    return np.asarray(total / n_clients > 0.5)
+
+
+def majority_vote(total: Array, n_clients: int) -> NDArray[np.bool_]:
+    """[Σ V_i >= C/2], exact halves rounded up (Eq. aggvote)."""
+    return np.asarray(2 * total >= n_clients)
+
+
+def logical_or(total: Array, n_clients: int) -> NDArray[np.bool_]:  # noqa: ARG001
+    """⋁ V_i (Eq. aggor)."""
+    return np.asarray(total > 0)
+
+
+def proximal_mean(total: Array, n_clients: int, *, kappa: float, lam: float) -> Array:
+    """prox^a_κλ((1/C) Σ V_i): the mean, drawn towards Boolean values. Boolean V_i that agree stay as they are."""
+    return prox_elb(mean(total, n_clients), kappa, lam)
+
+
+BOOLEAN_AGGREGATIONS: dict[str, Aggregation] = {
+    "mean": rounded_mean,
+    "vote": majority_vote,
+    "or": logical_or,
+}
+"""The aggregations of Boolean components by the word used at the command line."""

@@ -1,0 +1,56 @@
+"""The gate: the one function through which anything leaves a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from felb.errors import FederationError
+from felb.federated.messages import Broadcast, Release, Update
+from felb.privacy.mechanisms import Mechanism, NoNoise
+from felb.privacy.outbound import OutboundRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The exit of one client: applies the privacy mechanism, then writes down what leaves.
+
+    Parameters
+    ----------
+    client : name of the client whose exit this is
+    write : takes the record of every array that leaves; an engine passes the client's own log
+    mechanism : what is done to a value before it leaves, and what that costs
+    """
+
+    client: str
+    write: Callable[[OutboundRecord], None]
+    mechanism: Mechanism = field(default_factory=NoNoise)
+
+    def release(self, update: Update, broadcast: Broadcast, *, rng: np.random.Generator) -> Release:
+        """Turn a private update into a release; values that are not finite are refused, nothing is sent then."""
+        for name, value in update.values.items():
+            if not np.all(np.isfinite(value)):
+                raise FederationError(f"{self.client}: {name} of task {broadcast.task!r} holds NaN or infinity")
+        values = {}
+        for name, value in update.values.items():
+            released, cost = self.mechanism.release(name, np.asarray(value), rng=rng)
+            self.write(
+                OutboundRecord(
+                    client=self.client,
+                    round=broadcast.round,
+                    task=broadcast.task,
+                    what=name,
+                    shape=released.shape,
+                    dtype=released.dtype.name,
+                    bytes=released.nbytes,
+                    mechanism=self.mechanism.name,
+                    cost=cost,
+                )
+            )
+            values[name] = released
+        return Release(values)

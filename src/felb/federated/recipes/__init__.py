@@ -1,0 +1,1 @@
+"""Federated methods, each a client and a server over the same loop."""

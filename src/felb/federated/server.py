@@ -1,0 +1,76 @@
+"""The server: turns the sum of a round's updates into the next broadcast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from felb.federated.client import Client
+    from felb.federated.messages import Broadcast
+    from felb.metrics import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished run found.
+
+    Parameters
+    ----------
+    components : Boolean V̂, components × features
+    relaxed : V̂ before it was made Boolean, or None for methods that are Boolean throughout
+    integrality_gap : how far `relaxed` was from Boolean
+    converged : V̂ is Boolean, or near enough for the cut at ½ to be unambiguous
+    n_iter : rounds of optimisation
+    counts : summed confusion counts of all clients for their final assignments
+    """
+
+    components: NDArray[np.bool_]
+    relaxed: NDArray[np.floating[Any]] | None
+    integrality_gap: float
+    converged: bool
+    n_iter: int
+    counts: Counts
+
+
+class Server(Protocol):
+    """The public side of a recipe. All methods are pure; the state is an explicit value that engines store."""
+
+    @property
+    def state_type(self) -> type[Any]:
+        """The frozen dataclass of the state."""
+        ...
+
+    def start(self, seed: int) -> Any:
+        """Return the state before the first broadcast."""
+        ...
+
+    def broadcast(self, state: Any) -> Broadcast | None:
+        """Return what to tell the clients next; None when the run is over."""
+        ...
+
+    def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: Any) -> Any:
+        """Return the next state from a sum of updates and their number; no single update is ever needed."""
+        ...
+
+    def record(self, state: Any) -> Mapping[str, float]:
+        """Return the figures of the last combined round, for the history."""
+        ...
+
+    def outcome(self, state: Any) -> Outcome:
+        """Return what was found; also for a run that was stopped early."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A federated method: one client and one server that know the same tasks."""
+
+    name: str
+    client: Client
+    server: Server

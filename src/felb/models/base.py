@@ -1,0 +1,158 @@
+"""What every estimator of felb has in common: how it takes data, and all it can do once V is found."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from felb.errors import ConvergenceWarning, InputError
+from felb.linalg.assign import assign_rows
+from felb.linalg.binary import BinaryMatrix
+from felb.linalg.product import boolean_product, boolean_product_dense
+from felb.metrics.counts import DECIDED, as_boolean, confusion
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import scipy.sparse as sp
+    from numpy.typing import ArrayLike, NDArray
+
+LARGEST_SEED = np.iinfo(np.int32).max
+
+
+class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of all estimators: A ≈ U∘V with Boolean ``components_`` V.
+
+    A subclass defines ``fit`` and sets ``components_`` (bool, n_components × n_features).
+    """
+
+    n_components: int
+    binarize_threshold: float | None
+    random_state: Any
+    components_: NDArray[np.bool_]
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.bool_]:
+        """Fit and return the assignment U of the rows of X, in their order."""
+        return np.asarray(self.fit(X, y, **fit_params).transform(X))
+
+    def transform(self, X: Any) -> NDArray[np.bool_]:
+        """Assign rows to the components: U that minimises |X ⊕ U∘V| row by row (greedily, then by coordinate descent).
+
+        Every row is assigned on its own, so new rows need no refit.
+        """
+        check_is_fitted(self)
+        return assign_rows(self._matrix(X, reset=False), self.components_)
+
+    def inverse_transform(self, X: ArrayLike, *, sparse_output: bool = False) -> NDArray[np.bool_] | sp.csr_array:
+        """Return the reconstruction U∘V of assignments U, dense or as a SciPy CSR array."""
+        check_is_fitted(self)
+        U = as_boolean(X, "U")
+        if U.shape[1] != self.components_.shape[0]:
+            raise InputError(f"U has {U.shape[1]} components, the model has {self.components_.shape[0]}")
+        if sparse_output:
+            return boolean_product(U, self.components_).to_scipy(bool)
+        return boolean_product_dense(U, self.components_)
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
+        """F1 of the reconstruction of X under the fixed components; greater is better."""
+        matrix = self._matrix(X, reset=False)
+        return confusion(matrix, self.transform(matrix), self.components_).f1
+
+    def component_features(self) -> list[tuple[str, ...]]:
+        """Names of the features of each component; x0, x1, … if the data had no names."""
+        check_is_fitted(self)
+        fitted = getattr(self, "feature_names_in_", None)
+        names = feature_names(fitted, self.n_features_in_)
+        return [tuple(names[j] for j in np.flatnonzero(row)) for row in self.components_]
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    # -- for subclasses ------------------------------------------------------------------------------------------
+
+    def _matrix(self, X: Any, *, reset: bool) -> BinaryMatrix:
+        """Check X against what was fitted (names, number of features) and make it a `BinaryMatrix`."""
+        if isinstance(X, BinaryMatrix):
+            matrix = X
+            self._check_columns(matrix, reset=reset)
+        else:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            matrix = BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold)
+        if matrix.shape[0] == 0:
+            raise InputError(f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+        if matrix.shape[1] == 0:
+            raise InputError(f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+        return matrix
+
+    def _check_columns(self, matrix: BinaryMatrix, *, reset: bool) -> None:
+        if reset:
+            self.n_features_in_ = matrix.shape[1]
+            if matrix.columns is not None:
+                self.feature_names_in_ = np.asarray(matrix.columns, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            return
+        if matrix.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {matrix.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input"
+            )
+        fitted = getattr(self, "feature_names_in_", None)
+        if fitted is not None and matrix.columns is not None and tuple(fitted) != matrix.columns:
+            at = next(i for i, (a, b) in enumerate(zip(fitted, matrix.columns, strict=True)) if a != b)
+            raise InputError(f"column {at} is {matrix.columns[at]!r}, but was {fitted[at]!r} when fitted")
+
+    def _seed(self) -> int:
+        """Return an integer seed for `random_state`, which may also be a RandomState or None."""
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(LARGEST_SEED))
+
+    def warn_about(self, components: NDArray[np.bool_], gap: float) -> None:
+        """Warn about a result that collapsed or is not Boolean, and say what to try."""
+        if not components.any():
+            warnings.warn(
+                f"{type(self).__name__} collapsed: all components are empty. The data may be too noisy or too sparse "
+                "for these settings; try a smaller l2, fewer components, fewer clients or more local steps, or FELBMU.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        elif gap > DECIDED:
+            warnings.warn(
+                f"{type(self).__name__} stopped before the components were Boolean (integrality gap {gap:.2g}); they "
+                "were cut at 1/2. Try more rounds (max_iter) or a larger l2_rate.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    @classmethod
+    def _check_rank(cls, n_components: Any, shape: tuple[int, int]) -> int:
+        if not isinstance(n_components, int | np.integer) or isinstance(n_components, bool):
+            raise InputError(f"n_components must be a whole number, got {n_components!r}")
+        if n_components < 1:
+            raise InputError(f"n_components must be at least 1, got {n_components}")
+        if n_components > min(shape):
+            warnings.warn(
+                f"n_components={n_components} is more than min(rows, columns) = {min(shape)}: some components will be "
+                "empty or repeated",
+                UserWarning,
+                stacklevel=3,
+            )
+        return int(n_components)
+
+
+def feature_names(names: Sequence[str] | None, n_features: int) -> list[str]:
+    """Return the given names, or x0, x1, … as scikit-learn would call them."""
+    return [f"x{i}" for i in range(n_features)] if names is None else [str(name) for name in names]

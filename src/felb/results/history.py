@@ -1,0 +1,63 @@
+"""What happened round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Row = Mapping[str, Any]
+
+
+class History(Sequence["Row"]):
+    """An immutable list of rounds, each a mapping of figures; ``history["loss"]`` gives one figure over time.
+
+    Examples
+    --------
+    >>> history = History([{"round": 0, "loss": 9.0}, {"round": 1, "loss": 4.0}])
+    >>> history[-1]["loss"], history["loss"].tolist()
+    (4.0, [9.0, 4.0])
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self._rows = tuple(dict(row) for row in rows)
+
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+    @overload
+    def __getitem__(self, key: slice) -> History: ...
+    @overload
+    def __getitem__(self, key: str) -> NDArray[np.float64]: ...
+
+    def __getitem__(self, key: int | slice | str) -> Row | History | NDArray[np.float64]:
+        """Return a round, some rounds, or one figure over the rounds that have it."""
+        if isinstance(key, str):
+            return np.array([row[key] for row in self._rows if key in row], dtype=np.float64)
+        if isinstance(key, slice):
+            return History(self._rows[key])
+        return self._rows[key]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self._rows == other._rows
+
+    def __hash__(self) -> int:
+        return hash(len(self._rows))
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} rounds)"
+
+    def plus(self, row: Row) -> History:
+        """Return a history with one more round."""
+        return History((*self._rows, row))

@@ -1,0 +1,182 @@
+"""A result: what was found, how, on what; a folder of plain files that anyone can read.
+
+result.json          parameters, seed, versions, data fingerprint, scores, history, names of clients and columns
+components.npz       V as a SciPy sparse matrix, components × features
+components.csv       the same for people: support and feature names of each component
+assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × components
+outbound/*.jsonl     what left each client
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from felb._version import __version__
+from felb.errors import InputError
+from felb.results.history import History
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT = "felb-result-1"
+RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a measurement depends on, without naming the machine."""
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One component in words: which features, and how many records have it."""
+
+    number: int
+    features: tuple[str, ...]
+    support: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a result comes from; enough to make it again."""
+
+    method: str
+    parameters: Mapping[str, Any]
+    seed: int
+    data: Mapping[str, Any]
+    felb: str = __version__
+    machine: Mapping[str, Any] = field(default_factory=machine_facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Components with their provenance, scores and history; the assignments stay with their clients.
+
+    Parameters
+    ----------
+    components : Boolean V, components × features
+    columns : feature names, if the data had any
+    supports : records of all clients that were assigned each component
+    clients : number of rows of each client
+    """
+
+    components: NDArray[np.bool_]
+    columns: tuple[str, ...] | None
+    supports: tuple[int, ...]
+    clients: Mapping[str, int]
+    scores: Mapping[str, float]
+    converged: bool
+    integrality_gap: float
+    history: History
+    provenance: Provenance
+
+    def described(self) -> list[Component]:
+        """The components by name, most supported first."""
+        names = self.columns or tuple(f"x{i}" for i in range(self.components.shape[1]))
+        found = [
+            Component(i, tuple(names[j] for j in np.flatnonzero(row)), support)
+            for i, (row, support) in enumerate(zip(self.components, self.supports, strict=True))
+        ]
+        return sorted(found, key=lambda c: (-(c.support or 0), c.number))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the components as plain data."""
+        return {
+            "format": FORMAT,
+            "scores": dict(self.scores),
+            "converged": self.converged,
+            "integrality_gap": self.integrality_gap,
+            "n_components": self.components.shape[0],
+            "n_features": self.components.shape[1],
+            "supports": list(self.supports),
+            "clients": dict(self.clients),
+            "provenance": asdict(self.provenance),
+            "history": [dict(row) for row in self.history],
+            "columns": None if self.columns is None else list(self.columns),
+        }
+
+    def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
+        """Write all files into an existing folder; `felb.atomic.replace_folder` then puts it in its place."""
+        sp.save_npz(folder / COMPONENTS, sp.csr_array(self.components))
+        with (folder / "components.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["component", "support", "size", "features"])
+            for c in self.described():
+                writer.writerow([c.number, c.support, len(c.features), "; ".join(c.features)])
+        (folder / ASSIGNMENTS).mkdir(exist_ok=True)
+        for client, U in assignments.items():
+            sp.save_npz(folder / ASSIGNMENTS / f"{file_stem(client)}.npz", sp.csr_array(U))
+        text = json.dumps(finite(self.to_json()), indent=1, allow_nan=False)
+        (folder / RESULT).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Result:
+        """Read a result folder back."""
+        path = Path(folder)
+        if not (path / RESULT).is_file():
+            raise InputError(f"{path} is not a result folder: it has no {RESULT}")
+        try:
+            raw = json.loads((path / RESULT).read_text(encoding="utf-8"))
+            if raw["format"] != FORMAT:
+                raise InputError(f"{path / RESULT} has format {raw['format']!r}; this felb reads {FORMAT!r}")
+            components = sp.load_npz(path / COMPONENTS).toarray().astype(bool)
+            return cls(
+                components=components,
+                columns=None if raw["columns"] is None else tuple(raw["columns"]),
+                supports=tuple(raw["supports"]),
+                clients=raw["clients"],
+                scores=raw["scores"],
+                converged=raw["converged"],
+                integrality_gap=raw["integrality_gap"],
+                history=History(raw["history"]),
+                provenance=Provenance(**raw["provenance"]),
+            )
+        except InputError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is damaged and cannot be read: {error}") from error
+
+
+def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
+    """Read U of one client from a result folder."""
+    path = Path(folder) / ASSIGNMENTS / f"{file_stem(client)}.npz"
+    if not path.is_file():
+        raise InputError(f"no assignment of {client!r} at {path}")
+    return np.asarray(sp.load_npz(path).toarray(), dtype=bool)
+
+
+def file_stem(client: str) -> str:
+    """Return a file name for a client, whatever its label holds; distinct labels stay distinct."""
+    safe = re.sub(r"[^A-Za-z0-9._-]", lambda match: f"%{ord(match.group()):02X}", client)
+    return f"%2E{safe[1:]}" if safe.startswith(".") else safe
+
+
+def finite(value: Any) -> Any:
+    """Replace NaN and infinities by None, which JSON can say."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value
