@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install demo test lint types imports unit bench quality clean
+.PHONY: help install demo test lint types imports unit quality scale clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,12 @@ imports: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/python -m pytest --cov --cov-report=term
+
+quality: $(STAMP)  ## F1* on planted data against the bars the methods must hold
+	$(BIN)/python benchmarks/quality.py
+
+scale: $(STAMP)  ## three rounds on data of Movielens' size: time and peak memory
+	$(BIN)/python benchmarks/paper_scale.py --shape ratings --rounds 3
 
 clean:  ## remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output

@@ -119,7 +119,7 @@ def test_first_bad_cell_in_reading_order_is_named():
 def test_missing_cells(missing, threshold):
     data = DENSE.astype(object)
     data[1, 2] = missing
-    with pytest.raises(InputError, match=r"^row 1, column 2 is missing; drop or fill it"):
+    with pytest.raises(InputError, match=r"^row 1, column 2 is missing .*drop or fill it"):
         BinaryMatrix.of(data, binarize_threshold=threshold)
     with pytest.raises(InputError, match=r"row 1, column 2 \('c'\) is missing"):
         BinaryMatrix.of(pd.DataFrame(data, columns=list("abcd")), binarize_threshold=threshold)
@@ -208,9 +208,14 @@ def test_threshold_does_not_depend_on_the_type(threshold):
 
 
 def test_threshold_beyond_a_narrow_type():
-    data = np.array([[1, np.inf, -np.inf]], dtype=np.float16)
-    assert dense_of(BinaryMatrix.of(data, binarize_threshold=1e300)).tolist() == [[0, 1, 0]]
-    assert dense_of(BinaryMatrix.of(data, binarize_threshold=-1e300)).tolist() == [[1, 1, 0]]
+    data = np.array([[1, 6e4, -6e4]], dtype=np.float16)
+    assert dense_of(BinaryMatrix.of(data, binarize_threshold=1e300)).tolist() == [[0, 0, 0]]
+    assert dense_of(BinaryMatrix.of(data, binarize_threshold=-1e300)).tolist() == [[1, 1, 1]]
+
+
+def test_infinite_cells_are_refused():
+    with pytest.raises(InputError, match=r"row 0, column 1 is infinite \(inf\)"):
+        BinaryMatrix.of(np.array([[1, -np.inf]]), binarize_threshold=0.5)
 
 
 @pytest.mark.parametrize("threshold", [np.nan, np.inf, -np.inf, "0.5", [1]])
@@ -363,7 +368,7 @@ def test_pandas_mixed_columns_and_index():
 def test_pandas_missing(dtype, threshold):
     frame = pd.DataFrame({"a": [1, 0, 1], "b": [1, 0, 1]}).astype(dtype)
     frame.loc[2, "b"] = pd.NA
-    with pytest.raises(InputError, match=r"row 2, column 1 \('b'\) is missing; drop or fill it"):
+    with pytest.raises(InputError, match=r"row 2, column 1 \('b'\) is missing .*drop or fill it"):
         BinaryMatrix.of(frame, binarize_threshold=threshold)
 
 

@@ -22,7 +22,7 @@ DENSE_BLOCK_CELLS = 1 << 24
 """Dense input is scanned in row blocks of about this many cells, so that temporaries stay small."""
 
 NOT_BINARY = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
-MISSING = "is missing; drop or fill it, felb does not guess"
+MISSING = "is missing (NaN or empty); drop or fill it, felb does not guess"
 
 
 def to_binary(
@@ -108,6 +108,8 @@ def where_one(values: NDArray[Any], threshold: float | None, *, locate: LocateCe
     values = np.asarray(values)
     if values.dtype == bool:
         return values if threshold is None else np.asarray(values > float(threshold))
+    if threshold is not None and values.dtype.kind == "f" and np.isinf(values).any():
+        _refuse(values, np.isinf(values), locate, "is infinite (inf); clip it, felb does not guess")
     if values.dtype.kind not in "uif":
         values = _to_numbers(values, locate)
     if values.dtype.kind == "f" and np.isnan(values).any():

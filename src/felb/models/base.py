@@ -88,8 +88,8 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             matrix = X
             self._check_columns(matrix, reset=reset)
         else:
-            validate_data(self, X, reset=reset, skip_check_array=True)
             matrix = BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold)
+            validate_data(self, X, reset=reset, skip_check_array=True)
         if matrix.shape[0] == 0:
             raise InputError(f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required.")
         if matrix.shape[1] == 0:

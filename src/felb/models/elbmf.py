@@ -11,7 +11,7 @@ from felb.metrics import DECIDED, integrality_gap
 from felb.models.base import BooleanFactorization
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.schedules import Geometric
-from felb.optim.start import undecided_rows, uniform_columns
+from felb.optim.start import projected_rows, uniform_columns
 from felb.optim.steps import Lipschitz
 from felb.results.history import History
 
@@ -33,6 +33,7 @@ class ELBMF(BooleanFactorization):
     max_iter : iterations at most
     tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
     exact_prox : use the exact minimiser of the regularizer instead of the printed operator
+    dtype : "float32" or "float64"
     binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
     random_state : int, RandomState or None
 
@@ -88,10 +89,8 @@ class ELBMF(BooleanFactorization):
         if self.max_iter < 1:
             raise InputError(f"max_iter must be at least 1, got {self.max_iter}")
         seed, weight = self._seed(), Geometric(self.l2, self.l2_rate)
-        point = Point.start(
-            undecided_rows(A.shape[0], k, dtype=self.dtype),
-            np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=self.dtype).T),
-        )
+        Vt = np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=self.dtype).T)
+        point = Point.start(projected_rows(A, Vt), Vt)
         objective = Objective(kappa=self.l1, exact=self.exact_prox)
         rows: list[dict[str, float]] = []
         for t in range(self.max_iter):

@@ -24,7 +24,7 @@ from felb.federated.server import Outcome, Recipe
 from felb.metrics import DECIDED, Counts, integrality_gap
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.schedules import Geometric
-from felb.optim.start import undecided_rows, uniform_columns
+from felb.optim.start import projected_rows, uniform_columns
 from felb.optim.steps import Lipschitz, Multiplicative, StepRule
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Setting:
 
     Parameters
     ----------
-    shared_start : all clients begin at one random V̂ (the server's) and at U = ½, so that nothing depends on the
-        order of rows or clients; otherwise each draws its own U_i and V_i, and components of different clients do
-        not correspond
+    shared_start : all clients begin at one random V̂ (the server's) and at the U that follows from it, so
+        that nothing depends on the order of rows or clients; otherwise each draws its own U_i and V_i, and components
+        of different clients do not correspond
     clock : what t counts in λ_t, rounds or local steps
     server_scale : "clients" scales the server's prox by 1/C; "one" applies it in full, which freezes the
         aggregate early when there are many clients
@@ -188,7 +188,7 @@ class LocalSteps:
         if state is None or state.U is None:
             n, m = shard.shape
             if target is not None and p.setting.shared_start:
-                return Point.start(undecided_rows(n, p.n_components, dtype=p.dtype), target)
+                return Point.start(projected_rows(shard, target), target)
             U = rng.random((n, p.n_components)).astype(p.dtype)
             Vt = rng.random((m, p.n_components)).astype(p.dtype) if target is None else target
             return Point.start(U, Vt)

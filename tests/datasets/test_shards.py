@@ -1,0 +1,72 @@
+"""Clients must agree on their columns before anything runs."""
+
+import numpy as np
+import pytest
+
+from felb.datasets.registry import SHIPPED, load, row_names
+from felb.datasets.shards import check_shards, named, split
+from felb.errors import InputError
+from felb.linalg import BinaryMatrix
+
+RNG = np.random.default_rng(0)
+
+
+def matrix(n=4, m=3, columns=None):
+    return BinaryMatrix.of(RNG.random((n, m)) < 0.5, columns=columns and list(columns))
+
+
+def test_split_keeps_rows_and_order():
+    A = matrix(10)
+    shards, rows = split(A, list("abcabcabca"))
+    assert list(shards) == ["a", "b", "c"]
+    for name, picked in rows.items():
+        assert shards[name] == A.take(picked)
+    assert sorted(np.concatenate(list(rows.values()))) == list(range(10))
+
+
+def test_labels_may_be_numbers_objects_or_strings():
+    A = matrix(3)
+    assert list(split(A, [2, 1, 2])[0]) == ["1", "2"]
+    assert list(split(A, np.array(["x", 1, "x"], dtype=object))[0]) == ["1", "x"]
+
+
+@pytest.mark.parametrize("labels", [[1, 2], [[1], [2], [3]]])
+def test_one_label_per_row(labels):
+    with pytest.raises(InputError, match="one client label per row"):
+        split(matrix(3), labels)
+
+
+@pytest.mark.parametrize("labels", [["a", None, "b"], [0.0, float("nan"), 1.0]])
+def test_missing_labels_are_named(labels):
+    with pytest.raises(InputError, match="row 1 has no client label"):
+        split(matrix(3), labels)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], "no clients"),
+        ([matrix(4), matrix(0)], "client-02 has no rows"),
+        ([matrix(4, 3), matrix(4, 2)], "client-02 has 2 columns where client-01 has 3"),
+        ([matrix(columns="abc"), matrix(columns="abd")], "column 2 is 'd' at client-02 and 'c' at client-01; all"),
+        ([matrix(columns="abc"), matrix(columns="acb")], "same order"),
+        ([matrix(columns="abc"), matrix()], "client-01 has column names and client-02 has none"),
+        ([matrix(), matrix(columns="abc")], "client-02 has column names and client-01 has none"),
+        ([matrix(2, 0)], "no columns"),
+    ],
+)
+def test_clients_that_do_not_fit_together(parts, message):
+    with pytest.raises(InputError, match=message):
+        check_shards(named(parts))
+
+
+def test_shipped_data():
+    zoo = load("zoo")
+    assert zoo.shape == (101, 17)
+    assert zoo.nnz == 761
+    assert zoo.columns[0] == "hair"
+    assert row_names("zoo")[0] == "aardvark"
+    assert len(row_names("zoo")) == 101
+    assert SHIPPED["zoo"].licence == "CC BY 4.0"
+    with pytest.raises(InputError, match="zoo"):
+        load("aquarium")

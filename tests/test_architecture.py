@@ -1,0 +1,66 @@
+"""Rules of the house that no linter knows."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import felb
+
+SOURCE = Path(felb.__file__).parent
+FILES = sorted(SOURCE.rglob("*.py"))
+ROOT = SOURCE.parents[1]
+
+
+def calls(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_are_short_and_never_pickle_or_evaluate(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 450, "a file this long is two rooms"
+    tree = ast.parse(text)
+    imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
+                for alias in node.names}  # fmt: skip
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {"pickle", "cloudpickle", "dill", "marshal", "shelve"} & (imported | modules)
+    assert not {"eval", "exec", "compile"} & {name for name in calls(tree) if name != "compile" or "re." not in text}
+    assert "allow_pickle=True" not in text
+
+
+def test_only_the_gate_makes_a_release():
+    makers = [p.relative_to(SOURCE).as_posix() for p in FILES if "Release" in set(calls(ast.parse(p.read_text())))]
+    assert makers == ["federated/gate.py"]
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "federated" in p.parts and "estimators" not in p.parts], ids=str)
+def test_the_federated_core_has_no_clock_and_does_no_input_or_output(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    assert not {m.split(".")[0] for m in modules} & {"time", "datetime", "os", "io", "pathlib", "socket", "random"}
+    assert "open" not in set(calls(tree))
+
+
+def test_public_names_exist_and_are_listed():
+    for name in felb.__all__:
+        assert getattr(felb, name) is not None
+    assert set(felb.__all__) <= set(dir(felb))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = felb.nothing
+
+
+def test_import_is_light_and_compiles_nothing():
+    code = (
+        "import sys, felb; assert not {'numpy', 'sklearn', 'numba', 'scipy'} & set(sys.modules), 'felb is not lazy';"
+        "felb.FELB, felb.ELBMF, felb.BinaryMatrix, felb.datasets, felb.metrics;"
+        "from numba.core.dispatcher import Dispatcher; import gc;"
+        "assert not [d for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures "
+        "and d.py_func.__module__.startswith('felb')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
