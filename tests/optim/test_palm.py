@@ -8,16 +8,16 @@ from felb.linalg.passes import gather, scatter, squared_loss
 from felb.metrics import integrality_gap
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.schedules import LARGEST_WEIGHT, Geometric
-from felb.optim.start import projected_rows, uniform_columns
+from felb.optim.start import constant_rows, projected_rows, uniform_columns
 from felb.optim.steps import Lipschitz, Multiplicative
 
 RULES = [Lipschitz(), Multiplicative()]
 DATA = planted(120, 40, 4, noise=0.05, seed=3)
 
 
-def start(A, k, dtype=np.float64, seed=0):
+def start(A, k, rule, dtype=np.float64, seed=0):
     Vt = np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=dtype).T)
-    return Point.start(projected_rows(A, Vt), Vt)
+    return Point.start(rule.first_rows(A, Vt), Vt)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -28,7 +28,7 @@ def start(A, k, dtype=np.float64, seed=0):
 ], ids=["exact", "exact, pulled", "printed, no l1"])  # fmt: skip
 def test_without_inertia_and_with_constant_weight_the_objective_falls_every_step(rule, objective):
     """Sufficient decrease (the paper's Lemma on clients), for the operators that are exact."""
-    A, point, lam = DATA.A, start(DATA.A, 5), 0.3
+    A, point, lam = DATA.A, start(DATA.A, 5, rule), 0.3
     target = np.ascontiguousarray(uniform_columns(9, 5, A.shape[1], dtype=np.float64).T)
     value = np.inf
     for _ in range(200):
@@ -41,7 +41,7 @@ def test_without_inertia_and_with_constant_weight_the_objective_falls_every_step
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @pytest.mark.parametrize("beta", [0.0, 0.001, 0.2])
 def test_with_growing_weight_the_factors_become_boolean(rule, beta):
-    A, point = DATA.A, start(DATA.A, 4, np.float32)
+    A, point = DATA.A, start(DATA.A, 4, rule, np.float32)
     gaps = []
     for t in range(600):
         lam = Geometric(0.1, 1.05)(t)
@@ -111,7 +111,7 @@ def test_step_is_the_formula_in_dense_algebra(rule):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_float32_follows_float64(rule):
-    narrow, wide = start(DATA.A, 4, np.float32), start(DATA.A, 4, np.float64)
+    narrow, wide = start(DATA.A, 4, rule, np.float32), start(DATA.A, 4, rule, np.float64)
     wide = Point.start(narrow.U.astype(np.float64), narrow.Vt.astype(np.float64))
     for _ in range(20):
         narrow, loss32 = palm_step(DATA.A, narrow, Objective(gamma=0.0), rule=rule, lam=0.1, beta=0.001)
@@ -141,6 +141,8 @@ def test_start_depends_on_each_row_alone():
     G = (Vt.T @ Vt).astype(float)
     np.testing.assert_allclose(U, np.clip(DATA.A.toarray() @ Vt / G.sum(0), 0, 1), rtol=1e-5)
     assert np.isfinite(projected_rows(DATA.A, np.zeros_like(Vt))).all()
+    stepped, _ = Multiplicative()(constant_rows(DATA.A, Vt), DATA.A.toarray() @ Vt, Vt.T @ Vt, beta=0.0)
+    np.testing.assert_allclose(U, np.clip(stepped, 0, 1), rtol=1e-5)
 
 
 def test_schedule_grows_and_is_capped():

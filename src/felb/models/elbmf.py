@@ -11,7 +11,7 @@ from felb.metrics import DECIDED, integrality_gap
 from felb.models.base import BooleanFactorization
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.schedules import Geometric
-from felb.optim.start import projected_rows, uniform_columns
+from felb.optim.start import uniform_columns
 from felb.optim.steps import Lipschitz
 from felb.results.history import History
 
@@ -89,12 +89,13 @@ class ELBMF(BooleanFactorization):
         if self.max_iter < 1:
             raise InputError(f"max_iter must be at least 1, got {self.max_iter}")
         seed, weight = self._seed(), Geometric(self.l2, self.l2_rate)
+        rule = Lipschitz()
         Vt = np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=self.dtype).T)
-        point = Point.start(projected_rows(A, Vt), Vt)
+        point = Point.start(rule.first_rows(A, Vt), Vt)
         objective = Objective(kappa=self.l1, exact=self.exact_prox)
         rows: list[dict[str, float]] = []
         for t in range(self.max_iter):
-            point, loss = palm_step(A, point, objective, rule=Lipschitz(), lam=weight(t), beta=self.inertia)
+            point, loss = palm_step(A, point, objective, rule=rule, lam=weight(t), beta=self.inertia)
             rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
             if self._settled(rows):
                 break

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.linalg.passes import gather
-from felb.optim.steps import DENOMINATOR_FLOOR
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -16,17 +15,24 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.floating[Any]]
 
+SMALLEST_SCALE = 1e-12
+
 
 def uniform_columns(seed: int, k: int, m: int, *, dtype: DTypeLike = np.float32) -> Array:
     """V, k × m, uniform on [0, 1)."""
     return np.random.default_rng(seed).random((k, m)).astype(dtype)
 
 
-def projected_rows(A: BinaryMatrix, Vt: Array) -> Array:
-    """U = AVᵀ ⊘ 1VVᵀ in [0, 1], the multiplicative update of constant rows.
+# The random V alone breaks the symmetry between components. A random U would only add an offset that differs from
+# client to client; without it results depend neither on the order of rows nor on how they are split, and are better.
 
-    The random V alone breaks the symmetry between components. A random U would only add an offset that differs from
-    client to client; without it results depend neither on the order of rows nor on how they are split, and are better.
-    """
-    scale = np.maximum(Vt.T @ Vt.sum(axis=1), Vt.dtype.type(DENOMINATOR_FLOOR))
+
+def constant_rows(A: BinaryMatrix, Vt: Array) -> Array:
+    """U = ½. A multiplicative step makes `projected_rows` of it; a step of Lipschitz size would overshoot to 0."""
+    return np.full((A.shape[0], Vt.shape[1]), 0.5, dtype=Vt.dtype)
+
+
+def projected_rows(A: BinaryMatrix, Vt: Array) -> Array:
+    """U = AVᵀ ⊘ 1VVᵀ in [0, 1], what a multiplicative step makes of constant rows."""
+    scale = np.maximum(Vt.T @ Vt.sum(axis=1), Vt.dtype.type(SMALLEST_SCALE))
     return np.asarray(np.clip(gather(A, Vt) / scale, 0, 1))

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from felb.optim.start import constant_rows, projected_rows
+
 if TYPE_CHECKING:
+    from felb.linalg.binary import BinaryMatrix
     from felb.optim.prox import Array, Weight
 
 LIPSCHITZ_FLOOR = 1e-4
@@ -29,6 +32,10 @@ class StepRule(Protocol):
         """The word for this rule."""
         ...
 
+    def first_rows(self, A: BinaryMatrix, Vt: Array) -> Array:
+        """Return the U to start from, given the V to start from; it depends on each row alone."""
+        ...
+
     def __call__(self, point: Array, data: Array, gram: Array, *, beta: float) -> tuple[Array, Weight]:
         """Take the gradient step from `point`."""
         ...
@@ -42,6 +49,10 @@ class Lipschitz:
     """
 
     name: str = "lipschitz"
+
+    def first_rows(self, A: BinaryMatrix, Vt: Array) -> Array:
+        """Return AVᵀ ⊘ 1VVᵀ."""
+        return projected_rows(A, Vt)
 
     def step_size(self, gram: Array, beta: float) -> float:
         """Return η for the Gram matrix of the other factor."""
@@ -59,6 +70,10 @@ class Multiplicative:
     """One step size per entry, η = X ⊘ XG, which turns the gradient step into X ⊙ data ⊘ XG (Lee and Seung)."""
 
     name: str = "multiplicative"
+
+    def first_rows(self, A: BinaryMatrix, Vt: Array) -> Array:
+        """Return ½ everywhere."""
+        return constant_rows(A, Vt)
 
     def __call__(self, point: Array, data: Array, gram: Array, *, beta: float) -> tuple[Array, Weight]:  # noqa: ARG002
         """Return X ⊙ data ⊘ XG and the array η; X must not be negative."""

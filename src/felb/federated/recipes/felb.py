@@ -24,7 +24,7 @@ from felb.federated.server import Outcome, Recipe
 from felb.metrics import DECIDED, Counts, integrality_gap
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.schedules import Geometric
-from felb.optim.start import projected_rows, uniform_columns
+from felb.optim.start import uniform_columns
 from felb.optim.steps import Lipschitz, Multiplicative, StepRule
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class LocalSteps:
         if state is None or state.U is None:
             n, m = shard.shape
             if target is not None and p.setting.shared_start:
-                return Point.start(projected_rows(shard, target), target)
+                return Point.start(p.rule.first_rows(shard, target), target)
             U = rng.random((n, p.n_components)).astype(p.dtype)
             Vt = rng.random((m, p.n_components)).astype(p.dtype) if target is None else target
             return Point.start(U, Vt)
