@@ -72,22 +72,22 @@ class Problem:
             self.dense = self.csr.toarray()
 
     def felb(self, threads: int = 1) -> None:
-        """One pass."""
+        """Do one pass."""
         row_pass_into(self.out, self.A, self.U, self.Vt, rule=self.rule, threads=threads)
 
     def felb_inertia(self) -> None:
-        """One pass from an extrapolated point."""
+        """Do one pass from an extrapolated point."""
         row_pass_into(self.out, self.A, self.U, self.Vt, rule=self.rule, U_prev=self.U, beta=0.001, threads=1)
 
     def felb_iteration(self) -> None:
-        """One pass and the step of V."""
+        """Do one pass and the step of V."""
         self.felb()
         step = 1 / float(np.linalg.norm(self.out.UtU))
         rule = Lipschitz(step, PROX) if isinstance(self.rule, Lipschitz) else self.rule
         factor_step(self.Vt, self.out.AtU, self.out.UtU, rule=rule)
 
     def scipy(self) -> None:
-        """The same pass in SciPy and NumPy."""
+        """Do the same pass in SciPy and NumPy."""
         gram = self.Vt.T @ self.Vt
         x = self.csr @ self.Vt
         x -= self.U @ gram
@@ -98,7 +98,7 @@ class Problem:
         x.T @ x
 
     def blas(self) -> None:
-        """The same iteration on a dense matrix."""
+        """Do the same iteration on a dense matrix."""
         U, Vt = self.U, self.Vt
         for target, matrix, held in ((U, self.dense, Vt), (Vt, self.dense.T, U)):
             gram = held.T @ held
@@ -107,7 +107,7 @@ class Problem:
             prox_in_place(x, step * np.float32(PROX.kappa), step * np.float32(PROX.lam))
 
     def sklearn(self, iterations: int) -> None:
-        """Some iterations of scikit-learn's multiplicative NMF."""
+        """Do some iterations of scikit-learn's multiplicative NMF."""
         W, H = self.U.copy(), np.ascontiguousarray(self.Vt.T)
         non_negative_factorization(
             self.csr, W, H, n_components=self.k, init="custom", solver="mu", max_iter=iterations, tol=0

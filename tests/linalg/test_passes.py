@@ -386,7 +386,7 @@ for x, y in zip(got, expected):
     np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
 print("warnings:", [str(w.message) for w in caught])
 if "felb.linalg.kernels" in sys.modules:
-    stats = sys.modules["felb.linalg.kernels"].row_pass.stats
+    stats = sys.modules["felb.linalg.kernels"].move_pass.stats
     print("hits:", sum(stats.cache_hits.values()), "misses:", sum(stats.cache_misses.values()))
 """
 

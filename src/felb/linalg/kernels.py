@@ -1,8 +1,7 @@
 """The compiled passes over a binary matrix, block of rows after block of rows, in `felb.linalg.vector`'s terms.
 
-Everything here works on float32. Factors with a row for each record (U) are plain n × k arrays. Tables that are looked
-up for each one of A (Vᵀ, AᵀU), Gram matrices and the scratch space of a block have rows padded with zeros to
-``LANES · NV`` numbers and start at a multiple of 64 bytes, so that a row touches no more cache lines than it must.
+Everything here works on float32. Factors with a row for each record (U) are plain n × k arrays; Vᵀ and AᵀU, which are
+looked up for each one of A, are tables; what is worked on is copied into blocks (see `felb.linalg.loops`).
 
 Importing this module imports Numba (half a second); `felb.linalg.passes` does so when the first pass is run.
 """
@@ -16,23 +15,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from felb.linalg.loops import add_outer, gather, multiply, rows_at_once, scatter
 from felb.linalg.rules import HALS, LIPSCHITZ, SMALLEST_DENOMINATOR
 from felb.linalg.schedule import BLOCK, LANES
 from felb.linalg.vector import (
-    add_outer,
     fma,
-    gather,
     load,
     load_first,
     maximum,
     minimum,
-    multiply_rows,
-    scatter,
     select_greater,
     splat,
     store,
     store_first,
-    tile_rows,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +42,12 @@ if TYPE_CHECKING:
     Width = tuple[int, ...]
     Ones = tuple[Ints, Ints]  # indptr, indices
     Numbers = tuple[float, ...]  # a rule, see felb.linalg.rules.encode
-    Scratch = tuple[Floats, Floats, Floats, NDArray[np.int64]]  # see felb.linalg.schedule.scratch_space
+    Columns = tuple[int, int]  # of the matrix, of a tile
+    Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Ints]  # see felb.linalg.schedule.scratch_space
+
+
+FLUSH_BLOCKS = 16
+"""Blocks after which float32 sums of UᵀU move to float64: small numbers added to a large one lose digits."""
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,43 +74,56 @@ def _warn_that_nothing_is_kept() -> None:
 
 
 @kernel
-def load_rows(U: Floats, first: int, count: int, lowest: float, rows: Floats, width: Width) -> None:
-    """Write max(u, lowest) for `count` rows of U from `first` on into padded rows."""
-    k, whole = U.shape[1], LANES * (len(width) - 1)
-    least = splat(np.float32(lowest))
-    for r in range(count):
-        source, place = (first + r) * k, r * LANES * len(width)
+def lines_of(count: int, k: int, width: Width) -> tuple[int, int]:
+    """Return how `count` rows of k numbers are copied: as one long line if a block has no gaps, else one by one."""
+    if k == 4 * len(width):
+        return 1, count * k
+    return count, k
+
+
+@kernel
+def load_rows(U: Floats, first: int, count: int, lowest: float, block: Floats, width: Width) -> None:
+    """Write max(u, lowest) for `count` rows of U from `first` on into a block."""
+    k, least = U.shape[1], splat(np.float32(lowest))
+    lines, length = lines_of(count, k, width)
+    whole = (length - 1) // LANES * LANES
+    for r in range(lines):
+        source, place = (first + r) * k, r * 4 * len(width)
         for i in range(0, whole, LANES):
-            store(rows, place + i, maximum(load(U, source + i), least))
-        store(rows, place + whole, maximum(load_first(U, source + whole, k - whole), least))
+            store(block, place + i, maximum(load(U, source + i), least))
+        # Beyond the row this writes zeros, which the next row replaces where it begins.
+        store(block, place + whole, maximum(load_first(U, source + whole, length - whole), least))
 
 
 @kernel
 def extrapolate_rows(
-    U: Floats, U_prev: Floats, first: int, count: int, inertia: tuple[float, float], rows: Floats, width: Width
+    U: Floats, U_prev: Floats, first: int, count: int, inertia: tuple[float, float], block: Floats, width: Width
 ) -> None:
-    """Write max(u + β(u − u_prev), lowest) for `count` rows from `first` on into padded rows."""
-    k, whole = U.shape[1], LANES * (len(width) - 1)
-    beta, least = splat(np.float32(inertia[0])), splat(np.float32(inertia[1]))
-    for r in range(count):
-        source, place = (first + r) * k, r * LANES * len(width)
+    """Write max(u + β(u − u_prev), lowest) for `count` rows from `first` on into a block."""
+    k, beta, least = U.shape[1], splat(np.float32(inertia[0])), splat(np.float32(inertia[1]))
+    lines, length = lines_of(count, k, width)
+    whole = (length - 1) // LANES * LANES
+    for r in range(lines):
+        source, place = (first + r) * k, r * 4 * len(width)
         for i in range(0, whole, LANES):
             u = load(U, source + i)
-            store(rows, place + i, maximum(fma(beta, u - load(U_prev, source + i), u), least))
-        u = load_first(U, source + whole, k - whole)
-        u_prev = load_first(U_prev, source + whole, k - whole)
-        store(rows, place + whole, maximum(fma(beta, u - u_prev, u), least))
+            store(block, place + i, maximum(fma(beta, u - load(U_prev, source + i), u), least))
+        u = load_first(U, source + whole, length - whole)
+        u_prev = load_first(U_prev, source + whole, length - whole)
+        store(block, place + whole, maximum(fma(beta, u - u_prev, u), least))
 
 
 @kernel
-def store_rows(rows: Floats, U: Floats, first: int, count: int, width: Width) -> None:
-    """Copy padded rows into `count` rows of U from `first` on."""
-    k, whole = U.shape[1], LANES * (len(width) - 1)
-    for r in range(count):
-        place, target = r * LANES * len(width), (first + r) * k
+def store_rows(block: Floats, U: Floats, first: int, count: int, width: Width) -> None:
+    """Copy a block into `count` rows of U from `first` on."""
+    k = U.shape[1]
+    lines, length = lines_of(count, k, width)
+    whole = (length - 1) // LANES * LANES
+    for r in range(lines):
+        place, target = r * 4 * len(width), (first + r) * k
         for i in range(0, whole, LANES):
-            store(U, target + i, load(rows, place + i))
-        store_first(U, target + whole, load(rows, place + whole), k - whole)
+            store(U, target + i, load(block, place + i))
+        store_first(U, target + whole, load(block, place + whole), length - whole)
 
 
 # -- the row rules -----------------------------------------------------------------------------------------------------
@@ -185,88 +198,83 @@ def hals_rows(
 
 
 @kernel
-def move_rows(rows: Floats, count: int, k: int, gram: Floats, numbers: Numbers, lanes: Floats, width: Width) -> None:
-    """Write the rows that follow the points ``rows[0]``, with ``rows[1]`` gathered for them, into ``rows[2]``."""
+def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
+    """Put the rows that follow the points, with what was gathered for them, in the place of the products."""
+    point, gathered, moved, _sums, lanes, _cursor = scratch
     if numbers[0] == HALS:
         for first in range(0, count, BLOCK):
-            hals_rows(rows[0], rows[1], rows[2], first, gram, k, int(numbers[3]), lanes)
+            hals_rows(point, gathered, moved, first, gram, k, int(numbers[3]), lanes)
         return
-    for first in range(0, count, tile_rows(width)):
-        multiply_rows(rows[0], first, gram, k, rows[2], width)
+    for first in range(0, count, rows_at_once(width)):
+        multiply(point, first, gram, k, moved, width)
     if numbers[0] == LIPSCHITZ:
-        lipschitz_rows(rows[0], rows[1], rows[2], count * rows.shape[2], numbers)
+        lipschitz_rows(point, gathered, moved, count * moved.shape[1], numbers)
     else:
-        multiplicative_rows(rows[0], rows[1], rows[2], count * rows.shape[2], numbers)
+        multiplicative_rows(point, gathered, moved, count * moved.shape[1], numbers)
 
 
 # -- passes over the ones ----------------------------------------------------------------------------------------------
 
 
 @kernel
-def gather_block(
-    ones: Ones, first: int, count: int, columns: int, table: Floats, cursor: Ints, rows: Floats, width: Width
+def gather_rows(
+    ones: Ones, first: int, count: int, columns: Columns, table: Floats, cursor: Ints, block: Floats, width: Width
 ) -> None:
-    """Write Σ_{j in row} table[j] for `count` rows from `first` on, one tile of `columns` columns after another."""
+    """Write Σ_{j in row} table[j] for `count` rows from `first` on, one tile of columns after another."""
     indptr, indices = ones
-    rows[:count] = np.float32(0)
+    block[:count] = np.float32(0)
     cursor[:count] = indptr[first : first + count]
-    for bound in range(columns, table.shape[0] + columns, columns):
+    for bound in range(columns[1], columns[0] + columns[1], columns[1]):
         for r in range(count):
-            cursor[r] = gather(indices, cursor[r], indptr[first + r + 1], bound, table, rows, r, width)
+            cursor[r] = gather(indices, cursor[r], indptr[first + r + 1], bound, table, block, r, width)
 
 
 @kernel
-def scatter_block(
-    ones: Ones, first: int, count: int, columns: int, table: Floats, cursor: Ints, rows: Floats, width: Width
+def scatter_rows(
+    ones: Ones, first: int, count: int, columns: Columns, table: Floats, cursor: Ints, block: Floats, width: Width
 ) -> None:
     """Add each of `count` rows to table[j] for every j in its row of A, one tile of columns after another."""
     indptr, indices = ones
     cursor[:count] = indptr[first : first + count]
-    for bound in range(columns, table.shape[0] + columns, columns):
+    for bound in range(columns[1], columns[0] + columns[1], columns[1]):
         for r in range(count):
-            cursor[r] = scatter(indices, cursor[r], indptr[first + r + 1], bound, table, rows, r, width)
+            cursor[r] = scatter(indices, cursor[r], indptr[first + r + 1], bound, table, block, r, width)
 
 
 @kernel
-def add_gram(rows: Floats, count: int, k: int, sums: Floats, total: Doubles, width: Width) -> None:
-    """Add Σ_r u_r u_rᵀ over `count` rows to `total`; float32 is exact enough for the rows of a block."""
-    sums[:] = np.float32(0)
-    for first in range(0, k, tile_rows(width)):
-        add_outer(rows, count, sums, first, width)
-    for i in range(k):
-        for j in range(k):
+def flush(sums: Floats, total: Doubles) -> None:
+    """Move float32 sums of UᵀU into the float64 total, on and below the diagonal."""
+    for i in range(total.shape[0]):
+        for j in range(i + 1):
             total[i, j] += sums[i, j]
+    sums[:] = np.float32(0)
 
 
 @kernel
-def row_pass(
+def move_pass(
     ones: Ones,
     span: tuple[int, int],
     factors: tuple[Floats, Floats, Floats],
     held: tuple[Floats, Floats],
     numbers: Numbers,
-    totals: tuple[Floats, Doubles],
     scratch: Scratch,
-    columns: int,
+    columns: Columns,
     width: Width,
 ) -> None:
-    """Move a span of rows of U by a rule, with V held, and add what they contribute to AᵀU and UᵀU."""
+    """Move a span of rows of U by a rule, with V held."""
     U, U_prev, out = factors
     Vt, gram = held
-    AtU, UtU = totals
-    rows, sums, lanes, cursor = scratch
-    k, block = U.shape[1], rows.shape[1]
+    point, gathered, moved, _sums, _lanes, cursor = scratch
+    block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
-        gather_block(ones, first, count, columns, Vt, cursor, rows[1], width)
+        gather_rows(ones, first, count, columns, Vt, cursor, gathered, width)
         if numbers[1] == 0:
-            load_rows(U, first, count, numbers[2], rows[0], width)
+            load_rows(U, first, count, numbers[2], point, width)
         else:
-            extrapolate_rows(U, U_prev, first, count, numbers[1:3], rows[0], width)
-        move_rows(rows, count, k, gram, numbers, lanes, width)
-        store_rows(rows[2], out, first, count, width)
-        scatter_block(ones, first, count, columns, AtU, cursor, rows[2], width)
-        add_gram(rows[2], count, k, sums, UtU, width)
+            extrapolate_rows(U, U_prev, first, count, numbers[1:3], point, width)
+        move_rows(scratch, count, U.shape[1], gram, numbers, width)
+        store_rows(moved, out, first, count, width)
 
 
 @kernel
@@ -276,48 +284,51 @@ def statistics_pass(
     U: Floats,
     totals: tuple[Floats, Doubles],
     scratch: Scratch,
-    columns: int,
+    columns: Columns,
     width: Width,
 ) -> None:
-    """Add what a span of rows contributes to AᵀU and UᵀU."""
-    rows, sums, _lanes, cursor = scratch
-    block = rows.shape[1]
+    """Add what a span of rows contributes to AᵀU and, on and below the diagonal, to UᵀU."""
+    point, _gathered, _moved, sums, _lanes, cursor = scratch
+    block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
-        load_rows(U, first, count, -np.inf, rows[0], width)
-        scatter_block(ones, first, count, columns, totals[0], cursor, rows[0], width)
-        add_gram(rows[0], count, U.shape[1], sums, totals[1], width)
+        load_rows(U, first, count, -np.inf, point, width)
+        scatter_rows(ones, first, count, columns, totals[0], cursor, point, width)
+        add_outer(point, count, sums, width)
+        if (first - span[0]) // block % FLUSH_BLOCKS == 0:
+            flush(sums, totals[1])
+    flush(sums, totals[1])
 
 
 @kernel
 def gather_pass(
-    ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: int, width: Width
+    ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
     """Write a span of rows of A · Vᵀ."""
-    rows, _sums, _lanes, cursor = scratch
-    block = rows.shape[1]
+    point, _gathered, _moved, _sums, _lanes, cursor = scratch
+    block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
-        gather_block(ones, first, count, columns, Vt, cursor, rows[0], width)
-        store_rows(rows[0], out, first, count, width)
+        gather_rows(ones, first, count, columns, Vt, cursor, point, width)
+        store_rows(point, out, first, count, width)
 
 
 @kernel
 def dense_pass(
     factors: tuple[Floats, Floats, Floats],
-    gathered: Floats,
+    given: Floats,
     gram: Floats,
     numbers: Numbers,
     scratch: Scratch,
     width: Width,
 ) -> None:
-    """Move all rows by a rule, when A · Vᵀ is at hand."""
+    """Move all rows by a rule, when A · Vᵀ is given."""
     X, X_prev, out = factors
-    rows, _sums, lanes, _cursor = scratch
+    point, gathered, moved, _sums, _lanes, _cursor = scratch
     n, k = X.shape
     for first in range(0, n, BLOCK):
         count = min(BLOCK, n - first)
-        extrapolate_rows(X, X_prev, first, count, numbers[1:3], rows[0], width)
-        load_rows(gathered, first, count, -np.inf, rows[1], width)
-        move_rows(rows, count, k, gram, numbers, lanes, width)
-        store_rows(rows[2], out, first, count, width)
+        extrapolate_rows(X, X_prev, first, count, numbers[1:3], point, width)
+        load_rows(given, first, count, -np.inf, gathered, width)
+        move_rows(scratch, count, k, gram, numbers, width)
+        store_rows(moved, out, first, count, width)

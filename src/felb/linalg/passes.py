@@ -21,7 +21,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.linalg import plain
 from felb.linalg.rules import encode
-from felb.linalg.schedule import BLOCK, Schedule, padded, plain_view, scratch_space, width_of
+from felb.linalg.schedule import BLOCK, Schedule, Table, block_of, plain_view, scratch_space, width_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -106,12 +106,12 @@ def row_pass_into(
         return
     schedule = Schedule(A, k, threads)
     factors = plain_view(U), plain_view(U_prev), out.U
-    held, numbers = (padded(Vt), padded(Vt.T @ Vt)), encode(rule, beta)
+    held, numbers = (Table.of(Vt).memory, _gram(Vt.T @ Vt)), encode(rule, beta)
 
     def run(span: tuple[int, int], totals: tuple[Any, Any], scratch: Any) -> None:
-        compiled.row_pass(
-            schedule.ones, span, factors, held, numbers, totals, scratch, schedule.columns, schedule.width
-        )
+        # One after the other: rows of V and of AᵀU would drive each other out of the cache.
+        compiled.move_pass(schedule.ones, span, factors, held, numbers, scratch, schedule.columns, schedule.width)
+        compiled.statistics_pass(schedule.ones, span, out.U, totals, scratch, schedule.columns, schedule.width)
 
     schedule.accumulate(run, out.AtU, out.UtU)
 
@@ -148,7 +148,7 @@ def gather(A: BinaryMatrix, Vt: NDArray[Any], *, threads: int | None = None) -> 
         plain.gather_into(out, A, Vt)
         return out
     schedule = Schedule(A, k, threads)
-    table = padded(Vt)
+    table = Table.of(Vt).memory
 
     def run(span: tuple[int, int]) -> None:
         scratch = schedule.scratch()
@@ -182,7 +182,7 @@ def factor_step(
     out = np.empty_like(X)
     factors, numbers = (plain_view(X), plain_view(X_prev), out), encode(rule, beta)
     scratch = scratch_space(k, BLOCK)
-    compiled.dense_pass(factors, plain_view(gathered), padded(gram), numbers, scratch, width_of(k))
+    compiled.dense_pass(factors, plain_view(gathered), _gram(gram), numbers, scratch, width_of(k))
     return out
 
 
@@ -216,6 +216,14 @@ def _like(X: NDArray[Any], previous: NDArray[Any] | None, name: str) -> NDArray[
         return X
     _check_shape(name, previous, X.shape)
     return np.ascontiguousarray(previous, X.dtype)
+
+
+def _gram(gram: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a Gram matrix as a block of rows."""
+    k = gram.shape[0]
+    block = block_of(k, k)
+    block[:, :k] = gram
+    return block
 
 
 def _check_shape(name: str, X: NDArray[Any], shape: tuple[int, ...]) -> None:

@@ -31,8 +31,8 @@ ALIGNMENT = 64
 ROW_COST = 4
 """What a row costs besides its ones, in ones."""
 
-SERIAL_WORK = 1 << 21
-"""Passes over fewer ones and rows than this (counted in vectors) run in one thread unless told otherwise."""
+SERIAL_WORK = 1 << 25
+"""Passes with less work than this, (ones + 4 · rows) · k, run in one thread unless told otherwise."""
 
 CHUNK_ROWS, CHUNK_ONES_PER_COLUMN = 1 << 15, 256
 """Float32 sums in AᵀU start afresh after this many rows (to keep digits) and ones (to keep speed)."""
@@ -50,7 +50,8 @@ class Schedule:
     def __init__(self, A: BinaryMatrix, k: int, threads: int | None) -> None:
         self.ones = plain_view(A.indptr), plain_view(A.indices)
         self.width = width_of(k)
-        self.block, self.columns = choose_tiles(A, k)
+        self.block, tile = choose_tiles(A, k)
+        self.columns = A.shape[1], tile
         self._A, self._k = A, k
         self._parts = split_rows(A, count_threads(A, k, threads))
 
@@ -72,23 +73,24 @@ class Schedule:
 
         def part(span: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
             total, gram = np.zeros_like(AtU), np.zeros((k, k))
-            table, scratch = aligned((m, LANES * len(self.width))), self.scratch()
+            table, scratch = Table(m, k), self.scratch()
             for chunk in chunks(self._A, *span):
-                table[:] = 0
-                run(chunk, (table, gram), scratch)
-                total += table[:, :k]
+                table.memory[:] = 0
+                run(chunk, (table.memory, gram), scratch)
+                table.add_to(total)
             return total, gram
 
         parts = self.each(part)
         # In the order of the rows, so that a run can be repeated to the last bit.
         AtU[:] = sum(total for total, _ in parts)
-        UtU[:] = sum(gram for _, gram in parts)
+        lower = sum(gram for _, gram in parts)
+        UtU[:] = lower + np.tril(lower, -1).T
 
 
 def count_threads(A: BinaryMatrix, k: int, threads: int | None) -> int:
     """Return `threads`, or a number that suits the work."""
     if threads is None:
-        work = (A.nnz + ROW_COST * A.shape[0]) * len(width_of(k))
+        work = (A.nnz + ROW_COST * A.shape[0]) * k
         return 1 if work < SERIAL_WORK else available_cpus()
     if threads < 1:
         raise InputError(f"threads={threads}; give at least one, or None for a number that suits the work")
@@ -130,7 +132,7 @@ def choose_tiles(A: BinaryMatrix, k: int) -> tuple[int, int]:
     tile of columns after another finds them there; if they have few, it only adds work.
     """
     n, m = A.shape
-    columns = TILE_BYTES // (4 * LANES * len(width_of(k)))
+    columns = TILE_BYTES // (16 * len(width_of(k)))
     if m <= 2 * columns or A.nnz * columns < TILE_ONES * n * m:
         return BLOCK, max(1, m)
     return TILE_BLOCK, columns
@@ -140,34 +142,60 @@ def choose_tiles(A: BinaryMatrix, k: int) -> tuple[int, int]:
 
 
 def width_of(k: int) -> tuple[int, ...]:
-    """Return the tuple whose length tells kernels the number of vectors in a row of k numbers."""
-    return (0,) * -(-k // LANES)
+    """Return the tuple whose length tells kernels how rows of k numbers are held: in fours, the last of them padded.
+
+    Sixteen and what is left over in 4, 8 or 16; twelve left over are cheaper to handle as sixteen.
+    """
+    quads = -(-k // 4)
+    return (0,) * (quads + (quads % 4 == 3))
 
 
-def aligned(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Return an uninitialised float32 array that starts at a cache line."""
-    size = 4 * int(np.prod(shape))
-    memory = np.empty(size + ALIGNMENT, np.uint8)
+def aligned(size: int) -> NDArray[np.float32]:
+    """Return `size` float32 zeros that start at a cache line."""
+    memory = np.zeros(4 * size + ALIGNMENT, np.uint8)
     offset = -memory.ctypes.data % ALIGNMENT
-    return memory[offset : offset + size].view(np.float32).reshape(shape)
+    return memory[offset : offset + 4 * size].view(np.float32)
 
 
-def padded(X: NDArray[Any]) -> NDArray[np.float32]:
-    """Return an aligned float32 copy of X with rows padded with zeros to a multiple of 16 numbers."""
-    n, k = X.shape
-    copy = aligned((n, LANES * len(width_of(k))))
-    copy[:, :k] = X
-    copy[:, k:] = 0
-    return copy
+def block_of(n_rows: int, k: int) -> NDArray[np.float32]:
+    """Return zeros for a block of rows (see `felb.linalg.loops`); vectors may reach beyond the last row."""
+    stride = 4 * len(width_of(k))
+    return aligned(n_rows * stride + LANES)[: n_rows * stride].reshape(n_rows, stride)
+
+
+class Table:
+    """Rows of k numbers to be looked up in random order (see `felb.linalg.loops`)."""
+
+    def __init__(self, n_rows: int, k: int) -> None:
+        stride = 4 * len(width_of(k))
+        whole = stride // LANES * LANES
+        self.memory = aligned(n_rows * stride)
+        self._whole = self.memory[: n_rows * whole].reshape(n_rows, whole)
+        self._rest = self.memory[n_rows * whole :].reshape(n_rows, stride - whole)
+        self._k = k
+
+    @classmethod
+    def of(cls, X: NDArray[Any]) -> Table:
+        """Return a table that holds X."""
+        table = cls(*X.shape)
+        whole = table._whole.shape[1]
+        table._whole[:, : table._k] = X[:, :whole]
+        table._rest[:, : table._k - whole] = X[:, whole:]
+        return table
+
+    def add_to(self, X: NDArray[Any]) -> None:
+        """Add what the table holds to X."""
+        whole = min(self._whole.shape[1], self._k)
+        X[:, :whole] += self._whole[:, :whole]
+        X[:, whole:] += self._rest[:, : self._k - whole]
 
 
 def scratch_space(k: int, block: int) -> tuple[NDArray[Any], ...]:
-    """Return what one thread needs: three blocks of rows, sums of UᵀU, a block with rows in lanes, cursors."""
-    stride = LANES * len(width_of(k))
-    spaces = aligned((3, block, stride)), aligned((stride, stride)), aligned((2, stride, BLOCK))
-    for space in spaces:
-        space[:] = 0
-    return *spaces, np.zeros(block, np.int64)
+    """Return what one thread needs: blocks for points, sums and products, sums of UᵀU, rows in lanes, cursors."""
+    rows = tuple(block_of(block, k) for _ in range(3))
+    gram = block_of(4 * len(width_of(k)), k)
+    lanes = aligned(2 * k * BLOCK).reshape(2, k, BLOCK)
+    return *rows, gram, lanes, np.zeros(block, np.int64)
 
 
 class _Memory:
