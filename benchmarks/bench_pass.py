@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from felb.linalg.passes import RowPass, factor_step, row_pass_into
 from felb.linalg.rules import Hals, Lipschitz, Multiplicative, PrintedProx, Rule
+from felb.linalg.schedule import count_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +167,7 @@ def bench(name: str, *, rule: str, repeats: int, others: bool) -> None:
             report(name, "iteration", (best["sklearn3"] - best["sklearn1"]) / 2, best["felb_iteration"])
             if "blas" in best:
                 report(name, "dense", best["blas"], best["felb_iteration"])
-        if (os.cpu_count() or 1) > 1:
+        if (os.cpu_count() or 1) > 1 and count_threads(A, problem.k, None) > 1:
             walls = smallest({"1": problem.felb, "2": lambda: problem.felb(2)}, 2 * repeats, time.perf_counter)
             report(name, "threads", walls["1"], walls["2"], THREADS_BAR)
 
