@@ -22,8 +22,9 @@ from sklearn.decomposition import non_negative_factorization
 from threadpoolctl import threadpool_limits
 
 from felb.linalg.passes import RowPass, factor_step, row_pass_into
-from felb.linalg.rules import Hals, Lipschitz, Multiplicative, PrintedProx, Rule
+from felb.linalg.rules import Rule
 from felb.linalg.schedule import count_threads
+from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ THREADS_BAR = 1.7
 DENSE_BYTES = 1 << 30
 """A dense A beyond this is not tried."""
 
-PROX = PrintedProx(0.001, 0.1)
+PROX = Penalty(0.001, 0.1)
 
 
 class Problem:
@@ -62,9 +63,9 @@ class Problem:
         self.Vt = rng.random((m, k), dtype=np.float32)
         self.step = float(1 / np.linalg.norm(self.Vt.T @ self.Vt))
         self.rule: Rule = {
-            "lipschitz": Lipschitz(self.step, PROX),
-            "multiplicative": Multiplicative(PROX),
-            "hals": Hals(2),
+            "lipschitz": GradientStep(self.step, PROX),
+            "multiplicative": MultiplicativeStep(PROX),
+            "hals": HalsStep(2),
         }[rule]
         self.out = RowPass(np.empty((n, k), np.float32), np.empty((m, k), np.float32), np.empty((k, k), np.float32))
         self.csr = A.to_scipy(np.float32)
@@ -84,7 +85,7 @@ class Problem:
         """Do one pass and the step of V."""
         self.felb()
         step = 1 / float(np.linalg.norm(self.out.UtU))
-        rule = Lipschitz(step, PROX) if isinstance(self.rule, Lipschitz) else self.rule
+        rule = GradientStep(step, PROX) if isinstance(self.rule, GradientStep) else self.rule
         factor_step(self.Vt, self.out.AtU, self.out.UtU, rule=rule)
 
     def scipy(self) -> None:

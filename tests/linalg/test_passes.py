@@ -22,7 +22,7 @@ from felb.linalg.passes import (
     squared_loss,
     statistics_pass,
 )
-from felb.linalg.rules import ExactProx, Hals, Lipschitz, Multiplicative, PrintedProx
+from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
 
 WIDTHS = [1, 15, 16, 17, 33, 64, 65, 100]
 BETA = 0.1
@@ -43,9 +43,9 @@ def exact_prox(x, kappa, lam):
 
 KAPPA, LAM, STEP = 0.01, 0.3, 0.02
 PROXES = {
-    "printed": (PrintedProx(KAPPA, LAM), printed_prox, 1.0),
-    "exact": (ExactProx(KAPPA, LAM), exact_prox, 1.0),
-    "unbounded": (PrintedProx(KAPPA, LAM, upper=np.inf), printed_prox, np.inf),
+    "printed": (Penalty(KAPPA, LAM), printed_prox, 1.0),
+    "exact": (Penalty(KAPPA, LAM, exact=True), exact_prox, 1.0),
+    "unbounded": (Penalty(KAPPA, LAM, upper=np.inf), printed_prox, np.inf),
 }
 
 
@@ -72,9 +72,9 @@ def twin(rule_name, prox_name, U, U_prev, gathered, gram):
 
 def rule_of(rule_name, prox_name):
     if rule_name == "hals":
-        return Hals(sweeps=2)
+        return HalsStep(sweeps=2)
     prox = PROXES[prox_name][0]
-    return Lipschitz(STEP, prox) if rule_name == "lipschitz" else Multiplicative(prox)
+    return GradientStep(STEP, prox) if rule_name == "lipschitz" else MultiplicativeStep(prox)
 
 
 RULES = [(rule, prox) for rule in ("lipschitz", "multiplicative") for prox in PROXES] + [("hals", "")]
@@ -183,7 +183,7 @@ def test_row_slices(start, stop, tiling):
     U, U_prev, Vt = factors(stop - start, 100, 20)
     if stop > start:
         check_pass(part, U, U_prev, Vt, "multiplicative", "printed", threads=2)
-    got = row_pass(part, U, Vt, rule=Hals(), threads=2)
+    got = row_pass(part, U, Vt, rule=HalsStep(), threads=2)
     assert got.U.shape == U.shape
     if stop == start:
         assert not got.AtU.any()
@@ -207,7 +207,7 @@ def test_shapes_without_ones():
     for n, m in ((0, 5), (4, 0), (4, 5)):
         A = BinaryMatrix(np.zeros(n + 1, np.int64), np.zeros(0, np.int64), m)
         U, _, Vt = factors(n, m, 3)
-        got = row_pass(A, U, Vt, rule=Lipschitz(0.1, ExactProx()), threads=2)
+        got = row_pass(A, U, Vt, rule=GradientStep(0.1, Penalty(exact=True)), threads=2)
         assert got.AtU.shape == (m, 3)
         assert not got.AtU.any()
         assert gather(A, Vt).shape == (n, 3)
@@ -254,7 +254,7 @@ def test_hals_leaves_coordinates_of_empty_components_alone():
     U, _, Vt = factors(300, 100, 5)
     Vt[:, 2] = 0
     for dtype in (np.float32, np.float64):
-        moved = row_pass(A, U.astype(dtype), Vt.astype(dtype), rule=Hals(3)).U
+        moved = row_pass(A, U.astype(dtype), Vt.astype(dtype), rule=HalsStep(3)).U
         np.testing.assert_array_equal(moved[:, 2], U[:, 2])
         assert np.isfinite(moved).all()
 
@@ -264,8 +264,8 @@ def test_negative_points_are_lifted_where_the_rule_needs_it():
     U, U_prev, Vt = factors(300, 100, 20)
     check_pass(A, U - 0.3, U_prev, Vt, "multiplicative", "printed")
     check_pass(A, U - 0.3, U_prev, Vt, "lipschitz", "printed")
-    without = row_pass(A, U - np.float32(0.3), Vt, rule=Multiplicative(PrintedProx(upper=np.inf)))
-    lifted = row_pass(A, np.maximum(U - np.float32(0.3), 0), Vt, rule=Multiplicative(PrintedProx(upper=np.inf)))
+    without = row_pass(A, U - np.float32(0.3), Vt, rule=MultiplicativeStep(Penalty(upper=np.inf)))
+    lifted = row_pass(A, np.maximum(U - np.float32(0.3), 0), Vt, rule=MultiplicativeStep(Penalty(upper=np.inf)))
     np.testing.assert_array_equal(without.U, lifted.U)
 
 
@@ -295,7 +295,7 @@ def test_long_sums_keep_their_digits():
 def test_squared_loss():
     A = matrix(300, 100, 0.1)
     U, _, Vt = factors(300, 100, 20)
-    moved = row_pass(A, U, Vt, rule=Hals(2))
+    moved = row_pass(A, U, Vt, rule=HalsStep(2))
     loss = squared_loss(A.nnz, moved.AtU, moved.UtU, Vt)
     assert loss == pytest.approx(((A.toarray() - moved.U.astype(float) @ Vt.T) ** 2).sum(), rel=1e-6)
 
@@ -347,18 +347,18 @@ def test_errors_name_what_is_wrong(change, message):
     arguments = {"U": np.zeros((4, 2), np.float32), "Vt": np.zeros((5, 2), np.float32), **change}
     U, Vt = arguments.pop("U"), arguments.pop("Vt")
     with pytest.raises(InputError, match=message):
-        row_pass(A, U, Vt, rule=Hals(), **arguments)
+        row_pass(A, U, Vt, rule=HalsStep(), **arguments)
 
 
 def test_parameters_are_checked():
     with pytest.raises(InputError, match="kappa=-1"):
-        PrintedProx(-1)
+        Penalty(-1)
     with pytest.raises(InputError, match="sweeps=0"):
-        Hals(0)
+        HalsStep(0)
     out = RowPass(np.zeros((4, 2)), np.zeros((5, 2), np.float32), np.zeros((2, 2), np.float32))
     A = BinaryMatrix(np.array([0, 1, 2, 2, 3]), np.array([0, 4, 2]), 5)
     with pytest.raises(InputError, match=r"out\.U must be a C-contiguous float32"):
-        row_pass_into(out, A, np.zeros((4, 2), np.float32), np.zeros((5, 2), np.float32), rule=Hals())
+        row_pass_into(out, A, np.zeros((4, 2), np.float32), np.zeros((5, 2), np.float32), rule=HalsStep())
 
 
 # -- other processes: no compiler, a lesser processor, a cache that is found, one that cannot be written ---------------
@@ -370,12 +370,12 @@ import felb.linalg
 assert "numba" not in sys.modules, "importing felb.linalg must not import Numba"
 from felb.linalg import BinaryMatrix
 from felb.linalg.passes import row_pass
-from felb.linalg.rules import Lipschitz, PrintedProx
+from felb.optim.steps import GradientStep, Penalty
 
 rng = np.random.default_rng(0)
 dense = rng.random((150, 90)) < 0.2
 U, U_prev, V = (rng.random(shape, dtype=np.float32) for shape in ((150, 20), (150, 20), (90, 20)))
-rule = Lipschitz(0.01, PrintedProx(0.01, 0.1))
+rule = GradientStep(0.01, Penalty(0.01, 0.1))
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for _ in range(2):

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from felb.linalg.loops import add_outer, gather, multiply, rows_at_once, scatter
-from felb.linalg.rules import HALS, LIPSCHITZ, SMALLEST_DENOMINATOR
+from felb.linalg.rules import GRADIENT, HALS, SMALLEST_DENOMINATOR
 from felb.linalg.schedule import BLOCK, LANES
 from felb.linalg.vector import (
     fma,
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     Vector = Any
     Width = tuple[int, ...]
     Ones = tuple[Ints, Ints]  # indptr, indices
-    Numbers = tuple[float, ...]  # a rule, see felb.linalg.rules.encode
+    Numbers = tuple[float, ...]  # see felb.linalg.rules.Numbers
     Columns = tuple[int, int]  # of the matrix, of a tile
-    Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Ints]  # see felb.linalg.schedule.scratch_space
+    Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Ints]  # see felb.linalg.schedule.scratch_space
 
 
 FLUSH_BLOCKS = 16
@@ -140,7 +140,7 @@ def store_rows(block: Floats, U: Floats, first: int, count: int) -> None:
 
 @inner
 def prox(x: Vector, kappa: Vector, shrink: Vector, floor: Vector, upper: Vector) -> Vector:
-    """Return `felb.linalg.rules.Prox` of x; shrink = 1 / (1 + curvature · λ)."""
+    """Return y of `felb.linalg.rules.Numbers` for x; kappa = ηκ and shrink = 1 / (1 + ηλ)."""
     zero, one = splat(np.float32(0)), splat(np.float32(1))
     target = select_greater(x, splat(np.float32(0.5)), one, zero)
     d = x - target
@@ -150,34 +150,46 @@ def prox(x: Vector, kappa: Vector, shrink: Vector, floor: Vector, upper: Vector)
 
 
 @inner
-def lipschitz_rows(point: Floats, gathered: Floats, product: Floats, size: int, numbers: Numbers) -> None:
-    """Turn product = point · G into the next rows by `felb.linalg.rules.Lipschitz`."""
-    _code, _beta, _lowest, eta, kappa, lam, floor, upper = numbers
+def gradient_rows(
+    point: Floats, gathered: Floats, product: Floats, target: Floats, size: int, numbers: Numbers
+) -> None:
+    """Turn product = point · G into the next rows by `felb.optim.steps.GradientStep`."""
+    _code, _beta, _lowest, eta, kappa, lam, floor, upper, gamma = numbers
     step, pull, shrink = splat(np.float32(eta)), splat(np.float32(eta * kappa)), splat(np.float32(1 / (1 + eta * lam)))
     least, most = splat(np.float32(floor)), splat(np.float32(upper))
     for i in range(0, size, LANES):
         x = fma(step, load(gathered, i) - load(product, i), load(point, i))
         store(product, i, prox(x, pull, shrink, least, most))
+    if gamma > 0:
+        hold, share = splat(np.float32(eta * gamma)), splat(np.float32(1 / (1 + eta * gamma)))
+        for i in range(0, size, LANES):
+            store(product, i, fma(hold, load(target, i), load(product, i)) * share)
 
 
 @inner
-def multiplicative_rows(point: Floats, gathered: Floats, product: Floats, size: int, numbers: Numbers) -> None:
-    """Turn product = point · G into the next rows by `felb.linalg.rules.Multiplicative`."""
-    _code, _beta, _lowest, _eta, kappa, lam, floor, upper = numbers
+def multiplicative_rows(
+    point: Floats, gathered: Floats, product: Floats, target: Floats, size: int, numbers: Numbers
+) -> None:
+    """Turn product = point · G into the next rows by `felb.optim.steps.MultiplicativeStep`."""
+    _code, _beta, _lowest, _eta, kappa, lam, floor, upper, gamma = numbers
     pull, pull2, one = splat(np.float32(kappa)), splat(np.float32(lam)), splat(np.float32(1))
     least, most = splat(np.float32(floor)), splat(np.float32(upper))
     smallest = splat(np.float32(SMALLEST_DENOMINATOR))
     for i in range(0, size, LANES):
         step = load(point, i) / maximum(load(product, i), smallest)
         x = step * load(gathered, i)
-        store(product, i, prox(x, step * pull, one / fma(step, pull2, one), least, most))
+        y = prox(x, step * pull, one / fma(step, pull2, one), least, most)
+        if gamma > 0:
+            hold = step * splat(np.float32(gamma))
+            y = fma(hold, load(target, i), y) / (one + hold)
+        store(product, i, y)
 
 
 @inner
 def hals_rows(
     point: Floats, gathered: Floats, out: Floats, first: int, gram: Floats, k: int, sweeps: int, lanes: Floats
 ) -> None:
-    """Move `BLOCK` rows by `felb.linalg.rules.Hals`, with a row in each lane, so that their sweeps go side by side."""
+    """Move `BLOCK` rows by `felb.optim.steps.HalsStep`, with a row in each lane, so that their sweeps go side by side."""
     for r in range(BLOCK):
         for c in range(k):
             lanes[0, c, r] = point[first + r, c]
@@ -209,17 +221,17 @@ def hals_rows(
 @inner
 def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
     """Put the rows that follow the points, with what was gathered for them, in the place of the products."""
-    point, gathered, moved, _sums, lanes, _cursor = scratch
+    point, gathered, moved, target, _sums, lanes, _cursor = scratch
     if numbers[0] == HALS:
         for first in range(0, count, BLOCK):
             hals_rows(point, gathered, moved, first, gram, k, int(numbers[3]), lanes)
         return
     for first in range(0, count, rows_at_once(width)):
         multiply(point, first, gram, k, moved, width)
-    if numbers[0] == LIPSCHITZ:
-        lipschitz_rows(point, gathered, moved, count * moved.shape[1], numbers)
+    if numbers[0] == GRADIENT:
+        gradient_rows(point, gathered, moved, target, count * moved.shape[1], numbers)
     else:
-        multiplicative_rows(point, gathered, moved, count * moved.shape[1], numbers)
+        multiplicative_rows(point, gathered, moved, target, count * moved.shape[1], numbers)
 
 
 # -- passes over the ones ----------------------------------------------------------------------------------------------
@@ -277,7 +289,7 @@ def move_pass(
     """Move a span of rows of U by a rule, with V held."""
     U, U_prev, out = factors
     Vt, gram = held
-    point, gathered, moved, _sums, _lanes, cursor = scratch
+    point, gathered, moved, _target, _sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -301,7 +313,7 @@ def statistics_pass(
     width: Width,
 ) -> None:
     """Add what a span of rows contributes to AᵀU and, on and below the diagonal, to UᵀU."""
-    point, _gathered, _moved, sums, _lanes, cursor = scratch
+    point, _gathered, _moved, _target, sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -318,7 +330,7 @@ def gather_pass(
     ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
     """Write a span of rows of A · Vᵀ."""
-    point, _gathered, _moved, _sums, _lanes, cursor = scratch
+    point, _gathered, _moved, _target, _sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -328,20 +340,22 @@ def gather_pass(
 
 @kernel
 def dense_pass(
-    factors: tuple[Floats, Floats, Floats],
+    factors: tuple[Floats, Floats, Floats, Floats],
     given: Floats,
     gram: Floats,
     numbers: Numbers,
     scratch: Scratch,
     width: Width,
 ) -> None:
-    """Move all rows by a rule, when A · Vᵀ is given."""
-    X, X_prev, out = factors
-    point, gathered, moved, _sums, _lanes, _cursor = scratch
+    """Move all rows by a rule, when A · Vᵀ is given; what they are drawn towards is the third factor."""
+    X, X_prev, towards, out = factors
+    point, gathered, moved, target, _sums, _lanes, _cursor = scratch
     n, k = X.shape
     for first in range(0, n, BLOCK):
         count = min(BLOCK, n - first)
         extrapolate_rows(X, X_prev, first, count, numbers[1:3], point)
         load_rows(given, first, count, -np.inf, gathered)
+        if numbers[8] > 0:
+            load_rows(towards, first, count, -np.inf, target)
         move_rows(scratch, count, k, gram, numbers, width)
         store_rows(moved, out, first, count)

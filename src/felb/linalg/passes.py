@@ -20,7 +20,6 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg import plain
-from felb.linalg.rules import encode
 from felb.linalg.schedule import BLOCK, Schedule, Table, block_of, plain_view, scratch_space, width_of
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def row_pass(
     ----------
     A : BinaryMatrix, n × m
     U, Vt : float32 or float64 arrays, n × k and m × k (V transposed)
-    rule : `Lipschitz`, `Multiplicative` or `Hals`; the last two start from max(u + β(u − u_prev), 0)
+    rule : a step of `felb.optim.steps`; multiplicative steps and HALS start from max(u + β(u − u_prev), 0)
     U_prev, beta : the U before and the weight of inertia
     threads : one for little work, otherwise all that the process may use, if not given
 
@@ -100,17 +99,19 @@ def row_pass_into(
         if array.dtype != U.dtype or not array.flags.c_contiguous or not array.flags.writeable:
             raise InputError(f"out.{name} must be a C-contiguous {U.dtype} array that can be written to")
     U_prev = _like(U, U_prev, "U_prev")
-    compiled = _compiled(U.dtype)
-    if compiled is None:
+    compiled, numbers = _compiled(U.dtype), rule.numbers(beta, pulled=False)
+    if compiled is None or numbers is None:
         plain.row_pass_into(out, A, U, Vt, rule=rule, U_prev=U_prev, beta=beta)
         return
     schedule = Schedule(A, k, threads)
     factors = plain_view(U), plain_view(U_prev), out.U
-    held, numbers = (Table.of(Vt).memory, _gram(Vt.T @ Vt)), encode(rule, beta)
+    held = Table.of(Vt).memory, _gram(Vt.T @ Vt)
 
     def run(span: tuple[int, int], totals: tuple[Any, Any], scratch: Any) -> None:
         # One after the other: rows of V and of AᵀU would drive each other out of the cache.
-        compiled.move_pass(schedule.ones, span, factors, held, numbers, scratch, schedule.columns, schedule.width)
+        compiled.move_pass(
+            schedule.ones, span, factors, held, tuple(numbers), scratch, schedule.columns, schedule.width
+        )
         compiled.statistics_pass(schedule.ones, span, out.U, totals, scratch, schedule.columns, schedule.width)
 
     schedule.accumulate(run, out.AtU, out.UtU)
@@ -166,23 +167,27 @@ def factor_step(
     rule: Rule,
     X_prev: NDArray[Any] | None = None,
     beta: float = 0.0,
+    target: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Return every row of X moved by `rule`, from `gathered` rows and a Gram matrix that are at hand.
 
-    ``factor_step(Vt, AtU, UtU, rule=...)`` is the step of V that follows a `row_pass`.
+    ``factor_step(Vt, AtU, UtU, rule=...)`` is the step of V that follows a `row_pass`; rows are drawn towards `target`,
+    if one is given and the rule's penalty says how strongly.
     """
     X = _floats(X, "X")
     n, k = X.shape
     _check_shape("gathered", gathered, (n, k))
     _check_shape("gram", gram, (k, k))
     gathered, X_prev = np.ascontiguousarray(gathered, X.dtype), _like(X, X_prev, "X_prev")
-    compiled = _compiled(X.dtype)
-    if compiled is None:
-        return plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta)
+    if target is not None:
+        target = _like(X, target, "target")
+    compiled, numbers = _compiled(X.dtype), rule.numbers(beta, pulled=target is not None)
+    if compiled is None or numbers is None:
+        return plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta, target=target)
     out = np.empty_like(X)
-    factors, numbers = (plain_view(X), plain_view(X_prev), out), encode(rule, beta)
+    factors = plain_view(X), plain_view(X_prev), plain_view(X if target is None else target), out
     scratch = scratch_space(k, BLOCK)
-    compiled.dense_pass(factors, plain_view(gathered), _gram(gram), numbers, scratch, width_of(k))
+    compiled.dense_pass(factors, plain_view(gathered), _gram(gram), tuple(numbers), scratch, width_of(k))
     return out
 
 

@@ -33,7 +33,7 @@ def row_pass_into(
     for first in range(0, A.shape[0], BLOCK):
         block = slice(first, first + BLOCK)
         ones = A.rows(first, first + BLOCK).to_scipy(U.dtype)
-        rows = move(U[block], ones @ Vt, gram, rule=rule, X_prev=U_prev[block], beta=beta)
+        rows = move(U[block], ones @ Vt, gram, rule=rule, X_prev=U_prev[block], beta=beta, target=None)
         moved[block] = rows
         AtU += ones.T @ rows
         UtU += rows.T @ rows
@@ -52,7 +52,15 @@ def gather_into(out: NDArray[Any], A: BinaryMatrix, Vt: NDArray[Any]) -> None:
 
 
 def move(
-    X: NDArray[Any], gathered: NDArray[Any], gram: NDArray[Any], *, rule: Rule, X_prev: NDArray[Any], beta: float
+    X: NDArray[Any],
+    gathered: NDArray[Any],
+    gram: NDArray[Any],
+    *,
+    rule: Rule,
+    X_prev: NDArray[Any],
+    beta: float,
+    target: NDArray[Any] | None,
 ) -> NDArray[Any]:
     """See `felb.linalg.passes.factor_step`."""
-    return rule.apply(np.maximum(X + beta * (X - X_prev), rule.lowest), gathered, gram)
+    point = np.maximum(X + X.dtype.type(beta) * (X - X_prev), X.dtype.type(rule.lowest))
+    return rule.apply(point, gathered, gram, target)

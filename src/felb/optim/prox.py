@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     Array = NDArray[np.floating[Any]]
     Weight = float | np.floating[Any] | Array
-    Prox = Callable[[Array, Weight, Weight], Array]
-    """(x, κ, λ) -> argmin; the type of `prox_elb` and `prox_elb_exact`."""
 
 
 def elb_penalty(x: Array, kappa: Weight, lam: Weight) -> float:
@@ -57,17 +53,15 @@ def prox_towards(x: Array, gamma: Weight, target: Array) -> Array:
 
 
 def prox_elb_then_towards(
-    x: Array, kappa: Weight, lam: Weight, *, gamma: Weight, target: Array, prox: Prox = prox_elb
+    x: Array, kappa: Weight, lam: Weight, *, gamma: Weight, target: Array, upper: float = np.inf
 ) -> Array:
-    """prox^p_γ(prox^r_κλ(x)), the paper's composition of both operators (Eq. update)."""
-    return prox_towards(prox(x, kappa, lam), gamma, target)
+    """prox^p_γ(prox^r_κλ(x)), the paper's composition of both operators (Eq. update); the first one in [0, upper]."""
+    return prox_towards(np.clip(prox_elb(x, kappa, lam), 0, upper), gamma, target)
 
 
-def prox_elb_and_towards(
-    x: Array, kappa: Weight, lam: Weight, *, gamma: Weight, target: Array, prox: Prox = prox_elb_exact
-) -> Array:
+def prox_elb_and_towards(x: Array, kappa: Weight, lam: Weight, *, gamma: Weight, target: Array) -> Array:
     """argmin_y ½(x−y)² + R_κλ(y) + (γ/2)(y−v̂)², the exact operator of the sum.
 
     Completing the square moves the pull into the point: prox_R with κ/(1+γ), λ/(1+γ) at (x + γv̂)/(1+γ).
     """
-    return prox(prox_towards(x, gamma, target), kappa / (1 + gamma), lam / (1 + gamma))
+    return prox_elb_exact(prox_towards(x, gamma, target), kappa / (1 + gamma), lam / (1 + gamma))

@@ -1,31 +1,38 @@
-"""Step rules: how far to go along the gradient of ½‖A − UV‖² before the proximal operator.
+"""Steps: how the rows of a factor move while the other factor is held.
 
-A rule takes the point X it starts from, X·G and the data term for the other factor's Gram matrix G (for rows of U:
-G = VVᵀ and A·Vᵀ; for columns of V: G = UᵀU and Aᵀ·U) and gives the point after the gradient step X − η(X·G − data)
-together with η, which also scales the proximal operator. FELB and FELB-MU differ in this rule only.
+A *rule* is fixed for a run and says how far to go along the gradient of ½‖A − UV‖² before the proximal operator; FELB
+and FELB-MU differ in it only. A *step* is what a rule comes to for one Gram matrix and one λ; `felb.linalg.passes` takes
+it over the data. For rows u of U with a = Vᵀ summed over the ones of the row and G = VVᵀ (or rows of Vᵀ with AᵀU and
+UᵀU), the gradient is uG − a.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from felb.errors import InputError
+from felb.linalg.rules import GRADIENT, HALS, MULTIPLICATIVE, SMALLEST_DENOMINATOR, Numbers
+from felb.optim.prox import prox_elb, prox_elb_and_towards, prox_elb_exact, prox_elb_then_towards
 from felb.optim.start import constant_rows, projected_rows
 
 if TYPE_CHECKING:
     from felb.linalg.binary import BinaryMatrix
+    from felb.linalg.rules import Rule
     from felb.optim.prox import Array, Weight
 
 LIPSCHITZ_FLOOR = 1e-4
 """Keeps the step finite when a factor has vanished."""
 
-DENOMINATOR_FLOOR = 1e-12
+
+# -- rules -------------------------------------------------------------------------------------------------------
 
 
 class StepRule(Protocol):
-    """(X, data, G, inertia) -> (X − η(XG − data), η)."""
+    """A rule: where to start, and the step for a Gram matrix."""
 
     @property
     def name(self) -> str:
@@ -36,8 +43,8 @@ class StepRule(Protocol):
         """Return the U to start from, given the V to start from; it depends on each row alone."""
         ...
 
-    def __call__(self, point: Array, data: Array, gram: Array, *, beta: float) -> tuple[Array, Weight]:
-        """Take the gradient step from `point`."""
+    def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:
+        """Return the step to take for the Gram matrix of the factor that is held."""
         ...
 
 
@@ -59,15 +66,14 @@ class Lipschitz:
         constant = max(float(np.linalg.norm(gram)), LIPSCHITZ_FLOOR)
         return 2 * (1 - beta) / ((1 + 2 * beta) * constant) if beta else 1 / (1.1 * constant)
 
-    def __call__(self, point: Array, data: Array, gram: Array, *, beta: float) -> tuple[Array, Weight]:
-        """Return X − η(XG − data) and the scalar η."""
-        eta = point.dtype.type(self.step_size(gram, beta))
-        return point - eta * (point @ gram - data), eta
+    def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:
+        """Return a gradient step of size η."""
+        return GradientStep(self.step_size(gram, beta), penalty)
 
 
 @dataclass(frozen=True, slots=True)
 class Multiplicative:
-    """One step size per entry, η = X ⊘ XG, which turns the gradient step into X ⊙ data ⊘ XG (Lee and Seung)."""
+    """One step size per entry, η = X ⊘ XG, which turns the gradient step into X ⊙ a ⊘ XG (Lee and Seung)."""
 
     name: str = "multiplicative"
 
@@ -75,7 +81,115 @@ class Multiplicative:
         """Return ½ everywhere."""
         return constant_rows(A, Vt)
 
-    def __call__(self, point: Array, data: Array, gram: Array, *, beta: float) -> tuple[Array, Weight]:  # noqa: ARG002
-        """Return X ⊙ data ⊘ XG and the array η; X must not be negative."""
-        eta: Any = point / np.maximum(point @ gram, point.dtype.type(DENOMINATOR_FLOOR))
-        return eta * data, eta
+    def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:  # noqa: ARG002
+        """Return a multiplicative step."""
+        return MultiplicativeStep(penalty)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """What draws factors towards Boolean values (κ, λ) and V towards V̂ (γ), and the box [0, upper].
+
+    `exact` takes the minimiser of the regularizer (and of its sum with the pull) instead of the printed operators.
+    """
+
+    kappa: float = 0.0
+    lam: float = 0.0
+    gamma: float = 0.0
+    upper: float = 1.0
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("kappa", "lam", "gamma", "upper"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name}={getattr(self, name)} of a penalty must be 0 or more")
+
+    def shrink(self, x: Array, eta: Weight, target: Array | None) -> Array:
+        """Return the proximal operator with step η at x, in the box; without a target, nothing is pulled there."""
+        kappa, lam = eta * self.kappa, eta * self.lam
+        if target is None or self.gamma == 0:
+            shrunk = prox_elb_exact(x, kappa, lam) if self.exact else prox_elb(x, kappa, lam)
+        elif self.exact:
+            shrunk = prox_elb_and_towards(x, kappa, lam, gamma=eta * self.gamma, target=target)
+        else:
+            shrunk = prox_elb_then_towards(x, kappa, lam, gamma=eta * self.gamma, target=target, upper=self.upper)
+        return np.clip(shrunk, 0, self.upper)
+
+    def numbers(self, code: float, *, beta: float, lowest: float, step: float, pulled: bool) -> Numbers | None:
+        """Return the numbers of a step with this penalty; kernels do not know the exact operator of the sum."""
+        if pulled and self.gamma and self.exact:
+            return None
+        lam, floor = (2 * self.lam, 0.0) if self.exact else (self.lam, -math.inf)
+        gamma = self.gamma if pulled else 0.0
+        return Numbers(code, beta, lowest, step, self.kappa, lam, floor, self.upper, gamma)
+
+
+@dataclass(frozen=True, slots=True)
+class GradientStep:
+    """u ← prox_η(u + η(a − uG)), one step size η for all entries."""
+
+    eta: float
+    penalty: Penalty
+
+    lowest = -math.inf
+
+    def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
+        """Return the rows that follow `u`."""
+        eta = u.dtype.type(self.eta)
+        return self.penalty.shrink(u + eta * (a - u @ gram), eta, target)
+
+    def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
+        """Return the step as kernels take it."""
+        return self.penalty.numbers(GRADIENT, beta=beta, lowest=self.lowest, step=self.eta, pulled=pulled)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplicativeStep:
+    """u ← prox_η(η ⊙ a) with η = u ⊘ uG; needs (and keeps) u >= 0."""
+
+    penalty: Penalty
+
+    lowest = 0.0
+
+    def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
+        """Return the rows that follow `u`."""
+        eta: Any = u / np.maximum(u @ gram, u.dtype.type(SMALLEST_DENOMINATOR))
+        return self.penalty.shrink(eta * a, eta, target)
+
+    def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
+        """Return the step as kernels take it."""
+        return self.penalty.numbers(MULTIPLICATIVE, beta=beta, lowest=self.lowest, step=0.0, pulled=pulled)
+
+
+@dataclass(frozen=True, slots=True)
+class HalsStep:
+    """Sweeps over the coordinates, each set to its best value >= 0: u_l ← max(0, u_l + (a_l − (uG)_l) / G_ll).
+
+    A component with G_ll = 0 contributes nothing; its coordinates stay as they are.
+    """
+
+    sweeps: int = 1
+
+    lowest = 0.0
+
+    def __post_init__(self) -> None:
+        if self.sweeps < 1:
+            raise InputError(f"sweeps={self.sweeps}: HALS needs at least one sweep")
+
+    def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
+        """Return the rows that follow `u`; there is no pull towards a target."""
+        if target is not None:
+            raise InputError("HALS sweeps are not drawn towards a target")
+        u = u.copy()
+        for _ in range(self.sweeps):
+            for coordinate in np.flatnonzero(np.diagonal(gram) > 0):
+                slope = a[:, coordinate] - u @ gram[:, coordinate]
+                u[:, coordinate] = np.maximum(u[:, coordinate] + slope / gram[coordinate, coordinate], 0)
+        return u
+
+    def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
+        """Return the step as kernels take it."""
+        return None if pulled else Numbers(HALS, beta, self.lowest, float(self.sweeps))
