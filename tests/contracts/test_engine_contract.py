@@ -74,6 +74,7 @@ def test_summed_scores_are_pooled_scores_and_every_client_has_its_assignment(eng
         confusion(shard, finished.assignments[name], finished.outcome.components) for name, shard in shards().items()
     )
     assert finished.outcome.counts == pooled
+    np.testing.assert_array_equal(finished.outcome.supports, sum(U.sum(axis=0) for U in finished.assignments.values()))
     assert pooled.cells == 300 * 50
 
 
@@ -87,7 +88,7 @@ def test_everything_that_leaves_is_logged_and_nothing_has_the_size_of_rows(engin
         assert [(r.round, r.what) for r in factorize] == [
             (t, what) for t in range(finished.outcome.n_iter) for what in ("V", "loss")
         ]
-        assert [(r.what, r.shape) for r in records if r.task == "assign"] == [("counts", (4,))]
+        assert [(r.what, r.shape) for r in records if r.task == "assign"] == [("counts", (4,)), ("supports", (4,))]
         assert {record.shape for record in records} == {(4, 50), (), (4,)}
         assert all(record.mechanism == "none" and record.cost is None for record in records)
         assert all(record.bytes == np.prod(record.shape) * np.dtype(record.dtype).itemsize for record in records)

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
+import threading
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from felb._version import __version__
 from felb.errors import FelbError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
 VERBS = {
     "fit": "factorize pooled data",
     "simulate": "factorize data split among simulated clients",
     "score": "score a result on data",
-    "show": "show the components of a result by name",
+    "show": "show a result: its components by name, its data, its rounds",
     "generate": "write planted data with a known answer",
 }
-INTERRUPTED = 130
+EPILOG = """\b
+Start with a data set that comes with felb:
+  felb simulate zoo --clients 4 -k 5 -o zoo-result
+  felb show zoo-result
+
+\b
+Exit codes:
+  0    done
+  1    data, a file or a parameter is not usable; the message says what to do
+  2    the command line is not understood
+  130  interrupted (Ctrl-C); 143 terminated, 129 terminal closed
+"""
+FAILED = 1
 
 
 class LazyGroup(click.Group):
@@ -41,7 +61,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="felb")
 def felb() -> None:
     """Boolean matrix factorization of data that may not be shared.
@@ -51,26 +71,71 @@ def felb() -> None:
     """
 
 
-def main(args: list[str] | None = None) -> None:
+class Stopped(KeyboardInterrupt):
+    """Another signal than Ctrl-C's asks to stop; handled alike, so that progress is kept."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line; an error a user can act on is printed without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to fail
     try:
-        outcome: Any = felb.main(args=args, prog_name="felb", standalone_mode=False)
-    except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        with stopping_on_signals():
+            outcome: Any = felb.main(args=args, prog_name="felb", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__ or error  # click wraps the interruption
+        report("interrupted", cause)
+        sys.exit(128 + (cause.number if isinstance(cause, Stopped) else signal.SIGINT))
     except FelbError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt as error:
-        click.echo(f"interrupted{': ' + str(error) if str(error) else ''}", err=True)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
-    except (OSError, MemoryError) as error:
-        click.echo(f"error: {error or type(error).__name__}", err=True)
-        sys.exit(1)
+        report(f"error: {in_options(str(error))}", error)
+        sys.exit(FAILED)
+    except MemoryError as error:
+        report("error: there is not enough memory; try fewer workers, or a larger machine", error)
+        sys.exit(FAILED)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        report(f"error: {where}{error.strerror or error}; check the path, its permissions and the free space", error)
+        sys.exit(FAILED)
     sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def report(message: str, error: BaseException) -> None:
+    """Say on stderr what happened, and what was noted on the way about how to go on."""
+    click.echo("; ".join([message, *getattr(error, "__notes__", ())]), err=True)
+
+
+def in_options(message: str) -> str:
+    """Speak of options where the library speaks of its keywords: ``header=False`` is ``--no-header`` here."""
+    message = message.replace("header=False", "--no-header").replace("header=True", "--header")
+    return re.sub(
+        r"\b(binarize_threshold|client_column|header)= ?", lambda found: f"--{found[1].replace('_', '-')} ", message
+    )
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[None]:
+    """Let a polite request to end (from a container, or a closed terminal) stop a run as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+        raise Stopped(number)
+
+    wanted = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        wanted = []  # Python lets only the main thread choose
+    # What was set to be ignored (nohup) stays ignored.
+    before = {number: signal.getsignal(number) for number in wanted if signal.getsignal(number) is signal.SIG_DFL}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,7 +11,7 @@ from felb.cli.output import print_result, warnings_as_notes
 from felb.estimators.methods import METHODS
 from felb.experiments import Job, fit
 
-EPILOG = "Methods: " + "; ".join(f"{method.name}: {method.summary}" for method in METHODS.values()) + "."
+EPILOG = options.methods(*((method.name, method.summary) for method in METHODS.values()))
 
 
 @click.command("fit", epilog=EPILOG)
@@ -19,9 +19,10 @@ EPILOG = "Methods: " + "; ".join(f"{method.name}: {method.summary}" for method i
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
 @click.option("--method", default="elbmf", show_default=True, metavar="METHOD", help="See the list below.")
 @options.components
-@click.option("--max-iter", type=int, help="Iterations at most.")
+@click.option("--max-iter", help="Iterations at most.", **options.COUNT)
 @options.weights
 @options.seed
+@options.client_column_left_out
 @options.reading
 @options.force
 @options.as_json
@@ -31,6 +32,7 @@ def command(
     method: str,
     n_components: int,
     seed: int,
+    client_column: str | None,
     binarize_threshold: float | None,
     header: bool | None,
     force: bool,
@@ -39,7 +41,9 @@ def command(
 ) -> None:
     """Factorize pooled DATA.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a shipped data set, such as zoo.
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set that comes with felb: zoo.
+    The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
+    result.json with parameters, seed, version, data fingerprint, scores and history.
     """
     job = Job(
         data,
@@ -47,6 +51,7 @@ def command(
         n_components,
         seed=seed,
         parameters=options.given(**parameters),
+        client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
     )

@@ -8,13 +8,15 @@ from felb.cli import options
 from felb.cli.output import print_json
 from felb.experiments.generation import generate
 
+WHAT = {"data": "noisy data", "signal": "U∘V without noise", "U": "planted rows", "V": "planted components"}
+
 
 @click.command("generate")
 @click.argument("out", type=click.Path())
-@click.option("-n", "--rows", "n", type=int, default=2000, show_default=True, help="Records.")
-@click.option("-m", "--columns", "m", type=int, default=200, show_default=True, help="Features.")
+@click.option("-n", "--rows", "n", default=2000, show_default=True, help="Records.", **options.COUNT)
+@click.option("-m", "--columns", "m", default=200, show_default=True, help="Features.", **options.COUNT)
 @options.components
-@click.option("--noise", type=float, default=0.1, show_default=True, help="Probability that noise hits a cell.")
+@click.option("--noise", default=0.1, show_default=True, help="Probability that noise hits a cell.", **options.SHARE)
 @click.option(
     "--kind",
     type=click.Choice(["xor", "additive", "destructive"]),
@@ -22,9 +24,15 @@ from felb.experiments.generation import generate
     show_default=True,
     help="Noise flips, sets or clears cells.",
 )
-@click.option("--density", type=float, default=0.9, show_default=True, help="Ones inside a tile.")
-@click.option("--heights", type=(float, float), default=(0.05, 0.25), show_default=True, help="Tile rows, as shares.")
-@click.option("--widths", type=(float, float), default=(0.05, 0.25), show_default=True, help="Tile columns, as shares.")
+@click.option("--density", default=0.9, show_default=True, help="Share of ones inside a tile.", **options.SHARE)
+@click.option(
+    "--heights", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
+    help="Rows of a tile, as shares of all.",
+)  # fmt: skip
+@click.option(
+    "--widths", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
+    help="Columns of a tile, as shares of all.",
+)  # fmt: skip
 @click.option("--contiguous", is_flag=True, help="Tiles on consecutive rows and columns, for pictures.")
 @options.seed
 @options.force
@@ -44,7 +52,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write planted data to OUT.npz, and the planted answer beside it (OUT.signal.npz, OUT.U.npz, OUT.V.npz)."""
+    """Write planted data to OUT.npz, and the planted answer beside it.
+
+    The answer is in OUT.U.npz, OUT.V.npz and their Boolean product OUT.signal.npz; all are SciPy sparse matrices.
+    """
     written = generate(
         out,
         n,
@@ -63,4 +74,4 @@ def command(
         print_json({name: str(path) for name, path in written.items()})
     else:
         for name, path in written.items():
-            click.echo(f"{name}: {path}")
+            click.echo(f"{WHAT[name]:<20}{path}")

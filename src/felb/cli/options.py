@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,22 @@ import click
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+COUNT: dict[str, Any] = {"type": click.IntRange(min=1), "metavar": "N"}
+WEIGHT: dict[str, Any] = {"type": click.FloatRange(min=0), "metavar": "X"}
+SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1), "metavar": "P"}
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else to stdout.")
 force = click.option("--force", is_flag=True, help="Replace the output if it exists.")
-seed = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes everything random.")
+seed = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Fixes everything random.",
+)
 components = click.option(
-    "-k", "--components", "n_components", type=int, default=10, show_default=True, help="Number of components."
+    "-k", "--components", "n_components", default=10, show_default=True, help="Number of components.", **COUNT
 )
 
 
@@ -30,19 +42,36 @@ def together(*options: Decorator) -> Decorator:
 
 reading = together(
     click.option(
-        "--binarize-threshold", type=float, help="Make ones of values above this; otherwise data must be 0/1."
+        "--binarize-threshold",
+        type=float,
+        metavar="X",
+        help="Make ones of values above this; otherwise data must be 0/1.",
     ),
     click.option("--header/--no-header", default=None, help="Whether a text file names its columns; else detected."),
 )
 
+client_column_left_out = click.option(
+    "--client-column", metavar="NAME", help="Leave out this column, which names each row's client."
+)
+
 weights = together(
-    click.option("--l1", type=float, help="Weight κ of the regularizer."),
-    click.option("--l2", type=float, help="Weight λ of the regularizer."),
-    click.option("--l2-rate", type=float, help="Growth of λ per round."),
-    click.option("--inertia", type=float, help="Inertia β of the steps."),
+    click.option("--l1", help="Weight κ of the regularizer.", **WEIGHT),
+    click.option("--l2", help="Weight λ of the regularizer.", **WEIGHT),
+    click.option("--l2-rate", help="Growth of λ per round.", **WEIGHT),
+    click.option(
+        "--inertia", type=click.FloatRange(0, 0.5, max_open=True), metavar="X", help="Inertia β of the steps."
+    ),
 )
 
 
 def given(**values: Any) -> dict[str, Any]:
     """Return the parameters a user has set; methods have their own defaults for the others."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def methods(*names_and_summaries: tuple[str, str]) -> str:
+    """Return the list of methods that ends a help text, in lines that click leaves as they are."""
+    lines = ["Where no default is shown, every method has its own.", "", "\b", "Methods:"]
+    for name, summary in names_and_summaries:
+        lines.append(textwrap.fill(summary, 76, initial_indent=f"  {name:<10}", subsequent_indent=" " * 12))
+    return "\n".join(lines)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,12 +17,13 @@ from rich.table import Table
 from felb.results.result import Result, finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from felb.engines import Snapshot
     from felb.results import Component
 
 SHOWN_FEATURES = 12
+SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 
 
 def print_json(data: Any) -> None:
@@ -28,36 +31,62 @@ def print_json(data: Any) -> None:
     click.echo(json.dumps(finite(data), indent=1, allow_nan=False))
 
 
-def print_result(result: Result, out: str, *, as_json: bool) -> None:
-    """Print the scores and the components of a finished run."""
+def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHOWN_FEATURES) -> None:
+    """Print where a result comes from, its scores and its components."""
     if as_json:
         summary = {key: value for key, value in result.to_json().items() if key not in ("history", "columns")}
-        print_json({**summary, "rounds": len(result.history), "out": out})
+        components = [asdict(component) for component in result.described()]
+        print_json({**summary, "rounds": result.rounds(), "components": components, "folder": folder})
         return
-    console = Console()
-    console.print(score_table({result.provenance.method: result.scores}))
-    console.print(component_table(result.described()))
-    if not result.converged:
-        console.print(f"not yet Boolean: integrality gap {result.integrality_gap:.2g}; try more rounds")
-    console.print(f"result in {out}", highlight=False)
+    console = plain_console()
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for name, fact in describe(result, folder).items():
+        facts.add_row(name, fact)
+    for table in (facts, score_table({result.provenance.method: result.scores})):
+        console.print(table)
+        console.print()
+    console.print(component_table(result.described(), shown=shown))
 
 
-def score_table(rows: dict[str, Any]) -> Table:
+def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Print a table of scores."""
+    plain_console().print(score_table(rows))
+
+
+def plain_console() -> Console:
+    """Return a console that prints names as they are: no markup, emoji or colours read into them."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def describe(result: Result, folder: str) -> dict[str, str]:
+    """Return the facts about a result in words."""
+    made, sizes, rounds = result.provenance, result.clients.values(), result.rounds()
+    source, spread = made.data, " to ".join(map(str, sorted({min(sizes), max(sizes)})))
+    tasks = f" ({', '.join(f'{count} {task}' for task, count in rounds.items())})" if len(rounds) > 1 else ""
+    return {
+        "result": folder,
+        "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
+        "data": f"{source['source']}: {source['rows']} records x {source['columns']} features, {source['ones']} ones",
+        "clients": f"{len(sizes)} with {spread} records each" if len(sizes) > 1 else next(iter(result.clients)),
+        "rounds": f"{sum(rounds.values())}{tasks}",
+        "boolean": f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})",
+    }
+
+
+def score_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
     """Return a table of scores, one row per method or data set."""
-    table = Table(box=None, header_style="bold")
-    table.add_column("")
-    names = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
-    for name in names:
-        table.add_column(name, justify="right")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in SCORES:
+        table.add_column(name, justify="right", no_wrap=True)
     for label, scores in rows.items():
-        cells = (f"{scores[name]:.0f}" if name == "errors" else f"{scores[name]:.4f}" for name in names)
-        table.add_row(label, *cells)
+        table.add_row(label, *(f"{scores[name]:.0f}" if name == "errors" else f"{scores[name]:.4f}" for name in SCORES))
     return table
 
 
 def component_table(components: Sequence[Component], *, shown: int = SHOWN_FEATURES) -> Table:
     """Return a table of components: number, support, size, feature names (the first few)."""
-    table = Table(box=None, header_style="bold")
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("component", "support", "size"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("features", overflow="fold")
@@ -73,7 +102,6 @@ def component_table(components: Sequence[Component], *, shown: int = SHOWN_FEATU
 @contextmanager
 def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
     """Show a bar over the rounds on a terminal; silent elsewhere."""
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -82,7 +110,8 @@ def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[figures]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+    disabled = not sys.stderr.isatty()  # rich would also take a wish for colours as a terminal
+    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
         task = progress.add_task("rounds", total=total, figures="")
 
         def advance(snapshot: Snapshot) -> None:
@@ -101,7 +130,9 @@ def warnings_as_notes() -> Iterator[None]:
         try:
             yield
         finally:
-            for warning in dict.fromkeys(
-                str(w.message) for w in caught if issubclass(w.category, UserWarning | RuntimeWarning)
+            for note in dict.fromkeys(
+                " ".join(str(warning.message).split())
+                for warning in caught
+                if issubclass(warning.category, UserWarning | RuntimeWarning)
             ):
-                click.echo(f"warning: {warning}", err=True)
+                click.echo(f"warning: {note}", err=True)

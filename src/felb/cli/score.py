@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
-from rich.console import Console
 
 from felb.cli import options
-from felb.cli.output import print_json, score_table
+from felb.cli.output import print_json, print_scores, warnings_as_notes
 from felb.experiments.scoring import score_file
 
 
 @click.command("score")
 @click.argument("result", type=click.Path())
 @click.argument("data")
+@options.client_column_left_out
 @options.reading
 @options.as_json
-def command(result: str, data: str, header: bool | None, binarize_threshold: float | None, as_json: bool) -> None:
-    """Assign the records of DATA to the components of RESULT and score the reconstruction."""
-    counts = score_file(result, data, header=header, binarize_threshold=binarize_threshold)
+def command(
+    result: str,
+    data: str,
+    client_column: str | None,
+    header: bool | None,
+    binarize_threshold: float | None,
+    as_json: bool,
+) -> None:
+    """Assign the records of DATA to the components of RESULT and score the reconstruction.
+
+    DATA may hold records the result has never seen, with the same features in the same order.
+
+    \b
+    f1         agreement of the ones, 1 is best
+    rmsd       square root of the share of wrong cells, 0 is best
+    precision  share of the reconstructed ones that are in the data
+    recall     share of the ones in the data that are reconstructed
+    coverage   1 - wrong cells / ones in the data
+    errors     wrong cells
+    """  # noqa: D301
+    with warnings_as_notes():
+        counts = score_file(
+            result, data, client_column=client_column, header=header, binarize_threshold=binarize_threshold
+        )
     if as_json:
-        print_json({"scores": counts.scores(), "tp": counts.tp, "fp": counts.fp, "fn": counts.fn})
+        print_json({"result": result, "data": data, "scores": counts.scores(), **asdict(counts)})
     else:
-        Console().print(score_table({data: counts.scores()}))
+        print_scores({data: counts.scores()})

@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from felb.cli import options
 from felb.cli.output import print_result, round_progress, warnings_as_notes
 from felb.estimators.methods import METHODS
-from felb.experiments import Job, resume, simulate
+from felb.experiments import Job, resume, simulate, unfinished_job
+from felb.federated.recipes.felb import SETTINGS
 
-FEDERATED = [method for method in METHODS.values() if method.federated]
-EPILOG = "Methods: " + "; ".join(f"{method.name}: {method.summary}" for method in FEDERATED) + "."
-DEFAULT_ROUNDS = 100
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EPILOG = options.methods(*((method.name, method.summary) for method in METHODS.values() if method.federated))
+DEFAULT_CLIENTS, DEFAULT_ROUNDS = 10, 100
 
 
 @click.command("simulate", epilog=EPILOG)
 @click.argument("data", required=False)
 @click.option("-o", "--out", type=click.Path(), help="Folder for the result.")
 @click.option("--resume", "resumed", type=click.Path(), metavar="OUT", help="Go on with the interrupted run of OUT.")
-@click.option("--clients", type=int, help="Deal the rows out to this many clients.  [default: 10]")
-@click.option("--split", type=click.Choice(["even", "uneven"]), default="even", show_default=True, help="How.")
-@click.option("--client-column", help="Or take each row's client from this column.")
+@click.option(
+    "--clients", help=f"Deal the rows out to this many clients (default: {DEFAULT_CLIENTS}).", **options.COUNT
+)
+@click.option(
+    "--split",
+    type=click.Choice(["even", "uneven"]),
+    default="even",
+    show_default=True,
+    help="Clients of the same or of random sizes.",
+)
+@click.option("--client-column", metavar="NAME", help="Or take each row's client from this column.")
 @click.option("--method", default="felb-mu", show_default=True, metavar="METHOD", help="See the list below.")
 @options.components
-@click.option("--rounds", type=int, default=DEFAULT_ROUNDS, show_default=True, help="Rounds at most.")
-@click.option("--local-steps", type=int, help="Steps of a client between two rounds.")
+@click.option("--rounds", default=DEFAULT_ROUNDS, show_default=True, help="Rounds at most.", **options.COUNT)
+@click.option("--local-steps", help="Steps of a client between two rounds.", **options.COUNT)
 @options.weights
-@click.option("--proximity", type=float, help="Pull γ of clients towards the shared components.")
-@click.option("--setting", help="recommended, or literal: the paper's Alg. 1 word for word.")
-@click.option("--sample", type=float, default=1.0, show_default=True, help="Share of clients asked in a round.")
-@click.option("--dropout", type=float, default=0.0, show_default=True, help="Chance that an asked client is silent.")
-@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Clients at the same time.")
+@click.option("--proximity", help="Pull γ of clients towards the shared components.", **options.WEIGHT)
+@click.option("--setting", type=click.Choice(list(SETTINGS)), help="literal: the paper's Alg. 1 word for word.")
+@click.option(
+    "--sample",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="P",
+    default=1.0,
+    show_default=True,
+    help="Share of clients asked in a round.",
+)
+@click.option(
+    "--dropout",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="P",
+    default=0.0,
+    show_default=True,
+    help="Chance that an asked client is silent.",
+)
+@click.option("--workers", default=1, show_default=True, help="Clients at the same time.", **options.COUNT)
 @options.seed
 @options.reading
 @options.force
@@ -59,47 +87,61 @@ def command(
 ) -> None:
     """Factorize DATA split among simulated clients; only what passes each client's gate is shared.
 
-    The folder gets the components, one assignment file per client, a log of everything that left each client, and
-    result.json with parameters, seed, version, data fingerprint and history. Ctrl-C keeps the last completed round.
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set that comes with felb: zoo.
+    The folder gets the components (components.csv, .npz), the assignments of each client (assignments/), a log of
+    everything that left each client (outbound/), and result.json with parameters, seed, version, data fingerprint,
+    scores and history.
+
+    Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.
     """
     if resumed is not None:
-        if data is not None or out is not None:
-            raise click.UsageError("--resume takes neither DATA nor --out: the run remembers them.")
-        out = resumed
-        with warnings_as_notes(), interruptible(out), round_progress(None) as advance:
-            result = resume(out, on_round=advance)
-    else:
-        if data is None or out is None:
-            raise click.UsageError("Give DATA and --out, or --resume OUT.")
-        job = Job(
-            data,
-            method,
-            n_components,
-            seed=seed,
-            parameters=options.given(max_iter=rounds, **parameters),
-            clients=10 if clients is None and client_column is None else clients,
-            split=split,
-            client_column=client_column,
-            header=header,
-            binarize_threshold=binarize_threshold,
-            participation=options.given(fraction=sample, dropout=dropout),
-            workers=workers,
-        )
-        with warnings_as_notes(), interruptible(out), round_progress(rounds + 1) as advance:
-            result = simulate(job, out, force=force, on_round=advance)
+        check_alone(click.get_current_context())
+        with warnings_as_notes(), telling_how_to_go_on(resumed), round_progress(planned_rounds(resumed)) as advance:
+            result = resume(resumed, on_round=advance)
+        print_result(result, resumed, as_json=as_json)
+        return
+    if data is None or out is None:
+        raise click.UsageError("Give DATA and --out, or --resume OUT.")
+    job = Job(
+        data,
+        method,
+        n_components,
+        seed=seed,
+        parameters=options.given(max_iter=rounds, **parameters),
+        clients=DEFAULT_CLIENTS if clients is None and client_column is None else clients,
+        split=split,
+        client_column=client_column,
+        header=header,
+        binarize_threshold=binarize_threshold,
+        participation={"fraction": sample, "dropout": dropout},
+        workers=workers,
+    )
+    with warnings_as_notes(), telling_how_to_go_on(out), round_progress(rounds + 1) as advance:
+        result = simulate(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)
 
 
-class interruptible:  # reads as a with-block
-    """Say after Ctrl-C how to go on."""
+def check_alone(ctx: click.Context) -> None:
+    """Refuse options next to --resume that would have no effect."""
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        if name not in ("resumed", "as_json") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            given = parameter.opts[-1] if isinstance(parameter, click.Option) else "DATA"
+            raise click.UsageError(f"--resume does not go with {given}: the run remembers its data and options.", ctx)
 
-    def __init__(self, out: str) -> None:
-        self.out = out
 
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
+def planned_rounds(out: str) -> int | None:
+    """Return how many rounds an unfinished run has at most, with the one for the assignment."""
+    job = unfinished_job(out)
+    return None if job is None else job.parameters.get("max_iter", DEFAULT_ROUNDS) + 1
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Turn the bare interruption into one that names the way on."""
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            raise KeyboardInterrupt(f"go on with: felb simulate --resume {self.out}") from None
+
+@contextmanager
+def telling_how_to_go_on(out: str) -> Iterator[None]:
+    """Note on an interruption how to go on, or that there is nothing to go on with."""
+    try:
+        yield
+    except (KeyboardInterrupt, OSError, MemoryError) as error:
+        if unfinished_job(out) is not None:
+            error.add_note(f"go on with: felb simulate --resume {shlex.quote(out)}")
+        raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +39,7 @@ def save_snapshot(path: Path, snapshot: Snapshot) -> None:
 def load_snapshot(path: Path, recipe: Recipe) -> Snapshot:
     """Read a snapshot of a run of `recipe` back; a damaged file is refused."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         meta = json.loads(arrays[_META].tobytes())
         clients = {
@@ -48,9 +47,12 @@ def load_snapshot(path: Path, recipe: Recipe) -> Snapshot:
             for i, name in enumerate(meta["clients"])
         }
         server = from_arrays(recipe.server.state_type, _under(arrays, "server/"))
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"the checkpoint {path} is damaged ({error}); start the run anew with --force") from error
-    return Snapshot(server, clients, History(meta["history"]))
+        return Snapshot(server, clients, History(meta["history"]))
+    except Exception as error:  # what the readers of ZIP, NumPy and JSON raise on damage is nearly anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(
+            f"the checkpoint {path} is damaged ({reason}); delete it, then --resume plays the run again from its start"
+        ) from error
 
 
 def _under(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

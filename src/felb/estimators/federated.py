@@ -56,7 +56,7 @@ class FederatedEstimator(BooleanFactorization):
     def _fit(self, X: Any, groups: ArrayLike | None) -> NDArray[np.bool_]:
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
-        self._check_rank(self.n_components, shape)
+        self.check_rank(self.n_components, shape)
         finished = run(
             self.recipe(shape[1]),
             shards,
@@ -79,7 +79,8 @@ class FederatedEstimator(BooleanFactorization):
         self.integrality_gap_ = outcome.integrality_gap
         self.converged_ = outcome.converged
         self.counts_ = outcome.counts
-        self.warn_about(self.components_, self.integrality_gap_)
+        self.supports_ = outcome.supports
+        self.warn_about(self.components_, self.supports_, self.integrality_gap_)
 
     def _shards(self, X: Any, groups: ArrayLike | None) -> tuple[dict[str, BinaryMatrix], dict[str, NDArray[Any]]]:
         """Return the rows of each client and where they stand in X."""

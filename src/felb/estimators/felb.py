@@ -42,6 +42,7 @@ class FELB(FederatedEstimator):
     relaxed_components_ : the shared components before they were cut at ½
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
     n_iter_ : rounds played

@@ -1,6 +1,6 @@
 """Jobs that run methods on data and store results."""
 
 from felb.experiments.job import Job
-from felb.experiments.runs import fit, resume, simulate
+from felb.experiments.runs import fit, resume, simulate, unfinished_job
 
-__all__ = ["Job", "fit", "resume", "simulate"]
+__all__ = ["Job", "fit", "resume", "simulate", "unfinished_job"]

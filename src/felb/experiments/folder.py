@@ -8,14 +8,14 @@ import time
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from felb.atomic import replace_folder, replacing
+from felb.atomic import replace_folder, replacing, try_lock
 from felb.engines.checkpoint import load_snapshot, save_snapshot
-from felb.errors import InputError
+from felb.errors import FelbError, InputError
 from felb.experiments.job import Job
 from felb.privacy.outbound import OutboundLog
-from felb.results.result import OUTBOUND, file_stem
+from felb.results.result import OUTBOUND, RESULT, file_stem
 
 if TYPE_CHECKING:
     import os
@@ -29,51 +29,102 @@ if TYPE_CHECKING:
     from felb.privacy.outbound import OutboundRecord
     from felb.results import Result
 
-JOB, CHECKPOINT = "job.json", "checkpoint.npz"
+JOB, CHECKPOINT, LOCK = "job.json", "checkpoint.npz", "lock"
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
 class RunFolder:
     """Where a run keeps its job, its checkpoints and its logs, and leaves its result.
 
-    While a run is under way everything is in ``OUT.unfinished``; ``OUT`` appears when the result is complete.
+    While a run is under way everything is in ``OUT.unfinished``; ``OUT`` appears when the result is complete. One
+    process at a time works on a run.
     """
 
     def __init__(self, out: str | os.PathLike[str]) -> None:
         self.out = Path(out)
-        self.work = self.out.with_name(f"{self.out.name}.unfinished")
+        self._place = self.out.resolve()  # "." and ".." have no name to put something beside
+        self.work = self._place.parent / f"{self._place.name}.unfinished"
+        self._fresh = False
+        self._lock: IO[bytes] | None = None
         self._latest: Snapshot | None = None
         self._saved_at = float("-inf")
 
-    def begin(self, job: Job, *, force: bool) -> None:
-        """Claim the place; an older result or unfinished run there is only replaced with `force`."""
-        if self.out.exists() and not force:
-            raise InputError(f"{self.out} exists; choose another folder or replace it with --force")
-        if self.work.exists():
+    # -- begin -------------------------------------------------------------------------------------------------
+
+    def check(self, *, force: bool) -> None:
+        """Raise unless a run may begin here; only results and runs of felb are replaced, and only with `force`."""
+        if self._place.exists():
             if not force:
+                raise InputError(f"{self.out} exists; choose another folder, or replace it with --force")
+            if not _is_ours(self._place):
+                raise InputError(f"{self.out} is not a result of felb and is left alone; choose another folder")
+        if self.work.exists():
+            if not _is_ours(self.work):
+                raise InputError(f"{self.work} is in the way; move it, or choose another folder")
+            if not force and self.resumable:
                 raise InputError(
                     f"an unfinished run is at {self.work}; go on with --resume {self.out}, or start anew with --force"
                 )
-            shutil.rmtree(self.work)
-        self.work.mkdir(parents=True)
-        with replacing(self.work / JOB) as partial:
-            partial.write_text(json.dumps(asdict(job), indent=1), encoding="utf-8")
+            self._take_lock()
+            self._release_lock()
+
+    def begin(self, job: Job, *, force: bool) -> None:
+        """Claim the place for a new run."""
+        self.check(force=force)
+        try:
+            if self.work.exists():
+                shutil.rmtree(self.work)
+            self.work.mkdir(parents=True)
+            self._take_lock()
+            with replacing(self.work / JOB) as partial:
+                partial.write_text(json.dumps(asdict(job), indent=1), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.work} cannot be written ({error.strerror}); choose another folder") from error
+        self._fresh = True
+
+    # -- go on -------------------------------------------------------------------------------------------------
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is an unfinished run that keeps its progress; a pooled fit keeps none."""
+        try:
+            return self.job().fingerprint is not None
+        except InputError:
+            return False
 
     def job(self) -> Job:
         """Return the job of the unfinished run."""
         path = self.work / JOB
         if not path.is_file():
-            state = "is finished already" if self.out.exists() else "was never started"
+            state = "is finished already" if self._place.exists() else "was never started"
             raise InputError(f"nothing to resume: the run at {self.out} {state}")
         try:
             return Job(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
             raise InputError(f"{path} is damaged ({error}); start the run anew with --force") from error
 
+    def reopen(self) -> None:
+        """Claim the unfinished run to go on with it, and clear away what a killed process left half-written."""
+        self._take_lock()
+        for partial in self.work.rglob(".*.partial"):
+            partial.unlink()
+
     def snapshot(self, recipe: Recipe) -> Snapshot | None:
-        """Return the last completed round of the unfinished run, if one was kept."""
+        """Return the last completed round that was kept, if any.
+
+        Later rounds will be played again: their lines are taken out of the outbound logs, so that a log tells every
+        round once.
+        """
         path = self.work / CHECKPOINT
-        return load_snapshot(path, recipe) if path.is_file() else None
+        snapshot = load_snapshot(path, recipe) if path.is_file() else None
+        kept = set() if snapshot is None else {row["round"] for row in snapshot.history}
+        for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            with replacing(log) as partial:
+                partial.write_text("".join(line for line in lines if _round_of(line) in kept), encoding="utf-8")
+        return snapshot
+
+    # -- during a run ------------------------------------------------------------------------------------------
 
     def outbound(self, client: str) -> Callable[[OutboundRecord], None]:
         """Return the log of what leaves a client."""
@@ -81,27 +132,66 @@ class RunFolder:
 
     @contextmanager
     def keeping(self) -> Iterator[Callable[[Snapshot], None]]:
-        """Give the function to call after each round; it keeps what was done, at the latest when interrupted."""
+        """Give the function to call after each round; it keeps what was done, at the latest when interrupted.
+
+        A new run that fails by its input leaves nothing, since it would fail again.
+        """
         try:
             yield self._after_round
-        except BaseException:
-            if self._latest is not None:
+        except BaseException as error:
+            if self._fresh and isinstance(error, FelbError):
+                self.discard()
+            elif self._latest is not None and self.work.is_dir():
                 save_snapshot(self.work / CHECKPOINT, self._latest)
             raise
-
-    def finish(self, result: Result, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
-        """Write the result and put the folder in its place."""
-        result.write(self.work, assignments)
-        for name in (JOB, CHECKPOINT):
-            (self.work / name).unlink(missing_ok=True)
-        replace_folder(self.work, self.out)
-
-    def discard(self) -> None:
-        """Forget the unfinished run."""
-        shutil.rmtree(self.work, ignore_errors=True)
+        finally:
+            self._release_lock()
 
     def _after_round(self, snapshot: Snapshot) -> None:
         self._latest = snapshot
         if time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS:
             save_snapshot(self.work / CHECKPOINT, snapshot)
             self._saved_at = time.monotonic()
+
+    # -- end ---------------------------------------------------------------------------------------------------
+
+    def finish(self, result: Result, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
+        """Write the result and put the folder in its place."""
+        result.write(self.work, assignments)
+        self._release_lock()
+        # In place first: stopped before that, the run can still be resumed.
+        replace_folder(self.work, self._place)
+        for name in (CHECKPOINT, JOB, LOCK):
+            (self._place / name).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Forget the unfinished run."""
+        self._release_lock()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    # -- one process at a time ---------------------------------------------------------------------------------
+
+    def _take_lock(self) -> None:
+        self._lock = try_lock(self.work / LOCK)
+        if self._lock is None:
+            raise InputError(f"the run at {self.out} is still under way; wait for its end, or stop it first")
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell a folder that felb made, or an empty one, from one that holds something else."""
+    return folder.is_dir() and (
+        any((folder / name).is_file() for name in (RESULT, JOB, LOCK)) or not any(folder.iterdir())
+    )
+
+
+def _round_of(line: str) -> int | None:
+    """Return the round of a line of a log; None for a line that was cut short."""
+    try:
+        return int(json.loads(line)["round"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -21,6 +21,8 @@ def generate(
     """Write planted data and its answer as SciPy ``.npz`` files; return their paths by what they hold."""
     stem = Path(out)
     stem = stem.with_suffix("") if stem.suffix == ".npz" else stem
+    if stem.name in ("", ".."):
+        raise InputError(f"{out} is a folder; give a file name in it, such as {stem / 'planted'}")
     paths = {
         "data": stem.with_name(f"{stem.name}.npz"),
         "signal": stem.with_name(f"{stem.name}.signal.npz"),

@@ -30,7 +30,7 @@ class Job:
     client_column : or take the client of each row from this column
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
-    fingerprint : of the data; a resumed job must find the same
+    fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
     """
 
     data: str
@@ -46,6 +46,7 @@ class Job:
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
     fingerprint: str | None = None
+    version: str | None = None
 
     def __post_init__(self) -> None:
         if self.split not in PARTITIONS:
@@ -67,16 +68,18 @@ class Job:
         if table.clients is not None:
             return table.clients
         deal = partition.uneven if self.split == "uneven" else partition.even
-        count = self.clients or 1
+        count = 1 if self.clients is None else self.clients
         width = max(2, len(str(count)))
         numbers = deal(table.matrix.shape[0], count, seed=self.seed)
         return [f"client-{number + 1:0{width}}" for number in numbers]
 
 
 def read_data(name: str, **options: Any) -> Table:
-    """Read a data file, or a shipped data set if there is no such file."""
-    if name in SHIPPED and not Path(name).exists():
-        if options.get("client_column") is not None:
-            raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
-        return Table(load(name))
-    return read(name, **options)
+    """Read a data file, or a shipped data set if there is no file of that name."""
+    if Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
+        return read(name, **options)
+    if name not in SHIPPED:
+        raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
+    if options.get("client_column") is not None:
+        raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
+    return Table(load(name))

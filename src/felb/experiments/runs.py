@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb._version import __version__
 from felb.datasets.shards import check_shards, split
 from felb.engines import Participation, run
 from felb.errors import InputError
@@ -21,17 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.engines import Snapshot
+    from felb.estimators.federated import FederatedEstimator
     from felb.experiments.job import Job
+    from felb.federated.server import Recipe
     from felb.linalg.binary import BinaryMatrix
-    from felb.metrics import Counts
+    from felb.models.base import BooleanFactorization
 
 POOLED = "pooled"
+NOT_OF_THE_METHOD = {"participation", "n_jobs", "random_state", "binarize_threshold"}
+"""Parameters of estimators that a job says in another way."""
 
 
 def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result:
     """Fit a method on pooled data and leave the result in the folder `out`."""
-    model = make(job.method, n_components=job.n_components, random_state=job.seed, **job.parameters)
     folder = RunFolder(out)
+    folder.check(force=force)
+    model = make(job.method, **_parameters(job))
     matrix = job.read().matrix
     folder.begin(job, force=force)
     try:
@@ -39,18 +45,18 @@ def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result
         result = Result(
             components=model.components_,
             columns=matrix.columns,
-            supports=_supports([U]),
+            supports=tuple(np.count_nonzero(U, axis=0).tolist()),
             clients={POOLED: len(matrix)},
             scores=confusion(matrix, U, model.components_).scores(),
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
-            provenance=_provenance(job, matrix),
+            provenance=_provenance(job, model, matrix),
         )
+        folder.finish(result, {POOLED: U})
     except BaseException:
         folder.discard()  # a pooled fit keeps no checkpoints
         raise
-    folder.finish(result, {POOLED: U})
     return result
 
 
@@ -65,31 +71,63 @@ def simulate(
 
     Interrupted at any point, the last completed round is kept, and `resume` goes on from it.
     """
-    folder, matrix, shards = RunFolder(out), *_shards(job)
-    _federated(job)  # a wrong parameter should not claim the folder
-    folder.begin(replace(job, data=_absolute(job.data), fingerprint=matrix.fingerprint()), force=force)
-    return _play(job, folder, matrix, shards, on_round)
+    folder = RunFolder(out)
+    folder.check(force=force)
+    federation = Federation.of(job)  # wrong input should not claim the folder
+    started = replace(job, data=_absolute(job.data), fingerprint=federation.matrix.fingerprint(), version=__version__)
+    folder.begin(started, force=force)
+    return _play(federation, folder, on_round)
 
 
 def resume(out: str | os.PathLike[str], *, on_round: Callable[[Snapshot], None] = lambda _: None) -> Result:
     """Go on with an interrupted simulation; the result is the one an undisturbed run gives."""
     folder = RunFolder(out)
     job = folder.job()
-    matrix, shards = _shards(job)
-    if matrix.fingerprint() != job.fingerprint:
+    if job.fingerprint is None:
+        raise InputError(f"nothing to resume: the run at {out} was a pooled fit, which keeps none; start it anew")
+    if job.version != __version__:
+        raise InputError(
+            f"the run at {out} was started by felb {job.version}, and felb {__version__} may compute differently; "
+            f"go on with felb {job.version}, or start the run anew with --force"
+        )
+    federation = Federation.of(job)
+    if federation.matrix.fingerprint() != job.fingerprint:
         raise InputError(f"{job.data} has changed since the run was started; start it anew with --force")
-    return _play(job, folder, matrix, shards, on_round)
+    folder.reopen()
+    return _play(federation, folder, on_round)
 
 
-def _play(
-    job: Job,
-    folder: RunFolder,
-    matrix: BinaryMatrix,
-    shards: Mapping[str, BinaryMatrix],
-    on_round: Callable[[Snapshot], None],
-) -> Result:
-    model = _federated(job)
-    recipe = model.recipe(matrix.shape[1])
+def unfinished_job(out: str | os.PathLike[str]) -> Job | None:
+    """Return the job that `resume` would go on with, if there is one."""
+    folder = RunFolder(out)
+    return folder.job() if folder.resumable else None
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """A job made ready to run: everything is read and checked."""
+
+    job: Job
+    model: FederatedEstimator
+    participation: Participation
+    matrix: BinaryMatrix
+    shards: Mapping[str, BinaryMatrix]
+    recipe: Recipe
+
+    @classmethod
+    def of(cls, job: Job) -> Federation:
+        """Read the data and check every parameter; the quick checks come first."""
+        model, participation = make_federated(job.method, **_parameters(job)), Participation(**job.participation)
+        table = job.read()
+        shards, _ = split(table.matrix, job.labels(table))
+        check_shards(shards)
+        recipe = model.recipe(table.matrix.shape[1])
+        model.check_rank(job.n_components, table.matrix.shape)
+        return cls(job, model, participation, table.matrix, shards, recipe)
+
+
+def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapshot], None]) -> Result:
+    job, model, matrix = federation.job, federation.model, federation.matrix
     with folder.keeping() as keep:
 
         def after_round(snapshot: Snapshot) -> None:
@@ -97,53 +135,47 @@ def _play(
             on_round(snapshot)
 
         finished = run(
-            recipe,
-            shards,
+            federation.recipe,
+            federation.shards,
             seed=job.seed,
-            participation=Participation(**job.participation),
+            participation=federation.participation,
             workers=job.workers,
-            resume=folder.snapshot(recipe),
+            resume=folder.snapshot(federation.recipe),
             on_round=after_round,
             outbound=folder.outbound,
         )
-    outcome = finished.outcome
-    model.warn_about(outcome.components, outcome.integrality_gap)
-    result = Result(
-        components=outcome.components,
-        columns=matrix.columns,
-        supports=_supports(finished.assignments.values()),
-        clients={name: len(shard) for name, shard in shards.items()},
-        scores=_checked(outcome.counts).scores(),
-        converged=outcome.converged,
-        integrality_gap=outcome.integrality_gap,
-        history=finished.history,
-        provenance=_provenance(job, matrix),
-    )
-    folder.finish(result, finished.assignments)
+        outcome = finished.outcome
+        model.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
+        result = Result(
+            components=outcome.components,
+            columns=matrix.columns,
+            supports=tuple(outcome.supports.tolist()),
+            clients={name: len(shard) for name, shard in federation.shards.items()},
+            scores=outcome.counts.scores(),
+            converged=outcome.converged,
+            integrality_gap=outcome.integrality_gap,
+            history=finished.history,
+            provenance=_provenance(job, model, matrix),
+        )
+        folder.finish(result, finished.assignments)
     return result
 
 
-def _federated(job: Job) -> Any:
-    return make_federated(job.method, n_components=job.n_components, random_state=job.seed, **job.parameters)
+def _parameters(job: Job) -> dict[str, Any]:
+    return {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
 
 
-def _shards(job: Job) -> tuple[BinaryMatrix, dict[str, BinaryMatrix]]:
-    table = job.read()
-    shards, _ = split(table.matrix, job.labels(table))
-    check_shards(shards)
-    return table.matrix, shards
-
-
-def _provenance(job: Job, matrix: BinaryMatrix) -> Provenance:
+def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> Provenance:
     return Provenance(
         method=job.method,
         parameters={
-            "n_components": job.n_components,
-            **job.parameters,
+            **{name: value for name, value in model.get_params(deep=False).items() if name not in NOT_OF_THE_METHOD},
             "clients": job.clients,
             "split": job.split,
             "client_column": job.client_column,
             "participation": dict(job.participation),
+            "header": job.header,
+            "binarize_threshold": job.binarize_threshold,
         },
         seed=job.seed,
         data={
@@ -156,14 +188,5 @@ def _provenance(job: Job, matrix: BinaryMatrix) -> Provenance:
     )
 
 
-def _supports(assignments: Any) -> tuple[int, ...]:
-    return tuple(int(count) for count in sum(np.count_nonzero(U, axis=0) for U in assignments))
-
-
-def _checked(counts: Counts) -> Counts:
-    assert counts.cells > 0, "a finished run has counted its cells"
-    return counts
-
-
 def _absolute(data: str) -> str:
-    return str(Path(data).absolute()) if Path(data).exists() else data
+    return str(Path(data).absolute()) if Path(data).is_file() else data

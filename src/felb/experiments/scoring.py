@@ -24,5 +24,8 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
         )
     if found.columns is not None and matrix.columns is not None and found.columns != matrix.columns:
         at = next(i for i, (a, b) in enumerate(zip(found.columns, matrix.columns, strict=True)) if a != b)
-        raise InputError(f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {found.columns[at]!r}")
+        raise InputError(
+            f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {found.columns[at]!r}; "
+            "bring the columns into the order of the result"
+        )
     return confusion(matrix, assign_rows(matrix, found.components), found.components)

@@ -35,7 +35,10 @@ class Gate:
         """Turn a private update into a release; values that are not finite are refused, nothing is sent then."""
         for name, value in update.values.items():
             if not np.all(np.isfinite(value)):
-                raise FederationError(f"{self.client}: {name} of task {broadcast.task!r} holds NaN or infinity")
+                raise FederationError(
+                    f"{self.client}: {name} of task {broadcast.task!r} holds NaN or infinity; nothing was sent. "
+                    "Try a smaller l2 or dtype='float64'"
+                )
         values = {}
         for name, value in update.values.items():
             released, cost = self.mechanism.release(name, np.asarray(value), rng=rng)

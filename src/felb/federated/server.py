@@ -28,6 +28,7 @@ class Outcome:
     converged : V̂ is Boolean, or near enough for the cut at ½ to be unambiguous
     n_iter : rounds of optimisation
     counts : summed confusion counts of all clients for their final assignments
+    supports : records of all clients that were assigned each component
     """
 
     components: NDArray[np.bool_]
@@ -36,6 +37,7 @@ class Outcome:
     converged: bool
     n_iter: int
     counts: Counts
+    supports: NDArray[np.int64]
 
 
 class Server(Protocol):

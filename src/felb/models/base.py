@@ -120,12 +120,13 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(LARGEST_SEED))
 
-    def warn_about(self, components: NDArray[np.bool_], gap: float) -> None:
+    def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64], gap: float) -> None:
         """Warn about a result that collapsed or is not Boolean, and say what to try."""
-        if not components.any():
+        if not components.any() or not supports.any():
+            what = "no record has any of the components" if components.any() else "all components are empty"
             warnings.warn(
-                f"{type(self).__name__} collapsed: all components are empty. The data may be too noisy or too sparse "
-                "for these settings; try a smaller l2, fewer components, fewer clients or more local steps, or FELBMU.",
+                f"{type(self).__name__} collapsed: {what}. The data may be too noisy or too sparse for these settings; "
+                "try a smaller l2, another random_state, fewer components, fewer clients, or another method.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -137,8 +138,9 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 stacklevel=3,
             )
 
-    @classmethod
-    def _check_rank(cls, n_components: Any, shape: tuple[int, int]) -> int:
+    @staticmethod
+    def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
+        """Return the number of components, or say why it cannot be; more than the data's rank can be is a warning."""
         if not isinstance(n_components, int | np.integer) or isinstance(n_components, bool):
             raise InputError(f"n_components must be a whole number, got {n_components!r}")
         if n_components < 1:

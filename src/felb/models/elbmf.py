@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from felb.errors import InputError
+from felb.linalg.assign import assign_rows
 from felb.metrics import DECIDED, integrality_gap
 from felb.models.base import BooleanFactorization
+from felb.optim.checks import check_inertia, check_weights
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.schedules import Geometric
 from felb.optim.start import uniform_columns
@@ -85,9 +86,11 @@ class ELBMF(BooleanFactorization):
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Find the components of X (records × features, 0/1)."""
         A = self._matrix(X, reset=True)
-        k = self._check_rank(self.n_components, A.shape)
-        if self.max_iter < 1:
-            raise InputError(f"max_iter must be at least 1, got {self.max_iter}")
+        k = self.check_rank(self.n_components, A.shape)
+        check_weights(
+            max_iter=(self.max_iter, 1), l1=(self.l1, 0), l2=(self.l2, 0), l2_rate=(self.l2_rate, 0), tol=(self.tol, 0)
+        )
+        check_inertia(self.inertia)
         seed, weight = self._seed(), Geometric(self.l2, self.l2_rate)
         rule = Lipschitz()
         Vt = np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=self.dtype).T)
@@ -105,7 +108,8 @@ class ELBMF(BooleanFactorization):
         self.n_iter_ = len(rows)
         self.integrality_gap_ = rows[-1]["integrality_gap"]
         self.converged_ = self.integrality_gap_ <= DECIDED
-        self.warn_about(self.components_, self.integrality_gap_)
+        supports = np.count_nonzero(assign_rows(A, self.components_), axis=0)
+        self.warn_about(self.components_, supports, self.integrality_gap_)
         return self
 
     def _settled(self, rows: list[dict[str, float]]) -> bool:

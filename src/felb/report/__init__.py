@@ -1,1 +1,5 @@
-"""Pictures and tables of stored results."""
+"""Pictures and tables of results."""
+
+from felb.report.pictures import Order, draw_matrices, tile_order
+
+__all__ = ["Order", "draw_matrices", "tile_order"]

@@ -60,4 +60,6 @@ class History(Sequence["Row"]):
 
     def plus(self, row: Row) -> History:
         """Return a history with one more round."""
-        return History((*self._rows, row))
+        longer = History()
+        longer._rows = (*self._rows, dict(row))  # the rows so far are shared, not copied every round
+        return longer

@@ -10,15 +10,17 @@ outbound/*.jsonl     what left each client
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import math
 import os
 import platform
-import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
+LONGEST_STEM = 120
+"""Of a file name without its suffix; file systems allow 255 bytes, and temporary names are longer."""
 
 
 def machine_facts() -> dict[str, Any]:
@@ -97,6 +101,10 @@ class Result:
         ]
         return sorted(found, key=lambda c: (-(c.support or 0), c.number))
 
+    def rounds(self) -> dict[str, int]:
+        """How many rounds had which task; pooled methods have iterations."""
+        return dict(Counter(str(row.get("task", "iterate")) for row in self.history))
+
     def to_json(self) -> dict[str, Any]:
         """Everything but the components as plain data."""
         return {
@@ -132,41 +140,65 @@ class Result:
         """Read a result folder back."""
         path = Path(folder)
         if not (path / RESULT).is_file():
-            raise InputError(f"{path} is not a result folder: it has no {RESULT}")
+            raise InputError(f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run")
         try:
             raw = json.loads((path / RESULT).read_text(encoding="utf-8"))
             if raw["format"] != FORMAT:
                 raise InputError(f"{path / RESULT} has format {raw['format']!r}; this felb reads {FORMAT!r}")
-            components = sp.load_npz(path / COMPONENTS).toarray().astype(bool)
-            return cls(
-                components=components,
+            found = cls(
+                components=_read_boolean(path / COMPONENTS),
                 columns=None if raw["columns"] is None else tuple(raw["columns"]),
                 supports=tuple(raw["supports"]),
-                clients=raw["clients"],
-                scores=raw["scores"],
+                clients=dict(raw["clients"]),
+                scores=dict(raw["scores"]),
                 converged=raw["converged"],
                 integrality_gap=raw["integrality_gap"],
                 history=History(raw["history"]),
                 provenance=Provenance(**raw["provenance"]),
             )
-        except InputError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is damaged and cannot be read: {error}") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, InputError):
+                raise
+            reason = f"no {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{path / RESULT} is damaged ({reason}); make the result again") from error
+        k, m = found.components.shape
+        if len(found.supports) != k or (found.columns is not None and len(found.columns) != m):
+            raise InputError(f"{path / COMPONENTS} does not belong to {RESULT} beside it; make the result again")
+        return found
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
     """Read U of one client from a result folder."""
     path = Path(folder) / ASSIGNMENTS / f"{file_stem(client)}.npz"
     if not path.is_file():
-        raise InputError(f"no assignment of {client!r} at {path}")
-    return np.asarray(sp.load_npz(path).toarray(), dtype=bool)
+        raise InputError(f"no assignment of {client!r} at {path}; result.json lists the clients")
+    return _read_boolean(path)
+
+
+def _read_boolean(path: Path) -> NDArray[np.bool_]:
+    try:
+        with path.open("rb") as file:
+            return np.asarray(sp.load_npz(file).toarray(), dtype=bool)
+    except Exception as error:  # what the readers of ZIP, NumPy and SciPy raise on damage is nearly anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"{path} is damaged or missing ({reason}); make the result again") from error
 
 
 def file_stem(client: str) -> str:
-    """Return a file name for a client, whatever its label holds; distinct labels stay distinct."""
-    safe = re.sub(r"[^A-Za-z0-9._-]", lambda match: f"%{ord(match.group()):02X}", client)
-    return f"%2E{safe[1:]}" if safe.startswith(".") else safe
+    """Return a file name for a client, whatever its label holds; distinct labels stay distinct.
+
+    Examples
+    --------
+    >>> file_stem("St. Mary/7"), file_stem("..")
+    ('St.%20Mary%2F7', '%2E.')
+    """
+    # Percent signs are quoted too, so that quoting can be undone; a file that begins with a dot would be hidden.
+    stem = quote(client.encode("utf-8", "surrogatepass"), safe="").replace("~", "%7E")
+    stem = f"%2E{stem[1:]}" if stem.startswith(".") else stem
+    if len(stem) > LONGEST_STEM:
+        digest = hashlib.blake2b(stem.encode(), digest_size=12).hexdigest()
+        return f"{stem[: LONGEST_STEM - 25]}~{digest}"
+    return stem or "~"
 
 
 def finite(value: Any) -> Any:

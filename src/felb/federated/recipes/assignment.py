@@ -22,7 +22,7 @@ ASSIGN = "assign"
 
 
 def assign_task(keep: Callable[[Any, Broadcast, NDArray[np.bool_]], Any]) -> Task:
-    """Make the task: U_i for the broadcast components stays in the state that `keep` builds, the counts leave."""
+    """Make the task: U_i for the broadcast components stays in the state that `keep` builds; what leaves are counts."""
 
     def assign(
         state: Any,
@@ -33,7 +33,11 @@ def assign_task(keep: Callable[[Any, Broadcast, NDArray[np.bool_]], Any]) -> Tas
         V = np.asarray(broadcast.values["components"], dtype=bool)
         U = assign_rows(shard, V)
         c = confusion(shard, U, V)
-        return keep(state, broadcast, U), Update({"counts": np.array([c.tp, c.fp, c.fn, c.cells])})
+        update = {
+            "counts": np.array([c.tp, c.fp, c.fn, c.cells]),
+            "supports": np.count_nonzero(U, axis=0),
+        }
+        return keep(state, broadcast, U), Update(update)
 
     return assign
 

@@ -10,7 +10,7 @@ what the algorithm says word for word.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,7 +21,8 @@ from felb.federated.client import Client, Task
 from felb.federated.messages import Broadcast, Update
 from felb.federated.recipes.assignment import ASSIGN, assign_task, summed_counts
 from felb.federated.server import Outcome, Recipe
-from felb.metrics import DECIDED, Counts, integrality_gap
+from felb.metrics import DECIDED, integrality_gap
+from felb.optim.checks import check_inertia, check_weights
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.schedules import Geometric
 from felb.optim.start import uniform_columns
@@ -95,20 +96,17 @@ class FelbParameters:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("n_components", self.n_components, 1),
-            ("local_steps", self.local_steps, 1),
-            ("max_iter", self.max_rounds, 1),
-            ("l1", self.kappa, 0),
-            ("l2", self.lam, 0),
-            ("l2_rate", self.rate, 0),
-            ("proximity", self.gamma, 0),
-            ("tol", self.tol, 0),
-        ):
-            if not value >= least:
-                raise InputError(f"{name} must be at least {least}, got {value}")
-        if not 0 <= self.beta < 0.5:
-            raise InputError(f"inertia must lie in [0, 0.5), got {self.beta}")
+        check_weights(
+            n_components=(self.n_components, 1),
+            local_steps=(self.local_steps, 1),
+            max_iter=(self.max_rounds, 1),
+            l1=(self.kappa, 0),
+            l2=(self.lam, 0),
+            l2_rate=(self.rate, 0),
+            proximity=(self.gamma, 0),
+            tol=(self.tol, 0),
+        )
+        check_inertia(self.beta)
 
     def lam_at(self, round_: int, step: int) -> float:
         """λ_t for a local step of a round."""
@@ -211,8 +209,9 @@ class ServerState:
     settled: bool = False
     loss: float = np.nan
     change: float = np.inf
-    counts: NDArray[np.int64] | None = None
     n_iter: int = 0
+    counts: NDArray[np.int64] | None = None
+    supports: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +240,12 @@ class FelbServer:
     def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: ServerState) -> ServerState:
         """V̂ ← prox^a((1/C) Σ V_i), or the summed counts after the assignment."""
         if "counts" in total:
-            return ServerState(
-                state.round + 1, state.V, state.settled, state.loss, state.change,
-                np.asarray(total["counts"]), state.n_iter,
-            )  # fmt: skip
+            return replace(
+                state,
+                round=state.round + 1,
+                counts=np.asarray(total["counts"]),
+                supports=np.asarray(total["supports"]),
+            )
         p = self.parameters
         lam = p.lam_at(state.round, p.local_steps - 1)
         scale = 1 / n_clients if p.setting.server_scale == "clients" else 1.0
@@ -255,12 +256,19 @@ class FelbServer:
         V = np.clip(V, 0, p.objective.upper).astype(p.dtype)
         change = np.inf if state.V is None else float(np.abs(V - state.V).max(initial=0.0))
         settled = integrality_gap(V) <= p.tol and change <= p.tol
-        return ServerState(state.round + 1, V, settled, float(total["loss"]), change, None, state.n_iter + 1)
+        return ServerState(
+            round=state.round + 1,
+            V=V,
+            settled=settled,
+            loss=float(total["loss"]),
+            change=change,
+            n_iter=state.n_iter + 1,
+        )
 
     def record(self, state: ServerState) -> Mapping[str, float]:
         """Summed loss, integrality gap and largest change of V̂."""
         if state.counts is not None:
-            return Counts(*(int(c) for c in state.counts)).scores()
+            return summed_counts(state.counts).scores()
         assert state.V is not None
         return {
             "loss": state.loss,
@@ -280,6 +288,7 @@ class FelbServer:
             converged=integrality_gap(state.V) <= DECIDED,
             n_iter=state.n_iter,
             counts=summed_counts(state.counts),
+            supports=np.zeros(len(state.V), np.int64) if state.supports is None else state.supports,
         )
 
     @staticmethod

@@ -1,0 +1,147 @@
+"""What the documentation shows works: Python runs, commands exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import felb
+from felb.cli import main
+from felb.experiments import Job, simulate
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXPECTED = "# → "
+
+
+def blocks(language):
+    return [
+        pytest.param(match[2], id=f"{page.relative_to(ROOT)}-{number}")
+        for page in PAGES
+        for number, match in enumerate(FENCE.finditer(page.read_text(encoding="utf-8")))
+        if match[1] == language
+    ]
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_runs_and_prints_what_it_says(code, in_folder, capsys):
+    exec(compile(code, "documentation", "exec", dont_inherit=True), {"__name__": "documentation"})
+    printed = capsys.readouterr().out
+    for line in code.splitlines():
+        if EXPECTED in line:
+            assert line.split(EXPECTED)[1] in printed.splitlines()
+
+
+@pytest.mark.parametrize("block", blocks("console"))
+def test_commands_work_and_print_what_is_shown(block, in_folder, capsys):
+    printed = ""
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            printed = run(shlex.split(line[2:], comments=True), capsys)
+        else:
+            # Figures may differ from machine to machine in the last digits, words may not.
+            assert words(line) <= words(printed), f"{line!r} is not printed"
+
+
+def words(text):
+    return set(re.findall(r"[A-Za-z_]{2,}", text))
+
+
+def run(command, capsys):
+    """Run one command of a console block and return what it printed."""
+    match command:
+        case ["felb", *arguments]:
+            if "--resume" in arguments:
+                interrupted_run(arguments[arguments.index("--resume") + 1])
+            with pytest.raises(SystemExit) as ended:
+                main(arguments)
+            out, err = capsys.readouterr()
+            assert ended.value.code == 0, err
+            return out
+        case ["head", "-n", _, path]:
+            assert Path(path).is_file()
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        case ["make", *targets]:
+            assert set(targets) <= make_targets()
+        case ["pip", "install", *_, what]:
+            assert set(extras(what)) <= optional_dependencies()
+        case [".venv/bin/python", "-m", "pytest", *paths]:
+            assert all((ROOT / path).exists() for path in paths)
+        case [".venv/bin/python", script, *_]:
+            help_text = [sys.executable, str(ROOT / script), "--help"]
+            assert subprocess.run(help_text, check=True, capture_output=True).stdout
+        case _:
+            pytest.fail(f"a command this test does not know: {command}")
+    return ""
+
+
+def interrupted_run(out):
+    def interrupt(snapshot):
+        if len(snapshot.history) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(Job("zoo", "felb-mu", 3, clients=4), out, on_round=interrupt)
+
+
+def make_targets():
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def extras(requirement):
+    found = re.search(r"\[(.*)\]", requirement)
+    return found[1].split(",") if found else []
+
+
+def optional_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return set(project["project"]["optional-dependencies"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        if "://" in path:
+            continue
+        place = page.parent / path if path else page
+        assert place.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", place.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_targets_named_in_the_text_exist(page):
+    assert set(re.findall(r"`make ([a-z-]+)`", page.read_text(encoding="utf-8"))) <= make_targets()
+
+
+def test_the_example_of_the_readme_is_short():
+    code = FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [len(text.splitlines()) <= 20 for language, text in code if language == "python"] == [True]
+
+
+def test_versions_agree():
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited[1] == felb.__version__
+    assert f"## [{felb.__version__}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_clear_about_privacy():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "is not by itself differentially private" in text
