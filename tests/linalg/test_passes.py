@@ -118,6 +118,17 @@ def check_pass(A, U, U_prev, Vt, rule_name, prox_name, *, threads=1, tolerance=1
     return got
 
 
+def test_the_exact_prox_is_the_minimiser_and_the_printed_one_has_no_dead_zone():
+    y = np.linspace(-1, 2, 300_001)
+    for x in (-0.4, -0.005, 0.0, 0.005, 0.3, 0.5, 0.51, 0.8, 0.995, 1.0, 1.2):
+        target = float(x > 0.5)
+        cost = (x - y) ** 2 / 2 + KAPPA * np.abs(y - target) + LAM * (y - target) ** 2
+        exact = ExactProx(KAPPA, LAM, upper=np.inf).apply(np.array([[x]]), 1.0)
+        assert exact[0, 0] == pytest.approx(max(y[cost.argmin()], 0), abs=2e-5)
+    printed = PrintedProx(KAPPA, 0).apply(np.array([[0.995, 1.0]]), 1.0)
+    np.testing.assert_allclose(printed, [[0.995 + KAPPA - 0.005, 1.0]])
+
+
 @pytest.fixture(params=["untiled", "tiled"])
 def tiling(request, monkeypatch):
     if request.param == "tiled":
@@ -131,6 +142,12 @@ def test_row_pass_agrees_with_its_twin(k, rule_name, prox_name):
     A = matrix(301, 211, 0.1)
     tolerance = 1e-4 if rule_name == "hals" else 1e-5  # coordinates feed on each other's rounding
     check_pass(A, *factors(301, 211, k), rule_name, prox_name, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("k", [24, 140])  # a rest of eight numbers; more parts than are handled at once
+def test_other_widths(k):
+    A = matrix(301, 211, 0.1)
+    check_pass(A, *factors(301, 211, k), "lipschitz", "exact", threads=2)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, None])

@@ -243,10 +243,10 @@ def gather_rows(
 ) -> None:
     """Write Σ_{j in row} table[j] for `count` rows from `first` on, one tile of columns after another."""
     indptr, indices = ones
+    for i in range(0, count * block.shape[1], LANES):
+        store(block, i, splat(np.float32(0)))
     for r in range(count):
         cursor[r] = indptr[first + r]
-        for c in range(block.shape[1]):
-            block[r, c] = np.float32(0)
     for bound in range(columns[1], columns[0] + columns[1], columns[1]):
         for r in range(count):
             cursor[r] = gather(indices, cursor[r], indptr[first + r + 1], bound, table, block, r, width)
