@@ -22,7 +22,6 @@ from sklearn.decomposition import non_negative_factorization
 from threadpoolctl import threadpool_limits
 
 from felb.linalg.passes import RowPass, factor_step, row_pass_into
-from felb.linalg.rules import Rule
 from felb.linalg.schedule import count_threads
 from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from felb.linalg import BinaryMatrix
+    from felb.linalg.rules import Rule
 
 DEFAULT = ("ratings", "acs-income", "single-cell", "hpa-tenth", "small")
 

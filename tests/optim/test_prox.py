@@ -79,6 +79,8 @@ def test_the_papers_composition_is_one_after_the_other():
     x, target = np.array([0.3, 0.8]), np.array([1.0, 0.0])
     composed = prox_elb_then_towards(x, 0.1, 0.5, gamma=2.0, target=target)
     np.testing.assert_array_equal(composed, prox_towards(prox_elb(x, 0.1, 0.5), 2.0, target))
+    boxed = prox_elb_then_towards(np.array([-1.0, 2.0]), 0.0, 0.0, gamma=1.0, target=target, upper=1.0)
+    np.testing.assert_array_equal(boxed, [0.5, 0.5])
 
 
 @pytest.mark.parametrize("prox", [prox_elb, prox_elb_exact])

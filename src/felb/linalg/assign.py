@@ -349,7 +349,7 @@ def _pays(counts: Any, cover: Any, active: Any, packed: Any, c: int, weight_one:
     if cell_gain(counts[ONES, c], counts[MOST, c], weight_one, weight_zero) > 0.0:
         return True
     _settle_cells(counts, cover, active, packed, c)
-    return cell_gain(counts[ONES, c], counts[MOST, c], weight_one, weight_zero) > 0.0
+    return bool(cell_gain(counts[ONES, c], counts[MOST, c], weight_one, weight_zero) > 0.0)
 
 
 @njit(cache=True, nogil=True)

@@ -189,7 +189,7 @@ def multiplicative_rows(
 def hals_rows(
     point: Floats, gathered: Floats, out: Floats, first: int, gram: Floats, k: int, sweeps: int, lanes: Floats
 ) -> None:
-    """Move `BLOCK` rows by `felb.optim.steps.HalsStep`, with a row in each lane, so that their sweeps go side by side."""
+    """Move `BLOCK` rows by `felb.optim.steps.HalsStep`, a row in each lane, so that their sweeps go side by side."""
     for r in range(BLOCK):
         for c in range(k):
             lanes[0, c, r] = point[first + r, c]

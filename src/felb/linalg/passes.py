@@ -57,6 +57,7 @@ def row_pass(
     rule: Rule,
     U_prev: NDArray[Any] | None = None,
     beta: float = 0.0,
+    gram: NDArray[Any] | None = None,
     threads: int | None = None,
 ) -> RowPass:
     """Move every row of U by `rule` from u + β(u − u_prev), with V held, and collect AᵀU and UᵀU of the moved rows.
@@ -67,6 +68,7 @@ def row_pass(
     U, Vt : float32 or float64 arrays, n × k and m × k (V transposed)
     rule : a step of `felb.optim.steps`; multiplicative steps and HALS start from max(u + β(u − u_prev), 0)
     U_prev, beta : the U before and the weight of inertia
+    gram : V Vᵀ, if it is at hand
     threads : one for little work, otherwise all that the process may use, if not given
 
     Returns
@@ -76,7 +78,7 @@ def row_pass(
     U, Vt = _factors(A, U, Vt)
     (n, m), k = A.shape, U.shape[1]
     out = RowPass(np.empty((n, k), U.dtype), np.empty((m, k), U.dtype), np.empty((k, k), U.dtype))
-    row_pass_into(out, A, U, Vt, rule=rule, U_prev=U_prev, beta=beta, threads=threads)
+    row_pass_into(out, A, U, Vt, rule=rule, U_prev=U_prev, beta=beta, gram=gram, threads=threads)
     return out
 
 
@@ -89,6 +91,7 @@ def row_pass_into(
     rule: Rule,
     U_prev: NDArray[Any] | None = None,
     beta: float = 0.0,
+    gram: NDArray[Any] | None = None,
     threads: int | None = None,
 ) -> None:
     """Do `row_pass` into given arrays; ``out.U`` may be `U_prev` or `U`, because a row is read before it is written."""
@@ -105,7 +108,7 @@ def row_pass_into(
         return
     schedule = Schedule(A, k, threads)
     factors = plain_view(U), plain_view(U_prev), out.U
-    held = Table.of(Vt).memory, _gram(Vt.T @ Vt)
+    held = Table.of(Vt).memory, _gram(Vt.T @ Vt if gram is None else gram)
 
     def run(span: tuple[int, int], totals: tuple[Any, Any], scratch: Any) -> None:
         # One after the other: rows of V and of AᵀU would drive each other out of the cache.

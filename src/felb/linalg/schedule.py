@@ -198,7 +198,7 @@ class Table:
 
 
 def scratch_space(k: int, block: int) -> tuple[NDArray[Any], ...]:
-    """Return what one thread needs: blocks for points, sums, products and targets, sums of UᵀU, rows in lanes, cursors."""
+    """Return what one thread needs: blocks (points, sums, products, targets), sums of UᵀU, rows in lanes, cursors."""
     rows = tuple(block_of(block, k) for _ in range(4))
     gram = block_of(4 * len(width_of(k)), k)
     lanes = aligned(2 * k * BLOCK).reshape(2, k, BLOCK)

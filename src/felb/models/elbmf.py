@@ -10,7 +10,7 @@ from felb.linalg.assign import assign_rows
 from felb.metrics import DECIDED, integrality_gap
 from felb.models.base import BooleanFactorization
 from felb.optim.checks import check_inertia, check_weights
-from felb.optim.palm import Objective, Point, palm_step
+from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.schedules import Geometric
 from felb.optim.start import uniform_columns
 from felb.optim.steps import Lipschitz
@@ -98,7 +98,8 @@ class ELBMF(BooleanFactorization):
         objective = Objective(kappa=self.l1, exact=self.exact_prox)
         rows: list[dict[str, float]] = []
         for t in range(self.max_iter):
-            point, loss = palm_step(A, point, objective, rule=rule, lam=weight(t), beta=self.inertia)
+            point, statistics = palm_step(A, point, objective, rule=rule, lam=weight(t), beta=self.inertia)
+            loss = loss_at(A, point, statistics)
             rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
             if self._settled(rows):
                 break

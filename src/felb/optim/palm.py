@@ -2,8 +2,8 @@
 
     argmin_{U,V} ½‖A − UV‖² + R_κλ(U) + R_κλ(V) + (γ/2)‖V − V̂‖²,  U, V in [0, upper]
 
-One step updates U for fixed V, then V for the new U (Gauss-Seidel). A is touched once, by `linalg.passes.row_pass`: what
-the V step and the loss need, AᵀU and UᵀU, falls off the same pass. V is kept transposed (features × components).
+One step updates U for fixed V, then V for the new U (Gauss-Seidel). A is touched once, by `linalg.passes.row_pass`:
+what the V step and the loss need, AᵀU and UᵀU, falls off the same pass. V is kept transposed (features × components).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.linalg.passes import factor_step, row_pass, squared_loss
+from felb.linalg.passes import Statistics, factor_step, row_pass, squared_loss
 from felb.optim.prox import elb_penalty
 from felb.optim.steps import Penalty
 
@@ -68,14 +68,19 @@ def palm_step(
     beta: float = 0.0,
     target: Array | None = None,
     threads: int | None = None,
-) -> tuple[Point, float]:
-    """Take one Gauss-Seidel step; return the new point and its ‖A − UV‖² (float64).
+) -> tuple[Point, Statistics]:
+    """Take one Gauss-Seidel step; return the new point and its AᵀU and UᵀU, from which `loss_at` follows.
 
     U ← prox(Ũ − ν(ŨVVᵀ − AVᵀ)) with Ũ = U + β(U − U_before), then V ← prox(Ṽ − ξ(UᵀUṼ − UᵀA)) likewise.
     """
-    penalty = objective.penalty(lam)
-    step = rule.step(point.Vt.T @ point.Vt, penalty, beta=beta)
-    U, AtU, UtU = row_pass(A, point.U, point.Vt, rule=step, U_prev=point.U_before, beta=beta, threads=threads)
+    penalty, gram = objective.penalty(lam), point.Vt.T @ point.Vt
+    step, before = rule.step(gram, penalty, beta=beta), point.U_before
+    U, AtU, UtU = row_pass(A, point.U, point.Vt, rule=step, U_prev=before, beta=beta, gram=gram, threads=threads)
     step = rule.step(UtU, penalty, beta=beta)
     Vt = factor_step(point.Vt, AtU, UtU, rule=step, X_prev=point.Vt_before, beta=beta, target=target)
-    return Point(U, Vt, point.U, point.Vt), squared_loss(A.nnz, AtU, UtU, Vt)
+    return Point(U, Vt, point.U, point.Vt), Statistics(AtU, UtU)
+
+
+def loss_at(A: BinaryMatrix, point: Point, statistics: Statistics) -> float:
+    """‖A − UV‖² in float64, without another pass over A."""
+    return squared_loss(A.nnz, statistics.AtU, statistics.UtU, point.Vt)

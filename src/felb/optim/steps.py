@@ -1,9 +1,9 @@
 """Steps: how the rows of a factor move while the other factor is held.
 
 A *rule* is fixed for a run and says how far to go along the gradient of ½‖A − UV‖² before the proximal operator; FELB
-and FELB-MU differ in it only. A *step* is what a rule comes to for one Gram matrix and one λ; `felb.linalg.passes` takes
-it over the data. For rows u of U with a = Vᵀ summed over the ones of the row and G = VVᵀ (or rows of Vᵀ with AᵀU and
-UᵀU), the gradient is uG − a.
+and FELB-MU differ in it only. A *step* is what a rule comes to for one Gram matrix and one λ; `felb.linalg.passes`
+takes it over the data. For rows u of U with a = Vᵀ summed over the ones of the row and G = VVᵀ (or rows of Vᵀ with AᵀU
+and UᵀU), the gradient is uG − a.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from felb.federated.recipes.assignment import ASSIGN, assign_task, summed_counts
 from felb.federated.server import Outcome, Recipe
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.checks import check_inertia, check_weights
-from felb.optim.palm import Objective, Point, palm_step
+from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.schedules import Geometric
 from felb.optim.start import uniform_columns
 from felb.optim.steps import Lipschitz, Multiplicative, StepRule
@@ -167,10 +167,13 @@ class LocalSteps:
         p = self.parameters
         shared = broadcast.values.get("V")
         target = None if shared is None else np.ascontiguousarray(shared.T)
-        point, loss = self._starting_point(state, shard, broadcast, target, rng), 0.0
+        point = self._starting_point(state, shard, broadcast, target, rng)
         for step in range(p.local_steps):
             lam = p.lam_at(broadcast.round, step)
-            point, loss = palm_step(shard, point, p.objective, rule=p.rule, lam=lam, beta=p.beta, target=target)
+            point, statistics = palm_step(
+                shard, point, p.objective, rule=p.rule, lam=lam, beta=p.beta, target=target, threads=1
+            )
+        loss = loss_at(shard, point, statistics)
         new = ClientState(point.U, point.U_before, point.Vt_before, broadcast.round)
         return new, Update({"V": np.ascontiguousarray(point.Vt.T), "loss": np.asarray(loss)})
 
