@@ -113,7 +113,7 @@ class FELB(FederatedEstimator):
 
 
 class FELBMU(FELB):
-    """FELB with multiplicative steps, one step size per entry; better with many clients or rare synchronisation.
+    """FELB with multiplicative steps, one step size per entry.
 
     Parameters and attributes are those of `FELB`.
     """

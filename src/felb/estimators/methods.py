@@ -32,7 +32,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("felb", FELB, "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)"),
-        Method("felb-mu", FELBMU, "FELB with multiplicative steps; better with many clients"),
+        Method("felb-mu", FELBMU, "FELB with multiplicative steps, one step size per entry"),
         Method("elbmf", ELBMF, "the same optimisation on pooled data (not federated)"),
     )
 }

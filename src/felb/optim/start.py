@@ -24,7 +24,7 @@ def uniform_columns(seed: int, k: int, m: int, *, dtype: DTypeLike = np.float32)
 
 
 # The random V alone breaks the symmetry between components. A random U would only add an offset that differs from
-# client to client; without it results depend neither on the order of rows nor on how they are split, and are better.
+# client to client; without it a row starts the same wherever it is, and results are better.
 
 
 def constant_rows(A: BinaryMatrix, Vt: Array) -> Array:
