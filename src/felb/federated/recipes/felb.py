@@ -49,8 +49,7 @@ class Setting:
         that nothing depends on the order of rows or clients; otherwise each draws its own U_i and V_i, and components
         of different clients do not correspond
     clock : what t counts in λ_t, rounds or local steps
-    server_scale : "clients" scales the server's prox by 1/C, as averaging C clients does with their own; "one" applies it
-        in full
+    server_scale : "clients" scales the server's prox by 1/C, "one" applies it in full
     aggregation : "proximal", or "mean" for no prox at the server
     boxed : keep factors in [0, 1]; otherwise only non-negative
     exact_prox : use the exact minimiser of the regularizer instead of the printed operator
