@@ -21,7 +21,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.linalg import plain
 from felb.linalg.rules import encode
-from felb.linalg.schedule import BLOCK, Schedule, Table, block_of, plain_view, scratch_space, width_of
+from felb.linalg.schedule import Schedule, Table, block_of, plain_view, scratch_space, width_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -181,7 +181,7 @@ def factor_step(
         return plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta)
     out = np.empty_like(X)
     factors, numbers = (plain_view(X), plain_view(X_prev), out), encode(rule, beta)
-    scratch = scratch_space(k, BLOCK)
+    scratch = scratch_space(n, k)
     compiled.dense_pass(factors, plain_view(gathered), _gram(gram), numbers, scratch, width_of(k))
     return out
 
