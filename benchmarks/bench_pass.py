@@ -3,8 +3,8 @@
 pass       one `row_pass` against the same arithmetic in SciPy and NumPy: A @ Vᵀ, prox in place, Aᵀ @ U, Uᵀ @ U
 iteration  `row_pass` and `factor_step` against one iteration of scikit-learn's NMF (solver "mu")
 dense      the same iteration against the same algorithm on a dense A through BLAS, where that fits into memory
-threads    one thread against two, in wall time, and in processor time of each of the two (which is what the wall time
-           would be if nothing else ran on the machine)
+threads    one thread against two in wall time; "(busy)" is against half the processor time of both, a hint at what the
+           wall time would be on an idle machine if the two finish together
 
 All but the last are processor time in one thread, the smallest of several interleaved runs.
 """
