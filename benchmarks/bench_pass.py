@@ -3,7 +3,8 @@
 pass       one `row_pass` against the same arithmetic in SciPy and NumPy: A @ Vᵀ, prox in place, Aᵀ @ U, Uᵀ @ U
 iteration  `row_pass` and `factor_step` against one iteration of scikit-learn's NMF (solver "mu")
 dense      the same iteration against the same algorithm on a dense A through BLAS, where that fits into memory
-threads    wall time of one thread against two
+threads    one thread against two in wall time; "(busy)" is against half the processor time of both, a hint at what the
+           wall time would be on an idle machine if the two finish together
 
 All but the last are processor time in one thread, the smallest of several interleaved runs.
 """
@@ -169,8 +170,11 @@ def bench(name: str, *, rule: str, repeats: int, others: bool) -> None:
             if "blas" in best:
                 report(name, "dense", best["blas"], best["felb_iteration"])
         if (os.cpu_count() or 1) > 1 and count_threads(A, problem.k, None) > 1:
-            walls = smallest({"1": problem.felb, "2": lambda: problem.felb(2)}, 2 * repeats, time.perf_counter)
-            report(name, "threads", walls["1"], walls["2"], THREADS_BAR)
+            pair = {"1": problem.felb, "2": lambda: problem.felb(2)}
+            wall = smallest(pair, repeats, time.perf_counter)
+            report(name, "threads", wall["1"], wall["2"], THREADS_BAR)
+            busy = smallest(pair, repeats, time.process_time)
+            report(name, "(busy)", busy["1"], busy["2"] / 2)
 
 
 def report(name: str, what: str, other: float, felb: float, bar: float | None = None) -> None:

@@ -122,7 +122,7 @@ def check_pass(A, U, U_prev, Vt, rule_name, prox_name, *, threads=1, tolerance=1
 @pytest.fixture(params=["untiled", "tiled"])
 def tiling(request, monkeypatch):
     if request.param == "tiled":
-        monkeypatch.setattr(schedule, "choose_tiles", lambda A, k: (128, 29))
+        monkeypatch.setattr(schedule, "tile_columns", lambda A, k: 29)
     return request.param
 
 
@@ -152,7 +152,7 @@ def test_tiles_change_nothing(k, rule_name, prox_name, monkeypatch):
     A, (U, U_prev, Vt) = matrix(700, 500, 0.2), factors(700, 500, k)
     call = {"rule": rule_of(rule_name, prox_name), "U_prev": U_prev, "beta": BETA, "threads": 1}
     whole = row_pass(A, U, Vt, **call)
-    monkeypatch.setattr(schedule, "choose_tiles", lambda A, k: (256, 64))
+    monkeypatch.setattr(schedule, "tile_columns", lambda A, k: 64)
     tiled = row_pass(A, U, Vt, **call)
     # Rows are gathered and scattered in the same order either way, so even the rounding is the same.
     np.testing.assert_array_equal(tiled.U, whole.U)
@@ -165,11 +165,12 @@ def test_wide_dense_data_go_in_tiles_and_sparse_data_do_not():
     def shape(n, m, ones_per_row):
         return SimpleNamespace(shape=(n, m), nnz=n * ones_per_row)  # all that the choice looks at
 
-    assert schedule.choose_tiles(shape(10000, 20000, 1400), 50)[1] < 20000
-    assert schedule.choose_tiles(shape(7653, 20082, 4820), 100)[1] < 20082
-    assert schedule.choose_tiles(shape(162541, 62423, 115), 20) == (schedule.BLOCK, 62423)
-    assert schedule.choose_tiles(shape(1630167, 998, 10), 20) == (schedule.BLOCK, 998)
-    assert schedule.choose_tiles(shape(10, 0, 0), 20) == (schedule.BLOCK, 1)
+    assert 1000 < schedule.tile_columns(shape(10000, 20000, 1400), 50) < 2000
+    assert 500 < schedule.tile_columns(shape(7653, 20082, 4820), 100) < 1000
+    assert schedule.tile_columns(shape(10459, 20530, 388), 33) == 20530
+    assert schedule.tile_columns(shape(162541, 62423, 115), 20) == 62423
+    assert schedule.tile_columns(shape(1630167, 998, 10), 20) == 998
+    assert schedule.tile_columns(shape(10, 0, 0), 20) == 1
 
 
 @pytest.mark.parametrize("m", [65535, 65536, 65537])

@@ -17,7 +17,7 @@ from numba import njit
 
 from felb.linalg.loops import add_outer, gather, multiply, rows_at_once, scatter
 from felb.linalg.rules import GRADIENT, HALS, SMALLEST_DENOMINATOR
-from felb.linalg.schedule import BLOCK, LANES
+from felb.linalg.schedule import LANES, SIDE_BY_SIDE
 from felb.linalg.vector import (
     fma,
     load,
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     Numbers = tuple[float, ...]  # see felb.linalg.rules.Numbers
     Columns = tuple[int, int]  # of the matrix, of a tile
     Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Ints]  # see felb.linalg.schedule.scratch_space
-
-
-FLUSH_BLOCKS = 16
-"""Blocks after which float32 sums of UᵀU move to float64: small numbers added to a large one lose digits."""
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,8 +185,8 @@ def multiplicative_rows(
 def hals_rows(
     point: Floats, gathered: Floats, out: Floats, first: int, gram: Floats, k: int, sweeps: int, lanes: Floats
 ) -> None:
-    """Move `BLOCK` rows by `felb.optim.steps.HalsStep`, a row in each lane, so that their sweeps go side by side."""
-    for r in range(BLOCK):
+    """Move 64 rows by `felb.optim.steps.HalsStep`, a row in each lane, so that their sweeps go side by side."""
+    for r in range(SIDE_BY_SIDE):
         for c in range(k):
             lanes[0, c, r] = point[first + r, c]
             lanes[1, c, r] = gathered[first + r, c]
@@ -198,10 +194,10 @@ def hals_rows(
     for _ in range(sweeps):
         for c in range(k):
             if gram[c, c] > 0:
-                at = c * BLOCK
+                at = c * SIDE_BY_SIDE
                 s0, s1, s2, s3 = load(a, at), load(a, at + 16), load(a, at + 32), load(a, at + 48)
                 for d in range(k):
-                    factor, other = splat(-gram[c, d]), d * BLOCK
+                    factor, other = splat(-gram[c, d]), d * SIDE_BY_SIDE
                     s0 = fma(factor, load(u, other), s0)
                     s1 = fma(factor, load(u, other + 16), s1)
                     s2 = fma(factor, load(u, other + 32), s2)
@@ -211,7 +207,7 @@ def hals_rows(
                 store(u, at + 16, maximum(fma(s1, scale, load(u, at + 16)), zero))
                 store(u, at + 32, maximum(fma(s2, scale, load(u, at + 32)), zero))
                 store(u, at + 48, maximum(fma(s3, scale, load(u, at + 48)), zero))
-    for r in range(BLOCK):
+    for r in range(SIDE_BY_SIDE):
         for c in range(k):
             out[first + r, c] = u[c, r]
         for c in range(k, out.shape[1]):
@@ -223,7 +219,7 @@ def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbe
     """Put the rows that follow the points, with what was gathered for them, in the place of the products."""
     point, gathered, moved, target, _sums, lanes, _cursor = scratch
     if numbers[0] == HALS:
-        for first in range(0, count, BLOCK):
+        for first in range(0, count, SIDE_BY_SIDE):
             hals_rows(point, gathered, moved, first, gram, k, int(numbers[3]), lanes)
         return
     for first in range(0, count, rows_at_once(width)):
@@ -267,7 +263,10 @@ def scatter_rows(
 
 @inner
 def flush(sums: Floats, total: Doubles) -> None:
-    """Move float32 sums of UᵀU into the float64 total, on and below the diagonal."""
+    """Move float32 sums of UᵀU into the float64 total, on and below the diagonal.
+
+    Done after each block: small numbers added to a large one lose digits.
+    """
     for i in range(total.shape[0]):
         for j in range(i + 1):
             total[i, j] += sums[i, j]
@@ -320,9 +319,7 @@ def statistics_pass(
         load_rows(U, first, count, -np.inf, point)
         scatter_rows(ones, first, count, columns, totals[0], cursor, point, width)
         add_outer(point, count, sums, width)
-        if (first - span[0]) // block % FLUSH_BLOCKS == 0:
-            flush(sums, totals[1])
-    flush(sums, totals[1])
+        flush(sums, totals[1])
 
 
 @kernel
@@ -351,8 +348,9 @@ def dense_pass(
     X, X_prev, towards, out = factors
     point, gathered, moved, target, _sums, _lanes, _cursor = scratch
     n, k = X.shape
-    for first in range(0, n, BLOCK):
-        count = min(BLOCK, n - first)
+    block = point.shape[0]
+    for first in range(0, n, block):
+        count = min(block, n - first)
         extrapolate_rows(X, X_prev, first, count, numbers[1:3], point)
         load_rows(given, first, count, -np.inf, gathered)
         if numbers[8] > 0:

@@ -1,12 +1,12 @@
 """One pass over the ones of A gives the next U and all that the step of V and the loss need of A.
 
-With V held, the rows of U move independently, each by its own row of A. So a single pass can do, row after row,
+With V held, the rows of U move independently, each by its own row of A. So a single pass can do for each row
 
     a = Σ_{j in row} Vᵀ[j, :]        u ← rule(u; a, G),  G = V Vᵀ        (see `felb.linalg.rules`)
     AᵀU[j, :] += u for j in row      UᵀU += u uᵀ
 
-and then ½‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
-n × m array. Float32 factors go through compiled vector code, float64 ones (and every one where Numba's compiler is
+and then ‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
+n × m array. Rows go in chunks, the first line for all rows of a chunk and then the second. Float32 factors go through compiled vector code, float64 ones (and every one where Numba's compiler is
 switched off) through NumPy. Results do not depend on the number of threads beyond rounding.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg import plain
-from felb.linalg.schedule import BLOCK, Schedule, Table, block_of, plain_view, scratch_space, width_of
+from felb.linalg.schedule import Schedule, Table, block_of, plain_view, scratch_space, width_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -189,7 +189,7 @@ def factor_step(
         return plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta, target=target)
     out = np.empty_like(X)
     factors = plain_view(X), plain_view(X_prev), plain_view(X if target is None else target), out
-    scratch = scratch_space(k, BLOCK)
+    scratch = scratch_space(n, k)
     compiled.dense_pass(factors, plain_view(gathered), _gram(gram), tuple(numbers), scratch, width_of(k))
     return out
 

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 LANES = 16
 """Numbers in a vector; rows of tables are padded to a multiple of it."""
 
-BLOCK = 64
-"""Rows that are handled together; their scratch space stays in the first-level cache. Larger blocks are multiples."""
+BLOCK = 512
+"""Rows that are handled together; what is kept for them fits the second-level cache."""
+
+SIDE_BY_SIDE = 64
+"""Rows whose HALS sweeps go side by side, four vectors of lanes; it divides a block."""
 
 ALIGNMENT = 64
 """Bytes in a cache line."""
@@ -37,8 +40,8 @@ SERIAL_WORK = 1 << 25
 CHUNK_ROWS, CHUNK_ONES_PER_COLUMN = 1 << 15, 256
 """Float32 sums in AᵀU start afresh after this many rows (to keep digits) and ones (to keep speed)."""
 
-TILE_BLOCK, TILE_BYTES = 512, 1 << 18
-"""Rows of a block and size of its piece of Vᵀ or AᵀU when columns go in tiles: both fit the second-level cache."""
+TILE_BYTES = 1 << 18
+"""Size of a piece of Vᵀ or AᵀU that fits the second-level cache together with a block of rows."""
 
 TILE_ONES = 64
 """Ones that a row must have in a tile, on average, for tiles to pay.
@@ -54,14 +57,13 @@ class Schedule:
     def __init__(self, A: BinaryMatrix, k: int, threads: int | None) -> None:
         self.ones = plain_view(A.indptr), plain_view(A.indices)
         self.width = width_of(k)
-        self.block, tile = choose_tiles(A, k)
-        self.columns = A.shape[1], tile
+        self.columns = A.shape[1], tile_columns(A, k)
         self._A, self._k = A, k
         self._parts = split_rows(A, count_threads(A, k, threads))
 
     def scratch(self) -> tuple[NDArray[Any], ...]:
         """Return the scratch space of one thread."""
-        return scratch_space(self._k, self.block)
+        return scratch_space(self._A.shape[0], self._k)
 
     def each(self, run: Callable[[tuple[int, int]], Any]) -> list[Any]:
         """Run ``run(span)`` for every part of the rows, each in a thread of its own."""
@@ -132,17 +134,17 @@ def chunks(A: BinaryMatrix, start: int, stop: int) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def choose_tiles(A: BinaryMatrix, k: int) -> tuple[int, int]:
-    """Return the rows of a block and the columns of a tile.
+def tile_columns(A: BinaryMatrix, k: int) -> int:
+    """Return the number of columns of a tile.
 
-    Vᵀ and AᵀU of wide data do not fit into the second-level cache. If rows have many ones, going through 512 rows one
-    tile of columns after another finds them there; if they have few, it only adds work.
+    Vᵀ and AᵀU of wide data do not fit into the second-level cache. If rows have many ones, going through a block of
+    rows one tile of columns after another finds them there; if they have few, it only adds work.
     """
     n, m = A.shape
     columns = TILE_BYTES // (16 * len(width_of(k)))
     if m <= 2 * columns or A.nnz * columns < TILE_ONES * n * m:
-        return BLOCK, max(1, m)
-    return TILE_BLOCK, columns
+        return max(1, m)
+    return columns
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -197,11 +199,12 @@ class Table:
         X[:, whole:] += self._rest[:, : self._k - whole]
 
 
-def scratch_space(k: int, block: int) -> tuple[NDArray[Any], ...]:
+def scratch_space(n_rows: int, k: int) -> tuple[NDArray[Any], ...]:
     """Return what one thread needs: blocks (points, sums, products, targets), sums of UᵀU, rows in lanes, cursors."""
+    block = min(BLOCK, -(-max(1, n_rows) // SIDE_BY_SIDE) * SIDE_BY_SIDE)
     rows = tuple(block_of(block, k) for _ in range(4))
     gram = block_of(4 * len(width_of(k)), k)
-    lanes = aligned(2 * k * BLOCK).reshape(2, k, BLOCK)
+    lanes = aligned(2 * k * SIDE_BY_SIDE).reshape(2, k, SIDE_BY_SIDE)
     return *rows, gram, lanes, np.zeros(block, np.int64)
 
 
