@@ -1,13 +1,14 @@
 """One pass over the ones of A gives the next U and all that the step of V and the loss need of A.
 
-With V held, the rows of U move independently, each by its own row of A. So a single pass can do, row after row,
+With V held, the rows of U move independently, each by its own row of A. So a single pass can do for each row
 
     a = Σ_{j in row} Vᵀ[j, :]        u ← rule(u; a, G),  G = V Vᵀ        (see `felb.linalg.rules`)
     AᵀU[j, :] += u for j in row      UᵀU += u uᵀ
 
-and then ½‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
-n × m array. Float32 factors go through compiled vector code, float64 ones (and every one where Numba's compiler is
-switched off) through NumPy. Results do not depend on the number of threads beyond rounding.
+and then ‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
+n × m array. Rows go in chunks, the first line for all rows of a chunk and then the second. Float32 factors go through
+compiled vector code, float64 ones (and every one where Numba's compiler is switched off) through NumPy. Results do not
+depend on the number of threads beyond rounding.
 """
 
 from __future__ import annotations
