@@ -6,8 +6,9 @@ With V held, the rows of U move independently, each by its own row of A. So a si
     AᵀU[j, :] += u for j in row      UᵀU += u uᵀ
 
 and then ‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
-n × m array. Rows go in chunks, the first line for all rows of a chunk and then the second. Float32 factors go through compiled vector code, float64 ones (and every one where Numba's compiler is
-switched off) through NumPy. Results do not depend on the number of threads beyond rounding.
+n × m array. Rows go in chunks, the first line for all rows of a chunk and then the second. Float32 factors go through
+compiled vector code, float64 ones (and every one where Numba's compiler is switched off) through NumPy. Results do not
+depend on the number of threads beyond rounding.
 """
 
 from __future__ import annotations
