@@ -8,28 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_cases import interpret, sparse
 
 from felb.errors import InputError
 from felb.linalg import assign, exact
 from felb.linalg.assign import assign_rows, descend_rows
-from felb.linalg.binary import BinaryMatrix
 from felb.linalg.exact import assign_rows_exact
 
 WEIGHTS = [(1.0, -1.0), (0.7, -0.3), (0.31, -0.69), (1.0, 0.0), (0.0, -1.0)]
 COMPONENTS = [0, 1, 2, 15, 16, 17, 33, 64, 65, 100]
-
-
-def sparse(dense):
-    """Return a slice of rows (its `indptr` does not start at 0) that holds `dense`."""
-    padded = np.vstack([np.ones((1, dense.shape[1]), bool), dense, np.ones((1, dense.shape[1]), bool)])
-    indptr = np.concatenate(([0], np.cumsum(padded.sum(axis=1))))
-    return BinaryMatrix(indptr, np.nonzero(padded)[1], dense.shape[1]).rows(1, 1 + dense.shape[0])
-
-
-def interpret(monkeypatch, module):
-    """Run the kernels of a module in the interpreter."""
-    for name, value in list(vars(module).items()):
-        monkeypatch.setattr(module, name, getattr(value, "py_func", value))
 
 
 def draw(n, m, k, density, seed):
