@@ -169,9 +169,7 @@ class LocalSteps:
         point = self._starting_point(state, shard, broadcast, target, rng)
         for step in range(p.local_steps):
             lam = p.lam_at(broadcast.round, step)
-            point, statistics = palm_step(
-                shard, point, p.objective, rule=p.rule, lam=lam, beta=p.beta, target=target, threads=1
-            )
+            point, statistics = palm_step(shard, point, p.objective, rule=p.rule, lam=lam, beta=p.beta, target=target)
         loss = loss_at(shard, point, statistics)
         new = ClientState(point.U, point.U_before, point.Vt_before, broadcast.round)
         return new, Update({"V": np.ascontiguousarray(point.Vt.T), "loss": np.asarray(loss)})
