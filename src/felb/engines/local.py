@@ -17,6 +17,7 @@ import numpy as np
 from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate
 from felb.federated.messages import Broadcast, Release, Total
+from felb.linalg.blas import one_blas_thread
 from felb.results.history import History
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def run(
         noise = _stream(seed, _NOISE, broadcast.round, name)
         return state, gates[name].release(update, broadcast, rng=noise)
 
-    with ThreadPoolExecutor(max(1, workers)) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         while (broadcast := recipe.server.broadcast(snapshot.server)) is not None:
             asked, lost = participation.answering(names, broadcast, seed=seed)
             clients, total, failed = dict(snapshot.clients), Total(), []

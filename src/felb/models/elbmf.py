@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from felb.linalg.assign import assign_rows
+from felb.linalg.blas import one_blas_thread
 from felb.metrics import DECIDED, integrality_gap
 from felb.models.base import BooleanFactorization
 from felb.optim.checks import check_inertia, check_weights
@@ -97,12 +98,13 @@ class ELBMF(BooleanFactorization):
         point = Point.start(rule.first_rows(A, Vt), Vt)
         objective = Objective(kappa=self.l1, exact=self.exact_prox)
         rows: list[dict[str, float]] = []
-        for t in range(self.max_iter):
-            point, statistics = palm_step(A, point, objective, rule=rule, lam=weight(t), beta=self.inertia)
-            loss = loss_at(A, point, statistics)
-            rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
-            if self._settled(rows):
-                break
+        with one_blas_thread():
+            for t in range(self.max_iter):
+                point, statistics = palm_step(A, point, objective, rule=rule, lam=weight(t), beta=self.inertia)
+                loss = loss_at(A, point, statistics)
+                rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
+                if self._settled(rows):
+                    break
         self.relaxed_components_: NDArray[np.floating[Any]] = np.ascontiguousarray(point.Vt.T)
         self.components_ = self.relaxed_components_ > 0.5
         self.history_ = History(rows)
