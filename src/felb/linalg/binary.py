@@ -141,7 +141,7 @@ class BinaryMatrix:
     def column_sums(self) -> NDArray[np.int64]:
         """Ones in each column."""
         sums = np.zeros(self._n_columns, dtype=np.int64)
-        for ones in self._chunks_of_ones():  # bincount widens its argument to eight bytes a one
+        for ones in self.chunks_of_ones():  # bincount widens its argument to eight bytes a one
             sums += np.bincount(ones, minlength=self._n_columns)
         return sums
 
@@ -149,7 +149,7 @@ class BinaryMatrix:
         """SHA-256 over shape, ones and column names: equal for equal data, however it was stored or sliced."""
         digest = hashlib.sha256(f"felb-binary-2:{self.shape[0]}x{self.shape[1]}".encode())
         digest.update(self.row_sums().astype("<i8").tobytes())
-        for ones in self._chunks_of_ones():  # their type follows from the shape, so equal data has equal bytes
+        for ones in self.chunks_of_ones():  # their type follows from the shape, so equal data has equal bytes
             digest.update(ones.astype(ones.dtype.newbyteorder("<"), copy=False).tobytes())
         digest.update(json.dumps(self._columns).encode())
         return digest.hexdigest()
@@ -167,6 +167,12 @@ class BinaryMatrix:
             raise InputError(f"a row block needs at least one row, got size={size}")
         for start in range(0, self.shape[0], size):
             yield self.rows(start, start + size)
+
+    def chunks_of_ones(self) -> Iterator[NDArray[Any]]:
+        """Column numbers of all ones, row after row, in pieces of bounded size and without copying."""
+        ones = self._ones()
+        for start in range(0, ones.size, ONES_AT_A_TIME):
+            yield ones[start : start + ONES_AT_A_TIME]
 
     def take(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> BinaryMatrix:
         """Return the given rows, in the given order, as a copy; a Boolean mask picks the rows where it is true."""
@@ -188,6 +194,8 @@ class BinaryMatrix:
         """Stack matrices with the same columns; unnamed parts take the names of the named ones."""
         if not parts:
             raise InputError("nothing to stack: no matrices were given")
+        if len(parts) == 1:
+            return parts[0]  # perhaps a memory map, and immutable anyway
         if len({part.shape[1] for part in parts}) > 1:
             raise InputError(f"cannot stack matrices with {[part.shape[1] for part in parts]} columns")
         named = [part for part in parts if part.columns is not None] or list(parts)
@@ -215,11 +223,6 @@ class BinaryMatrix:
 
     def _ones(self) -> NDArray[Any]:
         return self._indices[self._indptr[0] : self._indptr[-1]]
-
-    def _chunks_of_ones(self) -> Iterator[NDArray[Any]]:
-        ones = self._ones()
-        for start in range(0, ones.size, ONES_AT_A_TIME):
-            yield ones[start : start + ONES_AT_A_TIME]
 
     def _row_numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """Return `rows` as row numbers that exist, or raise."""

@@ -14,14 +14,15 @@ from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix, check_column_names, index_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-DENSE_BLOCK_CELLS = 1 << 24
+DENSE_BLOCK_CELLS = 1 << 22
 """Dense input is scanned in row blocks of about this many cells, so that temporaries stay small."""
 
 NOT_BINARY = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
+DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it anew"
 MISSING = "is missing (NaN or empty); drop or fill it, felb does not guess"
 
 
@@ -53,7 +54,7 @@ def to_binary(
         data = data.collect()  # a lazy frame of polars
     if hasattr(data, "columns") and hasattr(data, "dtypes"):
         return _from_frame(data, columns, binarize_threshold)
-    return _from_dense(data, columns, binarize_threshold)
+    return BinaryMatrix.vstack(list(dense_blocks(data, columns=columns, binarize_threshold=binarize_threshold)))
 
 
 def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequence[Any] | None = None) -> BinaryMatrix:
@@ -193,7 +194,10 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _from_dense(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
+def dense_blocks(
+    data: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None
+) -> Iterator[BinaryMatrix]:
+    """Yield the rows of a dense array block by block, at least one block; the array may be on disk."""
     if np.ma.is_masked(data):
         raise InputError("some cells are masked, that is missing; drop or fill them, felb does not guess")
     try:
@@ -210,25 +214,17 @@ def _from_dense(data: Any, columns: Sequence[str] | None, threshold: float | Non
         raise InputError("Complex data not supported; felb wants 0/1 data")
     n, m = values.shape
     names = check_column_names(columns, m)
-    counts, indices = [np.zeros(1, np.int64)], [np.zeros(0, index_dtype(m))]
     step = max(1, DENSE_BLOCK_CELLS // max(1, m))
-    for start in range(0, n, step):
-        ones = where_one(values[start : start + step], threshold, locate=LocateCell(names, start))
-        counts.append(np.count_nonzero(ones, axis=1))
-        indices.append(np.nonzero(ones)[1].astype(index_dtype(m)))
-    return BinaryMatrix(np.cumsum(np.concatenate(counts)), np.concatenate(indices), m, names)
+    for start in range(0, max(1, n), step):
+        ones = where_one(values[start : start + step], binarize_threshold, locate=LocateCell(names, start))
+        indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(ones, axis=1))])
+        yield BinaryMatrix(indptr, np.nonzero(ones)[1].astype(index_dtype(m)), m, names)
 
 
-def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
-    if threshold is not None and threshold < 0:
-        raise InputError(f"binarize_threshold={threshold} would turn every empty cell of sparse data into a one")
-    if np.iscomplexobj(data):
-        raise InputError("Complex data not supported; felb wants 0/1 data")
-    if data.ndim != 2:
-        raise InputError(f"expected 2D data (records x features), got {data.ndim}D")
-    if data.format in ("csr", "csc", "bsr"):
-        _check_compressed(data)
-    csr = data.tocsr()
+def sparse_rows(
+    csr: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None, first_row: int = 0
+) -> BinaryMatrix:
+    """Build from a SciPy CSR matrix; `first_row` is the number of its first row in all of the data."""
     if not csr.has_canonical_format:
         csr = csr.copy()  # duplicates are summed in place, and the caller's matrix is not ours to change
         csr.sum_duplicates()
@@ -241,11 +237,28 @@ def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | Non
             row = np.searchsorted(indptr, position[0], side="right") - 1
             return super().__call__((int(row), int(indices[position[0]])))
 
-    ones = where_one(values, threshold, locate=Locate(names))
+    ones = where_one(values, binarize_threshold, locate=Locate(names, first_row))
     if not ones.all():
         indptr = np.concatenate(([0], np.cumsum(ones, dtype=np.int64)))[indptr]
         indices = indices[ones]
     return BinaryMatrix(indptr, indices, csr.shape[1], names)
+
+
+def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> None:
+    """Raise unless sparse data of that type can be made binary."""
+    if threshold is not None and threshold < 0:
+        raise InputError(f"binarize_threshold={threshold} would turn every empty cell of sparse data into a one")
+    if dtype.kind == "c":
+        raise InputError("Complex data not supported; felb wants 0/1 data")
+    if ndim != 2:
+        raise InputError(f"expected 2D data (records x features), got {ndim}D")
+
+
+def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
+    check_sparse(threshold, data.dtype, data.ndim)
+    if data.format in ("csr", "csc", "bsr"):
+        _check_compressed(data)
+    return sparse_rows(data.tocsr(), columns=columns, binarize_threshold=threshold)
 
 
 def _check_compressed(data: Any) -> None:
@@ -256,7 +269,7 @@ def _check_compressed(data: Any) -> None:
         size //= data.blocksize[1]
     sound = indptr[0] == 0 and indptr[-1] <= min(data.indices.size, len(data.data)) and np.all(np.diff(indptr) >= 0)
     if not sound or (used.size and (used.min() < 0 or used.max() >= size)):
-        raise InputError("the sparse matrix is damaged: it has entries outside its own shape; build it anew")
+        raise InputError(DAMAGED)
 
 
 def _from_frame(frame: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
