@@ -15,7 +15,7 @@ import numpy as np
 from felb.datasets.sorting import RowSorter
 from felb.datasets.text import line_blocks, line_of_each_word, open_bytes
 from felb.errors import InputError
-from felb.linalg.convert import LocateCell, where_one
+from felb.linalg.convert import where_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,16 +103,13 @@ class _Entries:
             )
 
     def ones(self, threshold: float | None) -> NDArray[np.bool_]:
-        entries = self
-
-        class Locate(LocateCell):
-            def __call__(self, position: tuple[int, ...]) -> str:
-                k = position[0]
-                return f"row {entries.rows[k]} (line {entries.lines[k]}), column {entries.columns[k]}"
-
         if self.values is None:
             return np.ones(self.rows.size, dtype=bool)
-        return where_one(self.values, threshold, locate=Locate())
+        return where_one(self.values, threshold, locate=self._locate)
+
+    def _locate(self, position: tuple[int, ...]) -> str:
+        k = position[0]
+        return f"row {self.rows[k]} (line {self.lines[k]}), column {self.columns[k]}"
 
     def _numbers(self, words: Sequence[bytes], kind: type[int] | type[float]) -> NDArray[Any]:
         try:

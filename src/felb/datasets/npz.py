@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     Names = Callable[[int], tuple[str, ...] | None]
 
-ENTRIES_AT_A_TIME = 1 << 21
+ENTRIES_AT_A_TIME = 1 << 20
 """Entries that are unpacked at once, unless a single row has more."""
+
+PIECE_BYTES = 1 << 20
 
 
 def npz_blocks(path: Path, names: Names, *, binarize_threshold: float | None = None) -> Iterator[BinaryMatrix]:
@@ -99,13 +101,17 @@ class _Member:
 
     def take(self, count: int) -> np.ndarray[Any, Any]:
         """Return the next `count` numbers."""
-        wanted = count * self.dtype.itemsize
-        content = self._file.read(wanted)
-        if len(content) != wanted:
-            raise InputError("the file is damaged or incomplete: an array ends early; write it again")
-        return np.frombuffer(content, dtype=self.dtype).astype(self.dtype.newbyteorder("="), copy=False)
+        numbers = np.empty(count, self.dtype)
+        content = numbers.view(np.uint8)
+        while content.size:  # in small reads, since unpacking takes the memory of a read twice
+            piece = self._file.read(min(content.size, PIECE_BYTES))
+            if not piece:
+                raise InputError("the file is damaged or incomplete: an array ends early; write it again")
+            content[: len(piece)] = np.frombuffer(piece, np.uint8)
+            content = content[len(piece) :]
+        return numbers.astype(self.dtype.newbyteorder("="), copy=False)
 
     def finish(self) -> None:
         """Read what is left, at whose end the archive compares its checksum."""
-        while self._file.read(ENTRIES_AT_A_TIME):
+        while self._file.read(PIECE_BYTES):
             pass

@@ -179,9 +179,16 @@ class BinaryMatrix:
         picked = self._row_numbers(np.asarray(rows))
         lengths = self.row_sums()[picked]
         indptr = np.concatenate(([0], np.cumsum(lengths)))
-        # Position of every copied one: its offset inside its row plus where that row starts in the source.
-        source = np.arange(indptr[-1]) - np.repeat(indptr[:-1] - self._indptr[picked], lengths)
-        return self._with_rows(indptr, self._indices[source])
+        ones = np.empty(indptr[-1], dtype=self._indices.dtype)
+        start = 0
+        while start < picked.size:  # in pieces, since a position takes four times the memory of a one, and more
+            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + ONES_AT_A_TIME, side="right")) - 1)
+            first, last = indptr[start], indptr[stop]
+            # Position of every copied one: its offset inside its row plus where that row starts in the source.
+            shift = np.repeat(self._indptr[picked[start:stop]] - indptr[start:stop], lengths[start:stop])
+            ones[first:last] = self._indices[np.arange(first, last) + shift]
+            start = stop
+        return self._with_rows(indptr, ones)
 
     def with_columns(self, columns: Sequence[str] | None) -> BinaryMatrix:
         """Return the same ones under other column names."""

@@ -14,9 +14,11 @@ from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix, check_column_names, index_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    Locate = Callable[[tuple[int, ...]], str]
 
 DENSE_BLOCK_CELLS = 1 << 22
 """Dense input is scanned in row blocks of about this many cells, so that temporaries stay small."""
@@ -101,7 +103,7 @@ def from_columns(ones: Sequence[NDArray[Any]], n_rows: int, *, columns: Sequence
     return BinaryMatrix(by_row.indptr.astype(np.int64), by_row.indices, len(ones), columns)
 
 
-def where_one(values: NDArray[Any], threshold: float | None, *, locate: LocateCell | None = None) -> NDArray[np.bool_]:
+def where_one(values: NDArray[Any], threshold: float | None, *, locate: Locate | None = None) -> NDArray[np.bool_]:
     """Return the mask of ones of `values`; any cell that is neither 0 nor 1 is an error that names the cell.
 
     `locate` turns a position in `values` into the (row, column) that a user would recognise.
@@ -161,13 +163,24 @@ class LocateCell:
         return f"row {row}, column {column}{name}"
 
 
-def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: LocateCell | None, what: str | None) -> NoReturn:
+class _LocateEntry:
+    """Names the cell of an entry of sparse rows."""
+
+    def __init__(self, indptr: NDArray[Any], indices: NDArray[Any], locate: LocateCell) -> None:
+        self._indptr, self._indices, self._locate = indptr, indices, locate
+
+    def __call__(self, position: tuple[int, ...]) -> str:
+        row = np.searchsorted(self._indptr, position[0], side="right") - 1
+        return self._locate((int(row), int(self._indices[position[0]])))
+
+
+def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: Locate | None, what: str | None) -> NoReturn:
     position = tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
     where = locate(position) if locate else f"cell {position}"
     raise InputError(f"{where} {what or f'holds {values[position]!s}; {NOT_BINARY}'}")
 
 
-def _to_numbers(values: NDArray[Any], locate: LocateCell | None) -> NDArray[Any]:
+def _to_numbers(values: NDArray[Any], locate: Locate | None) -> NDArray[Any]:
     """Read objects or strings as numbers; True/False and 0/1 in any spelling of numbers are understood."""
     flat = np.empty(values.shape, dtype=np.float64)
     for position, value in np.ndenumerate(values):
@@ -231,13 +244,7 @@ def sparse_rows(
     names = check_column_names(columns, csr.shape[1])
     indptr = csr.indptr.astype(np.int64)
     indices, values = csr.indices[: indptr[-1]], csr.data[: indptr[-1]]
-
-    class Locate(LocateCell):
-        def __call__(self, position: tuple[int, ...]) -> str:
-            row = np.searchsorted(indptr, position[0], side="right") - 1
-            return super().__call__((int(row), int(indices[position[0]])))
-
-    ones = where_one(values, binarize_threshold, locate=Locate(names, first_row))
+    ones = where_one(values, binarize_threshold, locate=_LocateEntry(indptr, indices, LocateCell(names, first_row)))
     if not ones.all():
         indptr = np.concatenate(([0], np.cumsum(ones, dtype=np.int64)))[indptr]
         indices = indices[ones]

@@ -20,7 +20,7 @@ import numpy as np
 
 from felb.atomic import replacing
 from felb.errors import InputError
-from felb.linalg.binary import ONES_AT_A_TIME, BinaryMatrix, check_column_names, index_dtype
+from felb.linalg.binary import BinaryMatrix, check_column_names, index_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"FELBMAT1"
 ALIGNMENT = 64
+COPY_BYTES = 1 << 20
 
 
 class _Header(NamedTuple):
@@ -121,7 +122,7 @@ class MatrixWriter:
                     position = ends[-1:]
             _pad(file)
             self._ones.seek(0)
-            shutil.copyfileobj(self._ones, file, ONES_AT_A_TIME)
+            shutil.copyfileobj(self._ones, file, COPY_BYTES)
 
 
 def open_matrix(path: str | PathLike[str]) -> BinaryMatrix:
