@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from test_files import DENSE, KINDS, NAMES, SITES, separated, write, write_as
+from test_files import DENSE, KINDS, NAMES, SITES, anndata_of, separated, write, write_as
 
 import felb
 from felb.datasets import convert, files, npz, partition, planted, read, sorting, text
@@ -27,7 +27,8 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(text, "BLOCK_CELLS", 3 * 7)
     monkeypatch.setattr(text, "BLOCK_BYTES", 40)
     monkeypatch.setattr(files, "BATCH_CELLS", 4 * 7)
-    monkeypatch.setattr(npz, "ENTRIES_AT_A_TIME", 11)
+    monkeypatch.setattr(npz, "SPARSE_BLOCK_ENTRIES", 11)
+    monkeypatch.setattr(dense, "SPARSE_BLOCK_ENTRIES", 11)
     monkeypatch.setattr(npz, "PIECE_BYTES", 13)
     monkeypatch.setattr(sorting, "ENTRIES_AT_A_TIME", 11)
     monkeypatch.setattr(sorting, "MOST_FILES", 5)
@@ -62,12 +63,14 @@ def test_converting_is_reading(kind, blocks, tmp_path, request):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("kind", [".csv", ".tsv.gz", ".parquet"])
+@pytest.mark.parametrize("kind", [".csv", ".tsv.gz", ".parquet", ".h5ad"])
 def test_clients_come_with_the_converted_rows(kind, tmp_path):
     path = tmp_path / f"data{kind}"
     if kind == ".parquet":
         pytest.importorskip("pyarrow")
         pd.DataFrame(DENSE, columns=list(NAMES)).assign(site=SITES).to_parquet(path)
+    elif kind == ".h5ad":
+        anndata_of(sp.csr_matrix(DENSE.astype(np.float32)), site=list(SITES)).write_h5ad(path)
     else:
         rows = [[*row, site] for row, site in zip(DENSE, SITES, strict=True)]
         write(path, separated([[*NAMES, "site"], *rows], "," if kind == ".csv" else "\t"))
@@ -118,6 +121,15 @@ def test_matrix_market_in_any_order(entries, twin, tmp_path_factory):
     assert converted == read(folder / "a.mtx").matrix
 
 
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+def test_annotated_data_in_any_form(form, tmp_path):
+    anndata_of(form(DENSE.astype(np.float32))).write_h5ad(tmp_path / "a.h5ad")
+    converted = convert(tmp_path / "a.h5ad", tmp_path / "a.felb").matrix
+    np.testing.assert_array_equal(converted.toarray(), DENSE)
+    assert converted.columns == NAMES
+
+
 # -- complete or not at all ---------------------------------------------------------------------------------------
 
 
@@ -139,7 +151,7 @@ def test_a_truncated_source_leaves_nothing(kind, keep, tmp_path):
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("kind", [".csv", ".npz", ".npy", ".mtx", ".parquet"])
+@pytest.mark.parametrize("kind", [".csv", ".npz", ".npy", ".mtx", ".parquet", ".h5ad"])
 def test_a_bad_cell_far_down_is_named_as_in_reading(kind, tmp_path):
     cells = DENSE.astype(float)
     cells[23, 4] = 0.5
@@ -153,6 +165,8 @@ def test_a_bad_cell_far_down_is_named_as_in_reading(kind, tmp_path):
     elif kind == ".mtx":
         entries = "".join(f"{i + 1} {j + 1} {cells[i, j]}\n" for i, j in np.argwhere(cells))
         write(path, f"%%MatrixMarket matrix coordinate real general\n30 7 {np.count_nonzero(cells)}\n{entries}")
+    elif kind == ".h5ad":
+        anndata_of(sp.csr_matrix(cells)).write_h5ad(path)
     else:
         pytest.importorskip("pyarrow")
         pd.DataFrame(cells, columns=list(NAMES)).to_parquet(path)
@@ -233,8 +247,7 @@ MEASURE = """
 import sys, tracemalloc
 from felb.datasets import convert, files, npz, sorting, text
 from felb.linalg import binary, storage, convert as dense
-for module in (npz, sorting):
-    module.ENTRIES_AT_A_TIME = 1 << 13
+sorting.ENTRIES_AT_A_TIME = npz.SPARSE_BLOCK_ENTRIES = dense.SPARSE_BLOCK_ENTRIES = 1 << 13
 npz.PIECE_BYTES = text.BLOCK_CELLS = text.BLOCK_BYTES = dense.DENSE_BLOCK_CELLS = files.BATCH_CELLS = 1 << 14
 binary.ONES_AT_A_TIME = storage.COPY_BYTES = 1 << 14
 small, large, target = sys.argv[1:]
@@ -262,14 +275,19 @@ def write_cells(cells, path):
     elif kind == ".parquet":
         pytest.importorskip("pyarrow")
         pd.DataFrame(cells, columns=[f"f{i}" for i in range(m)]).to_parquet(path, row_group_size=100)
+    elif kind == ".h5ad":
+        anndata = pytest.importorskip("anndata")
+        frames = [pd.DataFrame(index=[str(i) for i in range(size)]) for size in (n, m)]
+        anndata.AnnData(sp.csr_matrix(cells.astype(np.float32)), *frames).write_h5ad(path)
     else:
         BinaryMatrix.of(cells).save(path)
     return path
 
 
-@pytest.mark.parametrize("kind", [".csv.gz", ".dat", ".npz", ".npy", ".mtx", ".parquet", ".felb"])
+@pytest.mark.parametrize("kind", [".csv.gz", ".dat", ".npz", ".npy", ".mtx", ".parquet", ".h5ad", ".felb"])
 def test_no_more_than_a_few_blocks_are_held(kind, tmp_path):
-    cells = np.random.default_rng(0).random((9000, 100)) < 0.9
+    shape = (900, 1000) if kind == ".h5ad" else (9000, 100)  # AnnData holds the names of all rows
+    cells = np.random.default_rng(0).random(shape) < 0.9
     small, large = write_cells(cells[:20], tmp_path / f"small{kind}"), write_cells(cells, tmp_path / f"large{kind}")
     command = [sys.executable, "-c", MEASURE, str(small), str(large), str(tmp_path / "t.felb")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

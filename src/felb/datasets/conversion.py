@@ -32,7 +32,7 @@ def convert(
 
     The source is read in blocks, and its ones go straight to disk. Item lists are read twice, first for their items;
     the entries of ``.mtx``, which come in any order, are sorted by way of temporary files. Loaded as a whole are only
-    ``.npz`` matrices that are not in CSR form (save ``matrix.tocsr()``) and the ``X`` of ``.h5ad`` if it is sparse.
+    sparse matrices in ``.npz`` and ``.h5ad`` files that are not in CSR form; save ``matrix.tocsr()`` there instead.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from felb.datasets.text import find_client_column, item_blocks, table_blocks
 from felb.errors import FelbError, InputError, missing_extra
 from felb.linalg import BinaryMatrix
 from felb.linalg.binary import check_column_names
-from felb.linalg.convert import LocateCell, check_threshold, dense_blocks, from_columns, where_one
+from felb.linalg.convert import LocateCell, anndata_blocks, check_threshold, dense_blocks, from_columns, where_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -75,7 +75,7 @@ def read(
     ``.felb``              written by `BinaryMatrix.save`; memory-mapped
     =====================  ==========================================================================================
 
-    Text formats and ``.mtx`` may be packed (``.gz``).
+    Text formats and ``.mtx`` may be packed (``.gz``). What does not fit into memory goes through `convert` first.
 
     Parameters
     ----------
@@ -301,10 +301,12 @@ def _h5ad(source: Path, options: _Options) -> Generator[Table]:
                 find_client_column(options.client_column, [str(name) for name in data.obs.columns])
                 labels = data.obs[options.client_column]
                 clients = tuple(_labels(labels.astype(object).where(labels.notna(), None), 0))
-            matrix = BinaryMatrix.of(data, binarize_threshold=options.binarize_threshold)
+            first = 0
+            for matrix in anndata_blocks(data, binarize_threshold=options.binarize_threshold):
+                yield Table(matrix, None if clients is None else clients[first : first + len(matrix)])
+                first += len(matrix)
         finally:
             data.file.close()
-    yield Table(matrix, clients)
 
 
 def _felb(source: Path, options: _Options) -> Generator[Table]:

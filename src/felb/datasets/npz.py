@@ -10,16 +10,13 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg import BinaryMatrix
-from felb.linalg.convert import DAMAGED, check_sparse, sparse_rows
+from felb.linalg.convert import DAMAGED, SPARSE_BLOCK_ENTRIES, check_sparse, sparse_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     Names = Callable[[int], tuple[str, ...] | None]
-
-ENTRIES_AT_A_TIME = 1 << 20
-"""Entries that are unpacked at once, unless a single row has more."""
 
 PIECE_BYTES = 1 << 20
 
@@ -65,7 +62,7 @@ def _csr_blocks(arrays: Any, names: Names, threshold: float | None) -> Iterator[
         columns = names(m)
         start = 0
         while start < max(1, n):
-            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + ENTRIES_AT_A_TIME, side="right")) - 1)
+            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + SPARSE_BLOCK_ENTRIES, side="right")) - 1)
             stop = min(stop, n)
             ends = indptr[start : stop + 1].astype(np.int64) - int(indptr[start])
             ones, values = indices.take(int(ends[-1])), data.take(int(ends[-1]))

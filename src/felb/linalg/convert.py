@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 DENSE_BLOCK_CELLS = 1 << 22
 """Dense input is scanned in row blocks of about this many cells, so that temporaries stay small."""
 
+SPARSE_BLOCK_ENTRIES = 1 << 20
+"""Sparse input that is on disk is read in row blocks of about this many entries."""
+
 NOT_BINARY = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
 DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it anew"
 MISSING = "is missing (NaN or empty); drop or fill it, felb does not guess"
@@ -249,6 +252,24 @@ def sparse_rows(
         indptr = np.concatenate(([0], np.cumsum(ones, dtype=np.int64)))[indptr]
         indices = indices[ones]
     return BinaryMatrix(indptr, indices, csr.shape[1], names)
+
+
+def anndata_blocks(data: Any, *, binarize_threshold: float | None = None) -> Iterator[BinaryMatrix]:
+    """Yield the rows of AnnData whose `X` is still in its file, block by block if it is dense or in CSR form."""
+    values, names = data.X, [str(name) for name in data.var_names]
+    if type(values).__module__.startswith("h5py"):
+        yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold)
+    elif hasattr(values, "to_memory") and values.format == "csr":
+        check_sparse(binarize_threshold, values.dtype, len(values.shape))
+        n = values.shape[0]
+        entries_per_row = values.group["indices"].shape[0] // max(1, n) + 1
+        step = max(1, SPARSE_BLOCK_ENTRIES // entries_per_row)
+        for start in range(0, max(1, n), step):
+            block = values[start : start + step]
+            _check_compressed(block)
+            yield sparse_rows(block, columns=names, binarize_threshold=binarize_threshold, first_row=start)
+    else:
+        yield _from_anndata(data, None, binarize_threshold)
 
 
 def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> None:
