@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from felb.datasets import partition
 from felb.datasets.registry import SHIPPED, load, row_names
 from felb.datasets.shards import check_shards, named, split
 from felb.errors import InputError
@@ -22,6 +23,27 @@ def test_split_keeps_rows_and_order():
     for name, picked in rows.items():
         assert shards[name] == A.take(picked)
     assert sorted(np.concatenate(list(rows.values()))) == list(range(10))
+
+
+def test_rows_that_follow_each_other_are_not_copied():
+    A = matrix(10)
+    shards, _ = split(A, list("bbbaaaaccb"))
+    assert np.shares_memory(shards["a"].indices, A.indices)
+    assert np.shares_memory(shards["c"].indices, A.indices)
+    assert not np.shares_memory(shards["b"].indices, A.indices)
+    assert shards["a"] == A.rows(3, 7)
+    assert shards["b"] == A.take([0, 1, 2, 9])
+
+
+@pytest.mark.parametrize(("n", "clients"), [(10, 1), (10, 3), (10, 10), (11, 4)])
+def test_consecutive_labels_ascend_and_are_even(n, clients):
+    labels = partition.consecutive(n, clients)
+    sizes = np.bincount(labels)
+    assert list(labels) == sorted(labels)
+    assert sizes.size == clients
+    assert sizes.max() - sizes.min() <= 1
+    with pytest.raises(InputError, match="cannot share"):
+        partition.consecutive(n, n + 1)
 
 
 def test_labels_may_be_numbers_objects_or_strings():

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from felb.errors import InputError
 from felb.linalg import BinaryMatrix
-from felb.linalg.storage import ALIGNMENT, MAGIC
+from felb.linalg.storage import ALIGNMENT, MAGIC, MatrixWriter
 
 DENSE = np.random.default_rng(7).random((50, 13)) < 0.3
 
@@ -228,3 +228,68 @@ def test_failed_writing_leaves_the_old_file(matrix, saved, monkeypatch):
 def test_a_copied_file_is_the_same_matrix(matrix, saved, tmp_path):
     shutil.copy(saved, tmp_path / "copy.felb")
     assert BinaryMatrix.open(tmp_path / "copy.felb").fingerprint() == matrix.fingerprint()
+
+
+# -- block after block -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 100])
+def test_written_in_blocks_it_is_the_same_file(matrix, saved, tmp_path, size):
+    with MatrixWriter(tmp_path / "blocks.felb") as writer:
+        for block in matrix.row_blocks(size):
+            writer.append(block)
+        writer.append(matrix.rows(0, 0))
+        assert not (tmp_path / "blocks.felb").exists()
+        assert (writer.shape, writer.nnz) == (matrix.shape, matrix.nnz)
+    assert (tmp_path / "blocks.felb").read_bytes() == saved.read_bytes()
+
+
+def test_no_blocks_are_an_empty_matrix(tmp_path):
+    with MatrixWriter(tmp_path / "none.felb"):
+        pass
+    assert BinaryMatrix.open(tmp_path / "none.felb").shape == (0, 0)
+
+
+def test_unnamed_blocks_take_the_names_of_the_first(matrix, tmp_path):
+    with MatrixWriter(tmp_path / "n.felb") as writer:
+        writer.append(matrix.rows(0, 20))
+        writer.append(matrix.rows(20, 50).with_columns(None))
+    assert BinaryMatrix.open(tmp_path / "n.felb") == matrix
+
+
+@pytest.mark.parametrize(
+    "other", [BinaryMatrix.of(DENSE[:, :5]), BinaryMatrix.of(DENSE, columns=list("abcdefghijklm"))]
+)
+def test_blocks_with_other_columns_leave_nothing(matrix, tmp_path, other):
+    def append_both():
+        with MatrixWriter(tmp_path / "x.felb") as writer:
+            writer.append(matrix)
+            writer.append(other)
+
+    with pytest.raises(InputError, match="rows with other columns cannot be appended"):
+        append_both()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_interrupted_writing_leaves_the_old_file(matrix, saved, error):
+    def fail():
+        with MatrixWriter(saved) as writer:
+            writer.append(BinaryMatrix.of(~DENSE))
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert BinaryMatrix.open(saved) == matrix
+    assert [path.name for path in saved.parent.iterdir()] == ["m.felb"]
+
+
+def test_a_full_disk_while_blocks_are_written(matrix, saved, monkeypatch):
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", broken)
+    with pytest.raises(InputError, match=r"cannot write .*m\.felb: No space left"), MatrixWriter(saved) as writer:
+        writer.append(matrix.rows(0, 3))
+    assert BinaryMatrix.open(saved) == matrix
+    assert [path.name for path in saved.parent.iterdir()] == ["m.felb"]

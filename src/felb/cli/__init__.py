@@ -24,6 +24,7 @@ VERBS = {
     "simulate": "factorize data split among simulated clients",
     "score": "score a result on data",
     "show": "show a result: its components by name, its data, its rounds",
+    "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
 }
 EPILOG = """\b
@@ -115,6 +116,7 @@ def report(message: str, error: BaseException) -> None:
 def in_options(message: str) -> str:
     """Speak of options where the library speaks of its keywords: ``header=False`` is ``--no-header`` here."""
     message = message.replace("header=False", "--no-header").replace("header=True", "--header")
+    message = message.replace("force=True", "--force")
     return re.sub(
         r"\b(binarize_threshold|client_column|header)= ?", lambda found: f"--{found[1].replace('_', '-')} ", message
     )

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from felb.results.result import Result, finite
@@ -120,6 +128,16 @@ def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
             progress.update(task, completed=len(snapshot.history), figures=figures)
 
         yield advance
+
+
+@contextmanager
+def row_progress() -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how many rows are done; silent elsewhere."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
+    disabled = not sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
+        task = progress.add_task("rows", total=None)
+        yield lambda rows: progress.update(task, completed=rows)
 
 
 @contextmanager

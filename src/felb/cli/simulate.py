@@ -13,6 +13,7 @@ from felb.cli import options
 from felb.cli.output import print_result, round_progress, warnings_as_notes
 from felb.estimators.methods import METHODS
 from felb.experiments import Job, resume, simulate, unfinished_job
+from felb.experiments.job import PARTITIONS
 from felb.federated.recipes.felb import SETTINGS
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ DEFAULT_CLIENTS, DEFAULT_ROUNDS = 10, 100
 )
 @click.option(
     "--split",
-    type=click.Choice(["even", "uneven"]),
+    type=click.Choice(list(PARTITIONS)),
     default="even",
     show_default=True,
-    help="Clients of the same or of random sizes.",
+    help="Rows at random to clients of the same or of random sizes, or in runs, without loading a .felb.",
 )
 @click.option("--client-column", metavar="NAME", help="Or take each row's client from this column.")
 @click.option("--method", default="felb-mu", show_default=True, metavar="METHOD", help="See the list below.")

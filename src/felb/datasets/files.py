@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import zipfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from felb.datasets.matrixmarket import read_matrix_market
-from felb.datasets.text import find_client_column, read_items, read_table
+from felb.datasets.matrixmarket import matrix_market_blocks
+from felb.datasets.npz import npz_blocks
+from felb.datasets.text import find_client_column, item_blocks, table_blocks
 from felb.errors import FelbError, InputError, missing_extra
 from felb.linalg import BinaryMatrix
 from felb.linalg.binary import check_column_names
-from felb.linalg.convert import LocateCell, check_threshold, from_columns, where_one
+from felb.linalg.convert import LocateCell, anndata_blocks, check_threshold, dense_blocks, from_columns, where_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from os import PathLike
 
 BATCH_CELLS = 1 << 22
@@ -44,10 +44,12 @@ class _Options:
     client_column: str | None
     header: bool | None
     binarize_threshold: float | None
+    spill: Path | None = None
+    """Folder for what would take more memory than a block; without it, everything may be held."""
 
 
 class _Format(NamedTuple):
-    read: Callable[[Path, _Options], Table]
+    blocks: Callable[[Path, _Options], Generator[Table]]
     gz: bool = False
     clients: bool = False
     header: bool = False
@@ -73,7 +75,7 @@ def read(
     ``.felb``              written by `BinaryMatrix.save`; memory-mapped
     =====================  ==========================================================================================
 
-    Text formats and ``.mtx`` may be packed (``.gz``).
+    Text formats and ``.mtx`` may be packed (``.gz``). What does not fit into memory goes through `convert` first.
 
     Parameters
     ----------
@@ -97,7 +99,29 @@ def read(
     MissingExtraError
         If the format needs a package that is not installed.
     """
-    source = Path(path)
+    blocks = table_stream(Path(path), client_column=client_column, header=header, binarize_threshold=binarize_threshold)
+    with closing(blocks):
+        tables = list(blocks)
+    matrix = BinaryMatrix.vstack([table.matrix for table in tables])
+    if client_column is None:
+        return Table(matrix)
+    return Table(matrix, tuple(label for table in tables for label in table.clients or ()))
+
+
+def table_stream(
+    source: Path,
+    *,
+    client_column: str | None = None,
+    header: bool | None = None,
+    binarize_threshold: float | None = None,
+    spill: Path | None = None,
+) -> Generator[Table]:
+    """Yield the file as `read` returns it, but block of rows after block of rows, at least one.
+
+    With `spill`, a folder for temporary files, no format but those that `felb.datasets.convert` names holds more than
+    about a block in memory.
+    """
+    n = m = 0
     try:
         _check_file(source)
         suffix, form = _format_of(source)
@@ -106,14 +130,15 @@ def read(
         if header is not None and not form.header:
             raise InputError(f"header= works for {_listed('header')}; leave it out for a {suffix} file")
         check_threshold(binarize_threshold)
-        table = form.read(source, _Options(client_column, header, binarize_threshold))
-        if 0 in table.matrix.shape:
-            n, m = table.matrix.shape
+        with closing(form.blocks(source, _Options(client_column, header, binarize_threshold, spill))) as blocks:
+            for table in blocks:
+                n, m = n + table.matrix.shape[0], table.matrix.shape[1]
+                yield table
+        if n == 0 or m == 0:
             raise InputError(f"the file holds no data: {n} rows and {m} columns; it needs at least one of each")
     except InputError as error:
         message = str(error)
         raise InputError(message if str(source) in message else f"{source}: {message}") from error
-    return table
 
 
 def _check_file(source: Path) -> None:
@@ -166,50 +191,39 @@ def _reading(kind: str) -> Iterator[None]:
 # -- formats ---------------------------------------------------------------------------------------------------
 
 
-def _read_csv(source: Path, options: _Options) -> Table:
-    return _read_separated(source, options, ",")
+def _csv(source: Path, options: _Options) -> Generator[Table]:
+    return _separated(source, options, ",")
 
 
-def _read_tsv(source: Path, options: _Options) -> Table:
-    return _read_separated(source, options, "\t")
+def _tsv(source: Path, options: _Options) -> Generator[Table]:
+    return _separated(source, options, "\t")
 
 
-def _read_separated(source: Path, options: _Options, delimiter: str) -> Table:
+def _separated(source: Path, options: _Options, delimiter: str) -> Generator[Table]:
     with _reading("text file"):
-        matrix, clients = read_table(
+        for matrix, clients in table_blocks(
             source,
             delimiter,
             client_column=options.client_column,
             header=options.header,
             binarize_threshold=options.binarize_threshold,
-        )
-    return Table(matrix, clients)
+        ):
+            yield Table(matrix, clients)
 
 
-def _read_fimi(source: Path, options: _Options) -> Table:
+def _fimi(source: Path, options: _Options) -> Generator[Table]:
     with _reading("text file"):
-        matrix = read_items(source)
-    return Table(BinaryMatrix.of(matrix, binarize_threshold=options.binarize_threshold))
+        for matrix in item_blocks(source, hold=options.spill is None):
+            yield Table(BinaryMatrix.of(matrix, binarize_threshold=options.binarize_threshold))
 
 
-def _read_npz(source: Path, options: _Options) -> Table:
-    import scipy.sparse as sp
+def _npz(source: Path, options: _Options) -> Generator[Table]:
+    def names(n_columns: int) -> tuple[str, ...] | None:
+        return _names_beside(source, n_columns)
 
-    with _reading("NumPy archive"), source.open("rb") as file:
-        if not zipfile.is_zipfile(file):
-            raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
-        file.seek(0)
-        arrays = list(np.load(file, allow_pickle=False).files)
-        if "format" not in arrays:
-            held = ", ".join(arrays[:10]) or "nothing"
-            raise InputError(
-                f"the file holds {held}, but no SciPy sparse matrix; write it with scipy.sparse.save_npz, "
-                "or one array with numpy.save to .npy"
-            )
-        file.seek(0)
-        matrix = sp.load_npz(file)  # which never unpickles either
-    names = _names_beside(source, matrix.shape[-1])
-    return Table(BinaryMatrix.of(matrix, columns=names, binarize_threshold=options.binarize_threshold))
+    with _reading("NumPy archive"):
+        for matrix in npz_blocks(source, names, binarize_threshold=options.binarize_threshold):
+            yield Table(matrix)
 
 
 def _names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
@@ -224,22 +238,25 @@ def _names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
         raise InputError(f"column names in {beside.name}: {error}; mend that file or move it away") from error
 
 
-def _read_npy(source: Path, options: _Options) -> Table:
+def _npy(source: Path, options: _Options) -> Generator[Table]:
     with _reading("NumPy array"):
         with source.open("rb") as file:
             if file.read(6) != b"\x93NUMPY":
                 raise InputError("the file is no NumPy array; write it again with numpy.save")
         # Mapped, so that only the block of rows that is being looked at takes memory.
         values = np.load(source, mmap_mode="r", allow_pickle=False)
-    return Table(BinaryMatrix.of(values, binarize_threshold=options.binarize_threshold))
+    for matrix in dense_blocks(values, binarize_threshold=options.binarize_threshold):
+        yield Table(matrix)
 
 
-def _read_mtx(source: Path, options: _Options) -> Table:
+def _mtx(source: Path, options: _Options) -> Generator[Table]:
+    threshold = options.binarize_threshold
     with _reading("MatrixMarket file"):
-        return Table(read_matrix_market(source, binarize_threshold=options.binarize_threshold))
+        for matrix in matrix_market_blocks(source, binarize_threshold=threshold, spill=options.spill):
+            yield Table(matrix)
 
 
-def _read_parquet(source: Path, options: _Options) -> Table:
+def _parquet(source: Path, options: _Options) -> Generator[Table]:
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
@@ -253,12 +270,10 @@ def _read_parquet(source: Path, options: _Options) -> Table:
         index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
         kept = [i for i, name in enumerate(schema.names) if i != client and name not in index]
         names = check_column_names([schema.names[i] for i in kept], len(kept))
-        parts = [from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names)]
-        clients: list[str] = []
+        yield Table(from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names))  # there may be no rows at all
         first_row = 0
         for batch in file.iter_batches(batch_size=max(1, BATCH_CELLS // max(1, len(schema.names)))):
-            if client is not None:
-                clients += _labels(batch.column(client).to_pylist(), first_row)
+            clients = None if client is None else tuple(_labels(batch.column(client).to_pylist(), first_row))
             ones = [
                 np.flatnonzero(
                     where_one(
@@ -269,12 +284,11 @@ def _read_parquet(source: Path, options: _Options) -> Table:
                 )
                 for position, i in enumerate(kept)
             ]
-            parts.append(from_columns(ones, batch.num_rows, columns=names))
+            yield Table(from_columns(ones, batch.num_rows, columns=names), clients)
             first_row += batch.num_rows
-    return Table(BinaryMatrix.vstack(parts), None if client is None else tuple(clients))
 
 
-def _read_h5ad(source: Path, options: _Options) -> Table:
+def _h5ad(source: Path, options: _Options) -> Generator[Table]:
     try:
         import anndata
     except ImportError as error:
@@ -287,14 +301,16 @@ def _read_h5ad(source: Path, options: _Options) -> Table:
                 find_client_column(options.client_column, [str(name) for name in data.obs.columns])
                 labels = data.obs[options.client_column]
                 clients = tuple(_labels(labels.astype(object).where(labels.notna(), None), 0))
-            matrix = BinaryMatrix.of(data, binarize_threshold=options.binarize_threshold)
+            first = 0
+            for matrix in anndata_blocks(data, binarize_threshold=options.binarize_threshold):
+                yield Table(matrix, None if clients is None else clients[first : first + len(matrix)])
+                first += len(matrix)
         finally:
             data.file.close()
-    return Table(matrix, clients)
 
 
-def _read_felb(source: Path, options: _Options) -> Table:
-    return Table(BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold))
+def _felb(source: Path, options: _Options) -> Generator[Table]:
+    yield Table(BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold))
 
 
 def _labels(values: Iterable[Any], first_row: int) -> list[str]:
@@ -310,14 +326,14 @@ def _labels(values: Iterable[Any], first_row: int) -> list[str]:
 
 
 _FORMATS = {
-    ".csv": _Format(_read_csv, gz=True, clients=True, header=True),
-    ".tsv": _Format(_read_tsv, gz=True, clients=True, header=True),
-    ".dat": _Format(_read_fimi, gz=True),
-    ".fimi": _Format(_read_fimi, gz=True),
-    ".npz": _Format(_read_npz),
-    ".npy": _Format(_read_npy),
-    ".mtx": _Format(_read_mtx, gz=True),
-    ".parquet": _Format(_read_parquet, clients=True),
-    ".h5ad": _Format(_read_h5ad, clients=True),
-    ".felb": _Format(_read_felb),
+    ".csv": _Format(_csv, gz=True, clients=True, header=True),
+    ".tsv": _Format(_tsv, gz=True, clients=True, header=True),
+    ".dat": _Format(_fimi, gz=True),
+    ".fimi": _Format(_fimi, gz=True),
+    ".npz": _Format(_npz),
+    ".npy": _Format(_npy),
+    ".mtx": _Format(_mtx, gz=True),
+    ".parquet": _Format(_parquet, clients=True),
+    ".h5ad": _Format(_h5ad, clients=True),
+    ".felb": _Format(_felb),
 }

@@ -7,20 +7,23 @@ all values column by column (``array``).
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from felb.datasets.sorting import RowSorter
 from felb.datasets.text import line_blocks, line_of_each_word, open_bytes
 from felb.errors import InputError
-from felb.linalg import BinaryMatrix
-from felb.linalg.convert import LocateCell, where_one
+from felb.linalg.convert import where_one
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from felb.linalg import BinaryMatrix
 
 FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 
@@ -43,29 +46,31 @@ class _Header(NamedTuple):
         return 1 if not self.coordinate else 2 if self.pattern else 3
 
 
-def read_matrix_market(path: Path, *, binarize_threshold: float | None = None) -> BinaryMatrix:
-    """Read a matrix of numbers or a pattern, general or symmetric; an entry that is given twice counts once."""
-    import scipy.sparse as sp
+def matrix_market_blocks(
+    path: Path, *, binarize_threshold: float | None = None, spill: Path | None = None
+) -> Iterator[BinaryMatrix]:
+    """Read a matrix of numbers or a pattern, general or symmetric; an entry that is given twice counts once.
 
-    rows, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    with open_bytes(path) as file:
+    Entries come in any order. To bring them into that of rows, they wait in memory, or in files in the folder `spill`.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(open_bytes(path))
         header = _read_header(file)
         _check_threshold(binarize_threshold, header)
+        n_entries = header.n_entries * (2 if header.symmetric else 1)
+        sorter = stack.enter_context(RowSorter((header.n_rows, header.n_columns), n_entries, spill=spill))
         line, n_read = header.first_line, 0
         for block in line_blocks(file):
             entries = _Entries(block, header, first_line=line, n_before=n_read)
             ones = entries.ones(binarize_threshold)
-            rows.append(entries.rows[ones])
-            columns.append(entries.columns[ones])
+            sorter.add(entries.rows[ones], entries.columns[ones])
+            if header.symmetric:
+                sorter.add(entries.columns[ones], entries.rows[ones])
             line += block.count(b"\n")
             n_read += entries.rows.size
-    if n_read != header.n_entries:
-        raise InputError(f"the file is incomplete: {n_read} entries instead of {header.n_entries}; write it again")
-    i, j = np.concatenate(rows), np.concatenate(columns)
-    if header.symmetric:
-        i, j = np.concatenate([i, j]), np.concatenate([j, i])
-    entries_of_one = sp.coo_array((np.ones(i.size, np.int8), (i, j)), shape=(header.n_rows, header.n_columns)).tocsr()
-    return BinaryMatrix(entries_of_one.indptr.astype(np.int64), entries_of_one.indices, header.n_columns)
+        if n_read != header.n_entries:
+            raise InputError(f"the file is incomplete: {n_read} entries instead of {header.n_entries}; write it again")
+        yield from sorter.blocks()
 
 
 class _Entries:
@@ -98,16 +103,13 @@ class _Entries:
             )
 
     def ones(self, threshold: float | None) -> NDArray[np.bool_]:
-        entries = self
-
-        class Locate(LocateCell):
-            def __call__(self, position: tuple[int, ...]) -> str:
-                k = position[0]
-                return f"row {entries.rows[k]} (line {entries.lines[k]}), column {entries.columns[k]}"
-
         if self.values is None:
             return np.ones(self.rows.size, dtype=bool)
-        return where_one(self.values, threshold, locate=Locate())
+        return where_one(self.values, threshold, locate=self._locate)
+
+    def _locate(self, position: tuple[int, ...]) -> str:
+        k = position[0]
+        return f"row {self.rows[k]} (line {self.lines[k]}), column {self.columns[k]}"
 
     def _numbers(self, words: Sequence[bytes], kind: type[int] | type[float]) -> NDArray[Any]:
         try:

@@ -11,22 +11,31 @@ from felb.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from felb.linalg.binary import BinaryMatrix
 
 
 def split(matrix: BinaryMatrix, labels: ArrayLike) -> tuple[dict[str, BinaryMatrix], dict[str, Any]]:
-    """Split by client labels, one per row; return the shards and, for each, its row numbers in `matrix`."""
+    """Split by client labels, one per row; return the shards and, for each, its row numbers in `matrix`.
+
+    A client whose rows follow each other gets a view of them, any other client a copy.
+    """
     groups = np.asarray(labels)
     if groups.ndim != 1 or groups.size != matrix.shape[0]:
         raise InputError(f"groups must hold one client label per row: {matrix.shape[0]} rows, labels of {groups.shape}")
-    missing = [label is None or label != label for label in groups.tolist()]  # NaN is not itself
-    if any(missing):
-        raise InputError(f"row {missing.index(True)} has no client label")
+    missing = np.asarray(groups != groups) | (groups == None)  # noqa: E711  # NaN is not itself
+    if missing.any():
+        raise InputError(f"row {np.argmax(missing)} has no client label")
     values, inverse = np.unique(groups.astype(str) if groups.dtype == object else groups, return_inverse=True)
-    rows = {str(value): np.flatnonzero(inverse == i) for i, value in enumerate(values)}
-    return {name: matrix.take(picked) for name, picked in rows.items()}, rows
+    by_client = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+    rows = {str(value): picked for value, picked in zip(values, by_client, strict=True)}
+    return {name: _rows_of(matrix, picked) for name, picked in rows.items()}, rows
+
+
+def _rows_of(matrix: BinaryMatrix, picked: NDArray[np.int64]) -> BinaryMatrix:
+    first, last = int(picked[0]), int(picked[-1])
+    return matrix.rows(first, last + 1) if last - first + 1 == picked.size else matrix.take(picked)
 
 
 def named(matrices: Sequence[BinaryMatrix]) -> dict[str, BinaryMatrix]:

@@ -20,7 +20,7 @@ from felb.linalg.binary import check_column_names
 from felb.linalg.convert import MISSING, NOT_BINARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,15 +41,15 @@ BLANKS = b" \t\r\n\v\f"
 _IS_BLANK = np.isin(np.arange(256), list(BLANKS))
 
 
-def read_table(
+def table_blocks(
     path: Path,
     delimiter: str,
     *,
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
-) -> tuple[BinaryMatrix, tuple[str, ...] | None]:
-    """Read a table with one record a line; return the matrix and, if asked for, the client of each row.
+) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
+    """Read a table with one record a line; yield blocks of rows and, if asked for, the client of each row.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
     the end. Without `header`, the first line is one if any of its cells is neither a number nor a word for a missing
@@ -81,7 +81,12 @@ def read_table(
                     raise InputError(f"line {line} has no client in column {client_column!r}; fill it")
                 clients.append(known.setdefault(label, label))  # one string per client, not per row
             rows.add(cells, line)
-    return rows.matrix(), None if client is None else tuple(clients)
+            if rows.full:
+                yield rows.take(), None if client is None else tuple(clients)
+                clients = []
+    if not rows.n_rows:
+        raise InputError("the file holds no rows, only column names; it needs one line per record")
+    yield rows.take(), None if client is None else tuple(clients)
 
 
 def find_client_column(name: str, columns: Sequence[str] | None) -> int:
@@ -95,25 +100,26 @@ def find_client_column(name: str, columns: Sequence[str] | None) -> int:
     return list(columns).index(name)
 
 
-def read_items(path: Path) -> BinaryMatrix:
+def item_blocks(path: Path, *, hold: bool) -> Iterator[BinaryMatrix]:
     """Read item lists, one record a line: integers separated by blanks; an empty line is a record without items.
 
-    The columns are the items in ascending order, named by their numbers.
+    The columns are the items in ascending order, named by their numbers. To know them all, the file is read twice,
+    unless its content is held in memory.
     """
-    lengths: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
-    items: list[NDArray[Any]] = []
-    n_lines = 0
-    with open_bytes(path) as file:
-        for block in line_blocks(file):
-            counts, numbers = _parse_items(block, n_lines + 1)
-            n_lines += counts.size
-            lengths.append(counts)
-            items.append(numbers)
-    if not any(numbers.size for numbers in items):
+    lists: Iterable[tuple[NDArray[np.int64], NDArray[Any]]] = _ItemLists(path)
+    if hold:
+        lists = list(lists)
+    names = np.zeros(0, np.int64)
+    for _, items in lists:
+        names = np.union1d(names, items)
+    if not names.size:
         raise InputError("the file holds no items; it needs one line per record: integers separated by blanks")
-    names = np.unique(np.concatenate([np.unique(numbers) for numbers in items]))
-    indices = np.concatenate([np.searchsorted(names, numbers) for numbers in items])
-    return BinaryMatrix(np.cumsum(np.concatenate(lengths)), indices, names.size, [str(name) for name in names])
+    columns = tuple(str(name) for name in names)
+    for counts, items in lists:
+        indices = np.searchsorted(names, items)
+        if not np.array_equal(names[np.minimum(indices, names.size - 1)], items):
+            raise InputError("the file has changed while it was read; read it again")
+        yield BinaryMatrix(np.concatenate([[0], np.cumsum(counts)]), indices, names.size, columns)
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -183,7 +189,7 @@ def _header_names(cells: list[str], header: bool | None) -> tuple[str, ...]:
 
 
 class _Rows:
-    """Takes the cells of one record after the other and keeps their ones."""
+    """Takes the cells of one record after the other and gives their ones, a block of rows at a time."""
 
     def __init__(self, n_columns: int, columns: Sequence[str] | None, threshold: float | None) -> None:
         if n_columns < 1:
@@ -191,36 +197,31 @@ class _Rows:
         self.advice = ""
         self._n_columns, self._columns = n_columns, columns
         self._meanings = _Meanings(threshold)
-        self._block, self._parts, self._n_rows = bytearray(), list[BinaryMatrix](), 0
+        self._block, self.n_rows = bytearray(), 0
 
     def add(self, cells: list[str], line: int) -> None:
         try:
             self._block += bytes(map(self._meanings.__getitem__, cells))
         except _UnclearError:
             raise InputError(self._describe(cells, line)) from None
-        self._n_rows += 1
-        if len(self._block) >= BLOCK_CELLS:
-            self._flush()
+        self.n_rows += 1
 
-    def matrix(self) -> BinaryMatrix:
-        if not self._n_rows:
-            raise InputError("the file holds no rows, only column names; it needs one line per record")
-        self._flush()
-        return BinaryMatrix.vstack(self._parts).with_columns(self._columns)
+    @property
+    def full(self) -> bool:
+        return len(self._block) >= BLOCK_CELLS
 
-    def _flush(self) -> None:
-        if self._block:
-            ones = np.frombuffer(self._block, dtype=bool).reshape(-1, self._n_columns)
-            self._parts.append(BinaryMatrix.of(ones))
-            self._block = bytearray()
+    def take(self) -> BinaryMatrix:
+        ones = np.frombuffer(self._block, dtype=bool).reshape(-1, self._n_columns)
+        self._block = bytearray()
+        return BinaryMatrix.of(ones, columns=self._columns)
 
     def _describe(self, cells: list[str], line: int) -> str:
         """Say which of the cells is not 0 or 1, and what to do."""
         column = next(i for i, cell in enumerate(cells) if self._meanings.is_unclear(cell))
         cell = cells[column].strip()
         name = f" ({self._columns[column]!r})" if self._columns is not None else ""
-        where = f"row {self._n_rows} (line {line}), column {column}{name}"
-        advice = self.advice if self._n_rows == 0 else ""
+        where = f"row {self.n_rows} (line {line}), column {column}{name}"
+        advice = self.advice if self.n_rows == 0 else ""
         if cell.lower() in MISSING_WORDS:
             return f"{where} {MISSING}{advice}"
         if _number(cell) is not None:
@@ -274,6 +275,21 @@ def _is_name(text: str) -> bool:
 
 
 # -- lists of items --------------------------------------------------------------------------------------------
+
+
+class _ItemLists:
+    """The item lists of a file, block by block: how many items each line has, and the items; read at every turn."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        n_lines = 0
+        with open_bytes(self._path) as file:
+            for block in line_blocks(file):
+                counts, items = _parse_items(block, n_lines + 1)
+                n_lines += counts.size
+                yield counts, items
 
 
 def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDArray[Any]]:

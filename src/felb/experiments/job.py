@@ -6,14 +6,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from felb.datasets import Table, partition, read
 from felb.datasets.registry import SHIPPED, load
 from felb.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-PARTITIONS = ("even", "uneven")
+    from numpy.typing import NDArray
+
+PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
+    "even": lambda n, clients, seed: partition.even(n, clients, seed=seed),
+    "uneven": lambda n, clients, seed: partition.uneven(n, clients, seed=seed),
+    "consecutive": lambda n, clients, _: partition.consecutive(n, clients),
+}
+"""Ways to deal rows out to clients, from the numbers of rows and clients and a seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,7 @@ class Job:
     method : a word of `felb.estimators.methods.METHODS`
     n_components, seed : as in the estimators
     parameters : further parameters of the estimator
-    clients, split : deal the rows out to this many clients, "even" or "uneven"
+    clients, split : deal the rows out to this many clients in one of the ways of `PARTITIONS`
     client_column : or take the client of each row from this column
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
@@ -50,7 +59,8 @@ class Job:
 
     def __post_init__(self) -> None:
         if self.split not in PARTITIONS:
-            raise InputError(f"unknown split {self.split!r}; use {' or '.join(PARTITIONS)}")
+            *others, last = PARTITIONS
+            raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
 
@@ -67,11 +77,10 @@ class Job:
         """Return the client of each row."""
         if table.clients is not None:
             return table.clients
-        deal = partition.uneven if self.split == "uneven" else partition.even
         count = 1 if self.clients is None else self.clients
         width = max(2, len(str(count)))
-        numbers = deal(table.matrix.shape[0], count, seed=self.seed)
-        return [f"client-{number + 1:0{width}}" for number in numbers]
+        names = np.array([f"client-{number:0{width}}" for number in range(1, count + 1)])
+        return names[PARTITIONS[self.split](table.matrix.shape[0], count, self.seed)]
 
 
 def read_data(name: str, **options: Any) -> Table:

@@ -141,7 +141,7 @@ class BinaryMatrix:
     def column_sums(self) -> NDArray[np.int64]:
         """Ones in each column."""
         sums = np.zeros(self._n_columns, dtype=np.int64)
-        for ones in self._chunks_of_ones():  # bincount widens its argument to eight bytes a one
+        for ones in self.chunks_of_ones():  # bincount widens its argument to eight bytes a one
             sums += np.bincount(ones, minlength=self._n_columns)
         return sums
 
@@ -149,7 +149,7 @@ class BinaryMatrix:
         """SHA-256 over shape, ones and column names: equal for equal data, however it was stored or sliced."""
         digest = hashlib.sha256(f"felb-binary-2:{self.shape[0]}x{self.shape[1]}".encode())
         digest.update(self.row_sums().astype("<i8").tobytes())
-        for ones in self._chunks_of_ones():  # their type follows from the shape, so equal data has equal bytes
+        for ones in self.chunks_of_ones():  # their type follows from the shape, so equal data has equal bytes
             digest.update(ones.astype(ones.dtype.newbyteorder("<"), copy=False).tobytes())
         digest.update(json.dumps(self._columns).encode())
         return digest.hexdigest()
@@ -168,14 +168,27 @@ class BinaryMatrix:
         for start in range(0, self.shape[0], size):
             yield self.rows(start, start + size)
 
+    def chunks_of_ones(self) -> Iterator[NDArray[Any]]:
+        """Column numbers of all ones, row after row, in pieces of bounded size and without copying."""
+        ones = self._ones()
+        for start in range(0, ones.size, ONES_AT_A_TIME):
+            yield ones[start : start + ONES_AT_A_TIME]
+
     def take(self, rows: NDArray[np.integer[Any]] | Sequence[int]) -> BinaryMatrix:
         """Return the given rows, in the given order, as a copy; a Boolean mask picks the rows where it is true."""
         picked = self._row_numbers(np.asarray(rows))
         lengths = self.row_sums()[picked]
         indptr = np.concatenate(([0], np.cumsum(lengths)))
-        # Position of every copied one: its offset inside its row plus where that row starts in the source.
-        source = np.arange(indptr[-1]) - np.repeat(indptr[:-1] - self._indptr[picked], lengths)
-        return self._with_rows(indptr, self._indices[source])
+        ones = np.empty(indptr[-1], dtype=self._indices.dtype)
+        start = 0
+        while start < picked.size:  # in pieces, since a position takes four times the memory of a one, and more
+            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + ONES_AT_A_TIME, side="right")) - 1)
+            first, last = indptr[start], indptr[stop]
+            # Position of every copied one: its offset inside its row plus where that row starts in the source.
+            shift = np.repeat(self._indptr[picked[start:stop]] - indptr[start:stop], lengths[start:stop])
+            ones[first:last] = self._indices[np.arange(first, last) + shift]
+            start = stop
+        return self._with_rows(indptr, ones)
 
     def with_columns(self, columns: Sequence[str] | None) -> BinaryMatrix:
         """Return the same ones under other column names."""
@@ -188,6 +201,8 @@ class BinaryMatrix:
         """Stack matrices with the same columns; unnamed parts take the names of the named ones."""
         if not parts:
             raise InputError("nothing to stack: no matrices were given")
+        if len(parts) == 1:
+            return parts[0]  # perhaps a memory map, and immutable anyway
         if len({part.shape[1] for part in parts}) > 1:
             raise InputError(f"cannot stack matrices with {[part.shape[1] for part in parts]} columns")
         named = [part for part in parts if part.columns is not None] or list(parts)
@@ -215,11 +230,6 @@ class BinaryMatrix:
 
     def _ones(self) -> NDArray[Any]:
         return self._indices[self._indptr[0] : self._indptr[-1]]
-
-    def _chunks_of_ones(self) -> Iterator[NDArray[Any]]:
-        ones = self._ones()
-        for start in range(0, ones.size, ONES_AT_A_TIME):
-            yield ones[start : start + ONES_AT_A_TIME]
 
     def _row_numbers(self, rows: NDArray[Any]) -> NDArray[np.int64]:
         """Return `rows` as row numbers that exist, or raise."""

@@ -14,14 +14,20 @@ from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix, check_column_names, index_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-DENSE_BLOCK_CELLS = 1 << 24
+    Locate = Callable[[tuple[int, ...]], str]
+
+DENSE_BLOCK_CELLS = 1 << 22
 """Dense input is scanned in row blocks of about this many cells, so that temporaries stay small."""
 
+SPARSE_BLOCK_ENTRIES = 1 << 20
+"""Sparse input that is on disk is read in row blocks of about this many entries."""
+
 NOT_BINARY = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
+DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it anew"
 MISSING = "is missing (NaN or empty); drop or fill it, felb does not guess"
 
 
@@ -53,7 +59,7 @@ def to_binary(
         data = data.collect()  # a lazy frame of polars
     if hasattr(data, "columns") and hasattr(data, "dtypes"):
         return _from_frame(data, columns, binarize_threshold)
-    return _from_dense(data, columns, binarize_threshold)
+    return BinaryMatrix.vstack(list(dense_blocks(data, columns=columns, binarize_threshold=binarize_threshold)))
 
 
 def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequence[Any] | None = None) -> BinaryMatrix:
@@ -100,7 +106,7 @@ def from_columns(ones: Sequence[NDArray[Any]], n_rows: int, *, columns: Sequence
     return BinaryMatrix(by_row.indptr.astype(np.int64), by_row.indices, len(ones), columns)
 
 
-def where_one(values: NDArray[Any], threshold: float | None, *, locate: LocateCell | None = None) -> NDArray[np.bool_]:
+def where_one(values: NDArray[Any], threshold: float | None, *, locate: Locate | None = None) -> NDArray[np.bool_]:
     """Return the mask of ones of `values`; any cell that is neither 0 nor 1 is an error that names the cell.
 
     `locate` turns a position in `values` into the (row, column) that a user would recognise.
@@ -160,13 +166,24 @@ class LocateCell:
         return f"row {row}, column {column}{name}"
 
 
-def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: LocateCell | None, what: str | None) -> NoReturn:
+class _LocateEntry:
+    """Names the cell of an entry of sparse rows."""
+
+    def __init__(self, indptr: NDArray[Any], indices: NDArray[Any], locate: LocateCell) -> None:
+        self._indptr, self._indices, self._locate = indptr, indices, locate
+
+    def __call__(self, position: tuple[int, ...]) -> str:
+        row = np.searchsorted(self._indptr, position[0], side="right") - 1
+        return self._locate((int(row), int(self._indices[position[0]])))
+
+
+def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: Locate | None, what: str | None) -> NoReturn:
     position = tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
     where = locate(position) if locate else f"cell {position}"
     raise InputError(f"{where} {what or f'holds {values[position]!s}; {NOT_BINARY}'}")
 
 
-def _to_numbers(values: NDArray[Any], locate: LocateCell | None) -> NDArray[Any]:
+def _to_numbers(values: NDArray[Any], locate: Locate | None) -> NDArray[Any]:
     """Read objects or strings as numbers; True/False and 0/1 in any spelling of numbers are understood."""
     flat = np.empty(values.shape, dtype=np.float64)
     for position, value in np.ndenumerate(values):
@@ -193,7 +210,10 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _from_dense(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
+def dense_blocks(
+    data: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None
+) -> Iterator[BinaryMatrix]:
+    """Yield the rows of a dense array block by block, at least one block; the array may be on disk."""
     if np.ma.is_masked(data):
         raise InputError("some cells are masked, that is missing; drop or fill them, felb does not guess")
     try:
@@ -210,42 +230,63 @@ def _from_dense(data: Any, columns: Sequence[str] | None, threshold: float | Non
         raise InputError("Complex data not supported; felb wants 0/1 data")
     n, m = values.shape
     names = check_column_names(columns, m)
-    counts, indices = [np.zeros(1, np.int64)], [np.zeros(0, index_dtype(m))]
     step = max(1, DENSE_BLOCK_CELLS // max(1, m))
-    for start in range(0, n, step):
-        ones = where_one(values[start : start + step], threshold, locate=LocateCell(names, start))
-        counts.append(np.count_nonzero(ones, axis=1))
-        indices.append(np.nonzero(ones)[1].astype(index_dtype(m)))
-    return BinaryMatrix(np.cumsum(np.concatenate(counts)), np.concatenate(indices), m, names)
+    for start in range(0, max(1, n), step):
+        ones = where_one(values[start : start + step], binarize_threshold, locate=LocateCell(names, start))
+        indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(ones, axis=1))])
+        yield BinaryMatrix(indptr, np.nonzero(ones)[1].astype(index_dtype(m)), m, names)
 
 
-def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
-    if threshold is not None and threshold < 0:
-        raise InputError(f"binarize_threshold={threshold} would turn every empty cell of sparse data into a one")
-    if np.iscomplexobj(data):
-        raise InputError("Complex data not supported; felb wants 0/1 data")
-    if data.ndim != 2:
-        raise InputError(f"expected 2D data (records x features), got {data.ndim}D")
-    if data.format in ("csr", "csc", "bsr"):
-        _check_compressed(data)
-    csr = data.tocsr()
+def sparse_rows(
+    csr: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None, first_row: int = 0
+) -> BinaryMatrix:
+    """Build from a SciPy CSR matrix; `first_row` is the number of its first row in all of the data."""
     if not csr.has_canonical_format:
         csr = csr.copy()  # duplicates are summed in place, and the caller's matrix is not ours to change
         csr.sum_duplicates()
     names = check_column_names(columns, csr.shape[1])
     indptr = csr.indptr.astype(np.int64)
     indices, values = csr.indices[: indptr[-1]], csr.data[: indptr[-1]]
-
-    class Locate(LocateCell):
-        def __call__(self, position: tuple[int, ...]) -> str:
-            row = np.searchsorted(indptr, position[0], side="right") - 1
-            return super().__call__((int(row), int(indices[position[0]])))
-
-    ones = where_one(values, threshold, locate=Locate(names))
+    ones = where_one(values, binarize_threshold, locate=_LocateEntry(indptr, indices, LocateCell(names, first_row)))
     if not ones.all():
         indptr = np.concatenate(([0], np.cumsum(ones, dtype=np.int64)))[indptr]
         indices = indices[ones]
     return BinaryMatrix(indptr, indices, csr.shape[1], names)
+
+
+def anndata_blocks(data: Any, *, binarize_threshold: float | None = None) -> Iterator[BinaryMatrix]:
+    """Yield the rows of AnnData whose `X` is still in its file, block by block if it is dense or in CSR form."""
+    values, names = data.X, [str(name) for name in data.var_names]
+    if type(values).__module__.startswith("h5py"):
+        yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold)
+    elif hasattr(values, "to_memory") and values.format == "csr":
+        check_sparse(binarize_threshold, values.dtype, len(values.shape))
+        n = values.shape[0]
+        entries_per_row = values.group["indices"].shape[0] // max(1, n) + 1
+        step = max(1, SPARSE_BLOCK_ENTRIES // entries_per_row)
+        for start in range(0, max(1, n), step):
+            block = values[start : start + step]
+            _check_compressed(block)
+            yield sparse_rows(block, columns=names, binarize_threshold=binarize_threshold, first_row=start)
+    else:
+        yield _from_anndata(data, None, binarize_threshold)
+
+
+def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> None:
+    """Raise unless sparse data of that type can be made binary."""
+    if threshold is not None and threshold < 0:
+        raise InputError(f"binarize_threshold={threshold} would turn every empty cell of sparse data into a one")
+    if dtype.kind == "c":
+        raise InputError("Complex data not supported; felb wants 0/1 data")
+    if ndim != 2:
+        raise InputError(f"expected 2D data (records x features), got {ndim}D")
+
+
+def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
+    check_sparse(threshold, data.dtype, data.ndim)
+    if data.format in ("csr", "csc", "bsr"):
+        _check_compressed(data)
+    return sparse_rows(data.tocsr(), columns=columns, binarize_threshold=threshold)
 
 
 def _check_compressed(data: Any) -> None:
@@ -256,7 +297,7 @@ def _check_compressed(data: Any) -> None:
         size //= data.blocksize[1]
     sound = indptr[0] == 0 and indptr[-1] <= min(data.indices.size, len(data.data)) and np.all(np.diff(indptr) >= 0)
     if not sound or (used.size and (used.min() < 0 or used.max() >= size)):
-        raise InputError("the sparse matrix is damaged: it has entries outside its own shape; build it anew")
+        raise InputError(DAMAGED)
 
 
 def _from_frame(frame: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
