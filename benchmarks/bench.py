@@ -87,8 +87,9 @@ def measure(effort: Effort) -> list[Section]:
         ),
         Section(
             "Two threads",
-            f"One thread / two, the smallest wall time of {2 * effort.repeats}; `(busy)` takes half the processor time "
-            "of both threads instead, a hint at what the wall time would be if nothing else ran.",
+            f"One thread / two, the smallest wall time of {2 * effort.repeats}; `(machine)` is what "
+            "two threads that share nothing gained meanwhile, 2 on an idle machine; `(busy)` takes half the processor "
+            "time of both threads, a hint at what the wall time would be if nothing else ran.",
             threads,
         ),
         Section("Memory", bench_memory.__doc__.split("\n\n    python")[0].strip(), memory),

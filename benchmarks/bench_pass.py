@@ -3,8 +3,9 @@
 pass       one `row_pass` against the same arithmetic in SciPy and NumPy: A @ Vᵀ, prox in place, Aᵀ @ U, Uᵀ @ U
 iteration  `row_pass` and `factor_step` against one iteration of scikit-learn's NMF (solver "mu")
 dense      the same iteration against the same algorithm on a dense A through BLAS, where that fits into memory
-threads    one thread against two in wall time; "(busy)" is against half the processor time of both, a hint at what the
-           wall time would be on an idle machine if the two finish together
+threads    one thread against two in wall time; "(machine)" is what two threads that share nothing gain at the same
+           time, 2 on an idle machine; "(busy)" is against half the processor time of both, a hint at what the wall time
+           would be on an idle machine if the two finish together
 
 All but the last are processor time in one thread, the smallest of several interleaved runs.
 """
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import numpy as np
 from figures import at_least, smallest
 from problem import Problem
 from shapes import SHAPES, generate
@@ -86,14 +89,28 @@ def scale(name: str, A: BinaryMatrix, *, rule: str, repeats: int) -> list[Figure
     if available_cpus() < 2 or count_threads(A, problem.k, None) < 2:
         return []
     pair: dict[str, Callable[[], object]] = {"1": problem.felb, "2": lambda: problem.felb(2)}
+    control: dict[str, Callable[[], object]] = {"alone": lambda: multiply(1), "both": lambda: multiply(2)}
     problem.felb(2)
     with threadpool_limits(1):
-        wall = smallest(pair, repeats, time.perf_counter)
+        wall = smallest(pair | control, repeats, time.perf_counter)
         busy = smallest(pair, repeats, time.process_time)
     return [
         at_least(f"{name}: threads", wall["1"] / wall["2"], THREADS_BAR, f"{_times(wall, '1')} / {_times(wall, '2')}"),
+        at_least(f"{name}: (machine)", wall["alone"] / wall["both"], None),
         at_least(f"{name}: (busy)", 2 * busy["1"] / busy["2"], None, "processor time"),
     ]
+
+
+def multiply(threads: int, *, times: int = 200) -> None:
+    """Multiply small matrices, a share of the times in each thread."""
+    x = np.ones((192, 192), np.float32)
+
+    def share(count: int) -> None:
+        for _ in range(count):
+            x @ x
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(share, [times // threads] * threads))
 
 
 def _times(best: dict[str, float], name: str) -> str:
