@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install demo test lint types imports unit quality scale clean
+.PHONY: help install demo test lint types imports unit quality scale bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ quality: $(STAMP)  ## F1* on planted data against the bars the methods must hold
 
 scale: $(STAMP)  ## three rounds on data of Movielens' size: time and peak memory
 	$(BIN)/python benchmarks/paper_scale.py --shape ratings --rounds 3
+
+bench: $(STAMP)  ## speed, memory and start against their bars, about ten minutes; writes benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/bench.py
 
 clean:  ## remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output

@@ -131,6 +131,41 @@ def store_rows(block: Floats, U: Floats, first: int, count: int) -> None:
         store_first(U, target + whole, load(block, place + whole), length - whole)
 
 
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def table_pass(X: Floats, table: Floats) -> None:
+    """Write the rows of X into a table, which has a row for each."""
+    n, k = X.shape
+    stride = table.size // max(1, n)
+    whole = stride // LANES * LANES
+    for r in range(n):
+        for i in range(0, whole, LANES):
+            store(table, r * whole + i, load_first(X, r * k + i, min(LANES, k - i)))
+        if stride > whole:
+            rest = stride - whole
+            store_first(table, n * whole + r * rest, load_first(X, r * k + whole, k - whole), rest)
+
+
+@kernel
+def collect_pass(table: Floats, X: Floats, keep: bool) -> None:
+    """Add the rows of a table to X, or put them in its place unless that is to be kept."""
+    n, k = X.shape
+    stride = table.size // max(1, n)
+    whole = stride // LANES * LANES
+    for r in range(n):
+        for i in range(0, stride, LANES):
+            at, count = r * k + i, min(LANES, k - i)
+            if i < whole:
+                found = load(table, r * whole + i)
+            else:
+                found = load_first(table, n * whole + r * (stride - whole), count)
+            if keep:
+                found = found + load_first(X, at, count)
+            store_first(X, at, found, count)
+
+
 # -- the row rules -----------------------------------------------------------------------------------------------------
 
 

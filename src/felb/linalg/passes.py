@@ -21,7 +21,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg import plain
-from felb.linalg.schedule import Schedule, Table, block_of, plain_view, scratch_space, width_of
+from felb.linalg.schedule import Schedule, block_of, plain_view, scratch_space, table_of, width_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     from felb.linalg.binary import BinaryMatrix
     from felb.linalg.rules import Rule
+
+
+LOSS_ROWS = 4096
+"""Rows of Vᵀ that are widened to float64 at once; more would leave the cache."""
 
 
 class RowPass(NamedTuple):
@@ -109,7 +113,7 @@ def row_pass_into(
         return
     schedule = Schedule(A, k, threads)
     factors = plain_view(U), plain_view(U_prev), out.U
-    held = Table.of(Vt).memory, _gram(Vt.T @ Vt if gram is None else gram)
+    held = _table(compiled, Vt), _gram(Vt.T @ Vt if gram is None else gram)
 
     def run(span: tuple[int, int], totals: tuple[Any, Any], scratch: Any) -> None:
         # One after the other: rows of V and of AᵀU would drive each other out of the cache.
@@ -118,7 +122,7 @@ def row_pass_into(
         )
         compiled.statistics_pass(schedule.ones, span, out.U, totals, scratch, schedule.columns, schedule.width)
 
-    schedule.accumulate(run, out.AtU, out.UtU)
+    schedule.accumulate(run, compiled.collect_pass, out.AtU, out.UtU)
 
 
 def statistics_pass(A: BinaryMatrix, U: NDArray[Any], *, threads: int | None = None) -> Statistics:
@@ -138,7 +142,7 @@ def statistics_pass(A: BinaryMatrix, U: NDArray[Any], *, threads: int | None = N
     def run(span: tuple[int, int], totals: tuple[Any, Any], scratch: Any) -> None:
         compiled.statistics_pass(schedule.ones, span, rows, totals, scratch, schedule.columns, schedule.width)
 
-    schedule.accumulate(run, *out)
+    schedule.accumulate(run, compiled.collect_pass, *out)
     return out
 
 
@@ -153,7 +157,7 @@ def gather(A: BinaryMatrix, Vt: NDArray[Any], *, threads: int | None = None) -> 
         plain.gather_into(out, A, Vt)
         return out
     schedule = Schedule(A, k, threads)
-    table = Table.of(Vt).memory
+    table = _table(compiled, Vt)
 
     def run(span: tuple[int, int]) -> None:
         scratch = schedule.scratch()
@@ -197,8 +201,12 @@ def factor_step(
 
 def squared_loss(nnz: int, AtU: NDArray[Any], UtU: NDArray[Any], Vt: NDArray[Any]) -> float:
     """Return ‖A − U V‖² = nnz − 2⟨AᵀU, Vᵀ⟩ + ⟨UᵀU, V Vᵀ⟩, accumulated in float64."""
-    V = Vt.astype(np.float64)
-    return float(nnz - 2 * np.vdot(AtU.astype(np.float64), V) + np.vdot(UtU.astype(np.float64), V.T @ V))
+    common, gram = 0.0, np.zeros(UtU.shape)
+    for first in range(0, len(Vt), LOSS_ROWS):
+        V = Vt[first : first + LOSS_ROWS].astype(np.float64)
+        common += float(np.vdot(AtU[first : first + LOSS_ROWS].astype(np.float64), V))
+        gram += V.T @ V
+    return float(nnz - 2 * common + np.vdot(UtU.astype(np.float64), gram))
 
 
 # -- what comes in -----------------------------------------------------------------------------------------------------
@@ -233,6 +241,13 @@ def _gram(gram: NDArray[Any]) -> NDArray[np.float32]:
     block = block_of(k, k)
     block[:, :k] = gram
     return block
+
+
+def _table(compiled: ModuleType, X: NDArray[Any]) -> NDArray[np.float32]:
+    """Return X as a table."""
+    table = table_of(*X.shape)
+    compiled.table_pass(plain_view(X), table)
+    return table
 
 
 def _check_shape(name: str, X: NDArray[Any], shape: tuple[int, ...]) -> None:

@@ -73,19 +73,24 @@ class Schedule:
         with ThreadPoolExecutor(len(self._parts)) as pool:
             return list(pool.map(run, self._parts))
 
-    def accumulate(self, run: Callable[..., None], AtU: NDArray[Any], UtU: NDArray[Any]) -> None:
-        """Run ``run(span, totals, scratch)``, with totals of its own for each thread, and add these up."""
+    def accumulate(
+        self, run: Callable[..., None], collect: Callable[..., None], AtU: NDArray[Any], UtU: NDArray[Any]
+    ) -> None:
+        """Run ``run(span, totals, scratch)``, with totals of its own for each thread, and add these up.
+
+        The first of the totals is a table; ``collect(table, AtU, keep)`` adds it to AᵀU, or overwrites what is there.
+        """
         m, k = AtU.shape
         first_part = self._parts[0]
 
         def part(span: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
             total, gram = AtU if span == first_part else np.empty_like(AtU), np.zeros((k, k))
-            total[:] = 0
-            table, scratch = Table(m, k), self.scratch()
-            for chunk in chunks(self._A, *span):
-                table.memory[:] = 0
-                run(chunk, (table.memory, gram), scratch)
-                table.add_to(total)
+            table, scratch = table_of(m, k), self.scratch()
+            for i, chunk in enumerate(chunks(self._A, *span)):
+                if i > 0:
+                    table[:] = 0
+                run(chunk, (table, gram), scratch)
+                collect(table, total, i > 0)
             return total, gram
 
         parts = self.each(part)
@@ -172,31 +177,9 @@ def block_of(n_rows: int, k: int) -> NDArray[np.float32]:
     return aligned(n_rows * stride + LANES)[: n_rows * stride].reshape(n_rows, stride)
 
 
-class Table:
-    """Rows of k numbers to be looked up in random order (see `felb.linalg.loops`)."""
-
-    def __init__(self, n_rows: int, k: int) -> None:
-        stride = 4 * len(width_of(k))
-        whole = stride // LANES * LANES
-        self.memory = aligned(n_rows * stride)
-        self._whole = self.memory[: n_rows * whole].reshape(n_rows, whole)
-        self._rest = self.memory[n_rows * whole :].reshape(n_rows, stride - whole)
-        self._k = k
-
-    @classmethod
-    def of(cls, X: NDArray[Any]) -> Table:
-        """Return a table that holds X."""
-        table = cls(*X.shape)
-        whole = table._whole.shape[1]
-        table._whole[:, : table._k] = X[:, :whole]
-        table._rest[:, : table._k - whole] = X[:, whole:]
-        return table
-
-    def add_to(self, X: NDArray[Any]) -> None:
-        """Add what the table holds to X."""
-        whole = min(self._whole.shape[1], self._k)
-        X[:, :whole] += self._whole[:, :whole]
-        X[:, whole:] += self._rest[:, : self._k - whole]
+def table_of(n_rows: int, k: int) -> NDArray[np.float32]:
+    """Return zeros for rows of k numbers that are looked up in random order, a table (see `felb.linalg.loops`)."""
+    return aligned(n_rows * 4 * len(width_of(k)))
 
 
 def scratch_space(n_rows: int, k: int) -> tuple[NDArray[Any], ...]:
