@@ -76,7 +76,7 @@ def simulate(
     federation = Federation.of(job)  # wrong input should not claim the folder
     started = replace(job, data=_absolute(job.data), fingerprint=federation.matrix.fingerprint(), version=__version__)
     folder.begin(started, force=force)
-    return _play(federation, folder, on_round)
+    return _play(replace(federation, job=started), folder, on_round)
 
 
 def resume(out: str | os.PathLike[str], *, on_round: Callable[[Snapshot], None] = lambda _: None) -> Result:
@@ -183,7 +183,7 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
             "rows": matrix.shape[0],
             "columns": matrix.shape[1],
             "ones": matrix.nnz,
-            "fingerprint": matrix.fingerprint(),
+            "fingerprint": job.fingerprint or matrix.fingerprint(),  # known already in a simulation
         },
     )
 

@@ -101,7 +101,7 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
     (2, 0.5)
     """
     matrix = BinaryMatrix.of(A)
-    rows, components = as_boolean(U, "U"), as_boolean(V, "V")
+    rows, components = to_boolean(U, "U"), to_boolean(V, "V")
     if rows.shape[0] != matrix.shape[0] or components.shape[1] != matrix.shape[1]:
         raise InputError(f"A is {matrix.shape}, but U∘V is {(rows.shape[0], components.shape[1])}")
     if rows.shape[1] != components.shape[0]:
@@ -110,7 +110,7 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
     return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=matrix.shape[0] * matrix.shape[1])
 
 
-def as_boolean(factor: ArrayLike, name: str) -> NDArray[np.bool_]:
+def to_boolean(factor: ArrayLike, name: str) -> NDArray[np.bool_]:
     """Return a Boolean factor as a contiguous bool array; values between 0 and 1 are refused."""
     array = np.asarray(factor)
     if array.ndim != 2:

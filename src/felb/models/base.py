@@ -14,7 +14,7 @@ from felb.errors import ConvergenceWarning, InputError
 from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.linalg.product import boolean_product, boolean_product_dense
-from felb.metrics.counts import DECIDED, as_boolean, confusion
+from felb.metrics.counts import DECIDED, confusion, to_boolean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def inverse_transform(self, X: ArrayLike, *, sparse_output: bool = False) -> NDArray[np.bool_] | sp.csr_array:
         """Return the reconstruction U∘V of assignments U, dense or as a SciPy CSR array."""
         check_is_fitted(self)
-        U = as_boolean(X, "U")
+        U = to_boolean(X, "U")
         if U.shape[1] != self.components_.shape[0]:
             raise InputError(f"U has {U.shape[1]} components, the model has {self.components_.shape[0]}")
         if sparse_output:

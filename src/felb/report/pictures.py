@@ -12,7 +12,7 @@ from felb.atomic import replacing
 from felb.errors import InputError, missing_extra
 from felb.estimators.federated import is_list_of_matrices
 from felb.linalg.binary import BinaryMatrix
-from felb.metrics.counts import as_boolean
+from felb.metrics.counts import to_boolean
 
 if TYPE_CHECKING:
     import os
@@ -65,7 +65,7 @@ def tile_order(U: ArrayLike, V: ArrayLike) -> Order:
     >>> order.rows.tolist(), order.columns.tolist()
     ([1, 3, 0, 2], [1, 2, 0])
     """
-    rows, columns = as_boolean(U, "U"), as_boolean(V, "V").T
+    rows, columns = to_boolean(U, "U"), to_boolean(V, "V").T
     if rows.shape[1] != columns.shape[1]:
         raise InputError(f"U has {rows.shape[1]} components and V has {columns.shape[1]}")
     largest_first = np.argsort(-rows.sum(axis=0) * columns.sum(axis=0), kind="stable")
