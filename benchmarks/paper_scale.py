@@ -19,6 +19,8 @@ import time
 import warnings
 from pathlib import Path
 
+sys.modules["pandas"] = None  # type: ignore[assignment]  # where installed, scikit-learn loads it and PyArrow: 100 MB
+
 from machine import facts
 from shapes import PAPER, SHAPES, generate
 
@@ -47,7 +49,7 @@ def matrix_of(name: str, folder: Path) -> felb.BinaryMatrix:
 
 def fit(options: argparse.Namespace, A: felb.BinaryMatrix) -> tuple[Run, float]:
     """Play the rounds; return the finished run and its seconds."""
-    shards, _ = split(A, partition.even(A.shape[0], options.clients))
+    shards, _ = split(A, partition.consecutive(A.shape[0], options.clients))
     model = make_federated(
         options.method,
         n_components=SHAPES[options.shape].k,

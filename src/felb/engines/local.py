@@ -126,9 +126,9 @@ def run(
     gates = {name: Gate(name, outbound(name)) for name in names}
     snapshot = resume or Snapshot(recipe.server.start(seed))
 
-    def answer(name: str, broadcast: Broadcast, state: Any) -> tuple[Any, Release]:
+    def answer(name: str, broadcast: Broadcast, states: Mapping[str, Any]) -> tuple[Any, Release]:
         rng = _stream(seed, _CLIENT, broadcast.round, name)
-        state, update = recipe.client.step(state, shards[name], broadcast, rng=rng)
+        state, update = recipe.client.step(states.get(name), shards[name], broadcast, rng=rng)
         noise = _stream(seed, _NOISE, broadcast.round, name)
         return state, gates[name].release(update, broadcast, rng=noise)
 
@@ -136,7 +136,9 @@ def run(
         while (broadcast := recipe.server.broadcast(snapshot.server)) is not None:
             asked, lost = participation.answering(names, broadcast, seed=seed)
             clients, total, failed = dict(snapshot.clients), Total(), []
-            jobs = {name: pool.submit(answer, name, broadcast, clients.get(name)) for name in asked}
+            # Dozens of clients in one memory: from here on a state lives only until its successor is there.
+            snapshot = replace(snapshot, clients={})
+            jobs = {name: pool.submit(answer, name, broadcast, clients) for name in asked}
             try:
                 for name in asked:
                     error = jobs[name].exception()

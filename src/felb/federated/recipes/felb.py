@@ -140,11 +140,14 @@ def _recipe(name: str, n_features: int, parameters: FelbParameters) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """Private to a client: U_i, what inertia needs, the round it last played, and at the end its assignment."""
+    """Private to a client: U_i, what inertia needs, the round it last played, and at the end its assignment.
+
+    `shared` is the V̂ that round began with, as it came: clients simulated in one process hold the same array.
+    """
 
     U: NDArray[np.floating[Any]] | None
     U_before: NDArray[np.floating[Any]] | None
-    Vt_before: NDArray[np.floating[Any]] | None
+    shared: NDArray[np.floating[Any]] | None
     round: int
     assigned: NDArray[np.bool_] | None = None
 
@@ -171,7 +174,7 @@ class LocalSteps:
             lam = p.lam_at(broadcast.round, step)
             point, statistics = palm_step(shard, point, p.objective, rule=p.rule, lam=lam, beta=p.beta, target=target)
         loss = loss_at(shard, point, statistics)
-        new = ClientState(point.U, point.U_before, point.Vt_before, broadcast.round)
+        new = ClientState(point.U, point.U_before, shared, broadcast.round)
         return new, Update({"V": np.ascontiguousarray(point.Vt.T), "loss": np.asarray(loss)})
 
     def _starting_point(
@@ -191,9 +194,10 @@ class LocalSteps:
             Vt = rng.random((m, p.n_components)).astype(p.dtype) if target is None else target
             return Point.start(U, Vt)
         assert target is not None  # a state exists, so a round was combined and V̂ is known
-        played_last_round = state.round == broadcast.round - 1
-        # Inertia against a V_i from before a missed round would pull towards a stale point.
-        before = state.Vt_before if played_last_round and state.Vt_before is not None else target
+        # V moves on from V̂ to V̂ between rounds, whatever the local steps were; against a V̂ from before a missed round,
+        # inertia would pull towards a stale point.
+        recent = state.shared if state.round == broadcast.round - 1 else None
+        before = target if recent is None else np.ascontiguousarray(recent.T)
         return Point(state.U, target, state.U if state.U_before is None else state.U_before, before)
 
 
