@@ -19,8 +19,7 @@ import time
 import warnings
 from pathlib import Path
 
-sys.modules["pandas"] = None  # type: ignore[assignment]  # where installed, scikit-learn loads it and PyArrow: 100 MB
-
+import lean  # noqa: F401
 from machine import facts
 from shapes import PAPER, SHAPES, generate
 

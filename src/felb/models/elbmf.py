@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from felb.linalg.assign import assign_rows
 from felb.linalg.blas import one_blas_thread
 from felb.metrics import DECIDED, integrality_gap
-from felb.models.base import BooleanFactorization
+from felb.models.pooled import Factors, PooledFactorization
 from felb.optim.checks import check_inertia, check_weights
 from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.schedules import Geometric
@@ -18,10 +18,11 @@ from felb.optim.steps import Lipschitz
 from felb.results.history import History
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from felb.deadline import Deadline
+    from felb.linalg.binary import BinaryMatrix
 
 
-class ELBMF(BooleanFactorization):
+class ELBMF(PooledFactorization):
     """Boolean matrix factorization of pooled data by inertial proximal alternating minimization.
 
     Minimises ½‖A − UV‖² + R(U) + R(V) over [0, 1] with a regularizer that grows until the factors are Boolean.
@@ -36,6 +37,7 @@ class ELBMF(BooleanFactorization):
     tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
     exact_prox : use the exact minimiser of the regularizer instead of the printed operator
     dtype : "float32" or "float64"
+    time_limit : seconds after which the iterations end, with what was found until then
     binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
     random_state : int, RandomState or None
 
@@ -47,6 +49,8 @@ class ELBMF(BooleanFactorization):
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
     n_iter_ : iterations taken
+    supports_ : records that have each component
+    complete_ : False if the time limit ended the iterations
 
     Examples
     --------
@@ -69,6 +73,7 @@ class ELBMF(BooleanFactorization):
         tol: float = 1e-4,
         exact_prox: bool = False,
         dtype: str = "float32",
+        time_limit: float | None = None,
         binarize_threshold: float | None = None,
         random_state: Any = None,
     ) -> None:
@@ -81,39 +86,44 @@ class ELBMF(BooleanFactorization):
         self.tol = tol
         self.exact_prox = exact_prox
         self.dtype = dtype
+        self.time_limit = time_limit
         self.binarize_threshold = binarize_threshold
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
-        """Find the components of X (records × features, 0/1)."""
-        A = self._matrix(X, reset=True)
-        k = self.check_rank(self.n_components, A.shape)
+    def check(self) -> None:
+        """Raise an `InputError` if a parameter makes no sense."""
         check_weights(
             max_iter=(self.max_iter, 1), l1=(self.l1, 0), l2=(self.l2, 0), l2_rate=(self.l2_rate, 0), tol=(self.tol, 0)
         )
         check_inertia(self.inertia)
-        seed, weight = self._seed(), Geometric(self.l2, self.l2_rate)
-        rule = Lipschitz()
+
+    def factorize(self, A: BinaryMatrix, k: int, *, seed: int, deadline: Deadline) -> Factors:
+        """Iterate until Boolean; rows are assigned to the Boolean components."""
+        weight, rule = Geometric(self.l2, self.l2_rate), Lipschitz()
         Vt = np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=self.dtype).T)
         point = Point.start(rule.first_rows(A, Vt), Vt)
         objective = Objective(kappa=self.l1, exact=self.exact_prox)
         rows: list[dict[str, float]] = []
         with one_blas_thread():
-            for t in range(self.max_iter):
+            while len(rows) < self.max_iter and not (rows and deadline.passed) and not self._settled(rows):
+                t = len(rows)
                 point, statistics = palm_step(A, point, objective, rule=rule, lam=weight(t), beta=self.inertia)
                 loss = loss_at(A, point, statistics)
                 rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
-                if self._settled(rows):
-                    break
-        self.relaxed_components_: NDArray[np.floating[Any]] = np.ascontiguousarray(point.Vt.T)
-        self.components_ = self.relaxed_components_ > 0.5
-        self.history_ = History(rows)
-        self.n_iter_ = len(rows)
-        self.integrality_gap_ = rows[-1]["integrality_gap"]
-        self.converged_ = self.integrality_gap_ <= DECIDED
-        supports = np.count_nonzero(assign_rows(A, self.components_), axis=0)
-        self.warn_about(self.components_, supports, self.integrality_gap_)
-        return self
+        relaxed, gap = np.ascontiguousarray(point.Vt.T), rows[-1]["integrality_gap"]
+        V = relaxed > 0.5
+        return Factors(
+            assign_rows(A, V),
+            V,
+            complete=len(rows) == self.max_iter or self._settled(rows),
+            attributes={
+                "relaxed_components_": relaxed,
+                "history_": History(rows),
+                "n_iter_": len(rows),
+                "integrality_gap_": gap,
+                "converged_": gap <= DECIDED,
+            },
+        )
 
     def _settled(self, rows: list[dict[str, float]]) -> bool:
         if len(rows) < 2 or rows[-1]["integrality_gap"] > self.tol:
