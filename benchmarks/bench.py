@@ -106,7 +106,11 @@ def markdown(facts: dict[str, str], sections: list[Section]) -> str:
     met = sum(figure.met is True for figure in figures)
     lines = ["# Benchmarks", "", "Written by `make bench`. Shapes: `shapes.py`.", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
-    lines += ["", f"{met} of {met + len(missed)} bars are met" + ("; missed (see PROFILE.md for why):" if missed else "."), ""]
+    lines += [
+        "",
+        f"{met} of {met + len(missed)} bars are met" + ("; missed (see PROFILE.md for why):" if missed else "."),
+        "",
+    ]
     lines += [f"- {figure.what}: {figure.measured}, bar {figure.bar}" for figure in missed]
     return "\n".join([*lines, "", *(section.markdown() for section in sections)])
 
