@@ -24,8 +24,11 @@ class Shipped:
 
 SHIPPED = {
     entry.name: entry
-    for entry in (Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),)
-}  # fmt: skip
+    for entry in (
+        Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),
+        Shipped("soybean", "683 diseased plants x 99 symptoms (UCI Soybean)", "CC BY 4.0"),
+    )
+}
 
 
 def load(name: str) -> BinaryMatrix:
@@ -42,10 +45,12 @@ def load(name: str) -> BinaryMatrix:
 
 
 def row_names(name: str) -> tuple[str, ...]:
-    """Names of the records of a shipped data set."""
+    """Names of the records of a shipped data set, if they have any."""
     _check(name)
-    text = (files("felb.datasets") / "shipped" / f"{name}.rows.txt").read_text(encoding="utf-8")
-    return tuple(text.splitlines())
+    file = files("felb.datasets") / "shipped" / f"{name}.rows.txt"
+    if not file.is_file():
+        raise InputError(f"the records of {name!r} have no names; number them instead")
+    return tuple(file.read_text(encoding="utf-8").splitlines())
 
 
 def _check(name: str) -> None:
