@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 
 from felb.errors import InputError
+from felb.linalg.cooccurrence import cooccurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,37 +22,62 @@ if TYPE_CHECKING:
 PAIRS_AT_A_TIME = 1 << 24
 """Pairs of ones counted before a list is handed out, about a tenth of a second."""
 
+COUNTED_COLUMNS = 4096
+"""Up to this many columns all pairs are counted at once, which takes 8 bytes a pair and is fast for dense data, too."""
 
-def associations(A: BinaryMatrix, tau: float) -> Iterator[list[NDArray[np.int32]]]:
-    """Yield the distinct sets {j : conf(i→j) >= τ}, τ > 0, of all columns i that hold ones, ascending in i.
 
-    They come in lists, so that a caller can stop in between. Of equal sets the one of the lowest i is kept. Columns
-    with the same rows have the same set, which is computed once. Takes Σ_r |A_r|² steps and, apart from the sets, memory in proportion to the ones of A.
+class Associations:
+    """The sets of features that come along with each feature of A, for any threshold.
+
+    With up to `COUNTED_COLUMNS` columns, AᵀA is counted once for all thresholds. For wider data Σ_r |A_r|² pairs are
+    counted for each threshold, in memory in proportion to the ones of A.
     """
-    if not tau > 0:
-        raise InputError(f"tau={tau}: with a threshold of 0 every feature comes along with every other; use more")
-    column_starts, column_rows = _columns_of(A)
-    first_columns = _first_of_equals(column_starts, column_rows)
-    lengths = A.row_sums()
-    # Prefix sums over all ones give the work of a column: the lengths of the rows it occurs in.
-    work = np.concatenate(([0], np.cumsum(lengths[column_rows])))
-    ends = np.cumsum(work[column_starts[first_columns + 1]] - work[column_starts[first_columns]])
-    seen: set[bytes] = set()
-    start = 0
-    while start < first_columns.size:
-        done = ends[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, done + PAIRS_AT_A_TIME)))
-        starts, found = associate(
-            first_columns[start:stop], column_starts, column_rows, A.indptr, A.indices, A.shape[1], float(tau)
-        )
-        sets = []
-        for a, b in zip(starts[:-1], starts[1:], strict=True):
-            name = _digest(found[a:b])
-            if name not in seen:
-                seen.add(name)
-                sets.append(found[a:b].copy())
-        yield sets
-        start = stop
+
+    def __init__(self, A: BinaryMatrix) -> None:
+        self._A = A
+        self._starts, self._rows = _columns_of(A)
+        # Columns with the same rows have the same associations, which are needed once.
+        self._columns = _first_of_equals(self._starts, self._rows)
+        self._counts = cooccurrence(A)[self._columns] if A.shape[1] <= COUNTED_COLUMNS else None
+
+    def sets(self, tau: float) -> Iterator[list[NDArray[np.int32]]]:
+        """Yield the distinct sets {j : conf(i→j) >= τ}, τ > 0, of all columns i that hold ones, ascending in i.
+
+        They come in lists, so that a caller can stop in between. Of equal sets the one of the lowest i is kept.
+        """
+        if not tau > 0:
+            raise InputError(f"tau={tau}: with a threshold of 0 every feature comes along with every other; use more")
+        seen: set[bytes] = set()
+        for starts, found in self._blocks(float(tau)):
+            sets = []
+            for a, b in pairwise(starts.tolist()):
+                name = _digest(found[a:b])
+                if name not in seen:
+                    seen.add(name)
+                    sets.append(found[a:b].copy())
+            yield sets
+
+    def _blocks(self, tau: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+        """Yield the sets of some columns after another: where they start, and their members."""
+        n_sets, m = self._columns.size, max(1, self._A.shape[1])
+        if self._counts is not None:
+            sizes = np.diff(self._starts)[self._columns]
+            for first in range(0, n_sets, PAIRS_AT_A_TIME // m):
+                part = slice(first, first + PAIRS_AT_A_TIME // m)
+                rows, members = np.nonzero(self._counts[part] / sizes[part, None] >= tau)
+                lengths = np.bincount(rows, minlength=sizes[part].size)
+                yield np.concatenate(([0], np.cumsum(lengths))), members.astype(np.int32)
+            return
+        # The work of a column is the length of the rows it occurs in; prefix sums cut it into equal pieces.
+        work = np.concatenate(([0], np.cumsum(self._A.row_sums()[self._rows])))
+        ends = np.cumsum(work[self._starts[self._columns + 1]] - work[self._starts[self._columns]])
+        first = 0
+        while first < n_sets:
+            done = ends[first - 1] if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, done + PAIRS_AT_A_TIME)))
+            columns = self._columns[first:last]
+            yield associate(columns, self._starts, self._rows, self._A.indptr, self._A.indices, m, tau)
+            first = last
 
 
 def _columns_of(A: BinaryMatrix) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -5,7 +5,7 @@ With Q_rj = 1 for the covered cells, candidate C and row r have
     ones_r = |A_r ∧ C ∧ ¬Q_r|      cells_r = |C ∧ ¬Q_r|      gain_r = w₁·ones_r − w₀·(cells_r − ones_r),
 
 and C is worth Σ_r max(0, gain_r). Covering cells changes the gains of the rows in question only: their old share is
-taken out of the sums and their new one put in. The sums are whole numbers, ones and zeros apart, so no rounding adds up.
+taken out of the sums and their new one put in. The sums count ones and zeros apart, so nothing is ever rounded.
 """
 
 from __future__ import annotations
@@ -151,9 +151,10 @@ def pays(ones: int, cells: int, weights: Any) -> bool:
 def tally_into(totals: Any, sign: int, ones: Any, cells: Any, weights: Any) -> None:
     """Add the share of a row to the ones and zeros of all candidates, or take it out."""
     for c in range(ones.shape[0]):
-        if ones[c] > 0 and pays(ones[c], cells[c], weights):
-            totals[0, c] += sign * ones[c]
-            totals[1, c] += sign * (cells[c] - ones[c])
+        # Without a branch, which could not be foreseen: half of the candidates may pay.
+        share = sign * int(pays(ones[c], cells[c], weights))
+        totals[0, c] += share * ones[c]
+        totals[1, c] += share * (cells[c] - ones[c])
 
 
 @njit(cache=True, nogil=True)

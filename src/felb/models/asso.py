@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.errors import InputError
-from felb.linalg.association import associations
+from felb.linalg.association import Associations
 from felb.linalg.cover import GreedyCover
 from felb.metrics.counts import confusion
 from felb.models.pooled import Factors, PooledFactorization
 from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -101,11 +101,11 @@ class Asso(PooledFactorization):
 
     def factorize(self, A: BinaryMatrix, k: int, *, seed: int, deadline: Deadline) -> Factors:  # noqa: ARG002
         """Cover greedily, for every threshold, and keep the best."""
-        thresholds = self._thresholds()
+        thresholds, associations = self._thresholds(), Associations(A)
         best: tuple[int, float, Factors] | None = None
         complete = True
         for tau in thresholds:
-            found = self._cover(A, k, tau, deadline)
+            found = self._cover(A, k, associations.sets(tau), deadline)
             errors = confusion(A, found.U, found.V).errors
             if best is None or errors < best[0]:
                 best = errors, tau, found
@@ -116,11 +116,13 @@ class Asso(PooledFactorization):
         _, tau, found = best
         return Factors(found.U, found.V, complete=complete, attributes={"tau_": tau, "n_iter_": len(found.V)})
 
-    def _cover(self, A: BinaryMatrix, k: int, tau: float, deadline: Deadline) -> Factors:
-        """Return the components for one threshold."""
+    def _cover(
+        self, A: BinaryMatrix, k: int, proposals: Iterator[list[NDArray[np.int32]]], deadline: Deadline
+    ) -> Factors:
+        """Return the components that cover A best among the proposals."""
         U, V = np.zeros((A.shape[0], k), dtype=bool), np.zeros((k, A.shape[1]), dtype=bool)
         candidates: list[NDArray[np.int32]] = []
-        for block in associations(A, tau):
+        for block in proposals:
             candidates += block
             if deadline.passed:
                 return Factors(U[:, :0], V[:0], complete=False)
