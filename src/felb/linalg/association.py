@@ -95,7 +95,7 @@ def _first_of_equals(starts: NDArray[np.int64], rows: NDArray[np.int32]) -> NDAr
 
 
 def _digest(numbers: NDArray[Any]) -> bytes:
-    return blake2b(np.ascontiguousarray(numbers), digest_size=16).digest()
+    return blake2b(numbers.tobytes(), digest_size=16).digest()
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------

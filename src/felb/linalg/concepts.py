@@ -1,7 +1,8 @@
 """Formal concepts that cover what is left of the ones, grown column by column on packed bits.
 
-A concept is a block of ones that cannot be made larger: its rows are all that hold its columns, its columns all that its
-rows share. Adding column j to a concept with rows e gives the rows a = e ∧ A_j and the columns b = ⋂_{r ∈ a} A_r.
+A concept is a block of ones that cannot be made larger: its rows are all that hold its columns, and its columns are
+all that its rows share. Adding column j to a concept with rows e gives the rows a = e ∧ A_j and the columns
+b = ⋂_{r ∈ a} A_r.
 """
 
 from __future__ import annotations
@@ -50,9 +51,8 @@ class ConceptCover:
         self._forget()
 
     def _forget(self) -> None:
-        n, m = self._shape
         self.value = 0
-        self.rows: NDArray[np.bool_] = np.ones(n, dtype=bool)
+        self.rows: NDArray[np.bool_] = np.ones(self._shape[0], dtype=bool)
         self._intent = np.zeros(self._A.shape[1], dtype=np.uint64)
 
     @property
@@ -68,24 +68,40 @@ class ConceptCover:
         makes it cover more. Columns without uncovered ones at the beginning are not considered.
         """
         self._forget()
-        row_left = count_bits(self._uncovered)
         holds = unpack(np.bitwise_or.reduce(self._uncovered, axis=0)[None], self._shape[1])[0]
         candidates = np.flatnonzero(holds)
-        lonely = True  # in the first round, a column is considered on its own
-        improved = True
+        row_left = count_bits(self._uncovered)
+        on_their_own = True
+        improved = candidates.size > 0
         while improved:
-            extent, found = self.rows, -1
+            extent, intent, improved = self.rows, self._intent.copy(), False
+            beat = self._floor(candidates, row_left) - 1 if on_their_own else self.value
             for block in self._blocks(candidates, extent):
-                state = (self._bounds, self._intent)
-                j, value = best_column_into(
-                    state, block, extent, (self._starts, self._members), (self._A, self._uncovered), row_left,
-                    self.value, lonely,
-                )
+                j, value = self._best(block, (extent, intent), row_left, beat, on_their_own)
                 if j >= 0:
-                    found, self.value = j, int(value)
-                    self.rows = self._extent(extent, found)
+                    improved, beat = True, value
+                    self.value, self.rows = value, self._extent(extent, j)
                 yield
-            improved, lonely = found >= 0, False
+            on_their_own = False
+
+    def _floor(self, candidates: NDArray[np.int64], row_left: NDArray[np.int64]) -> int:
+        """Return what the column with the largest bound is worth, so that most others need no second look."""
+        promising = candidates[[np.argmax(self._bounds[candidates])]]
+        _, value = self._best(promising, (self.rows, self._intent.copy()), row_left, 0, True)
+        return value
+
+    def _best(
+        self,
+        columns: NDArray[np.int64],
+        concept: tuple[NDArray[np.bool_], NDArray[np.uint64]],
+        row_left: NDArray[np.int64],
+        beat: int,
+        on_their_own: bool,
+    ) -> tuple[int, int]:
+        state, by_column = (self._bounds, self._intent), (self._starts, self._members)
+        packed = (self._A, self._uncovered)
+        j, value = best_column_into(state, columns, concept, by_column, packed, row_left, beat, on_their_own)
+        return int(j), int(value)
 
     def take(self) -> None:
         """Cover the ones of the concept at hand."""
@@ -117,50 +133,79 @@ class ConceptCover:
 
 @njit(cache=True, nogil=True)
 def best_column_into(
-    state: Any, columns: Any, extent: Any, by_column: Any, packed: Any, row_left: Any, value: int, lonely: bool
+    state: Any, columns: Any, concept: Any, by_column: Any, packed: Any, row_left: Any, value: int, on_their_own: bool
 ) -> Any:
-    """Return the first of the `columns` that is worth most, and its worth, if that exceeds `value`; else −1.
+    """Return the first of the `columns` after which a concept covers most, and how much, if more than `value`; else −1.
 
-    Writes the columns of that concept to `intent` and, if the columns are considered on their own, what they are
-    worth to `bounds`.
+    Writes the columns of the new concept into the `intent` of the state and, if the columns are considered on their
+    own, what they are worth into its `bounds`.
     """
     bounds, intent = state
+    old_extent, old_intent = concept
     starts, members = by_column
     A, uncovered = packed
-    n_words = A.shape[1]
     rows = np.empty(A.shape[0], dtype=np.int64)
-    shared = np.empty(n_words, dtype=np.uint64)
+    shared = np.zeros(A.shape[1], dtype=np.uint64)
+    words = np.empty(A.shape[1], dtype=np.int64)
     best = -1
     for j in columns:
-        if lonely and bounds[j] <= value:
+        if on_their_own and bounds[j] <= value:
             continue
+        if (old_intent[j >> 6] >> np.uint64(j & 63)) & np.uint64(1) != np.uint64(0):
+            continue  # it adds nothing
         height, most = 0, 0
         for p in range(starts[j], starts[j + 1]):
             r = members[p]
-            if extent[r]:
+            if old_extent[r]:
                 rows[height] = r
                 height += 1
                 most += row_left[r]
         if most <= value:
             continue
-        shared[:] = A[rows[0]]
-        for i in range(1, height):
-            r = rows[i]
-            for w in range(n_words):
-                shared[w] &= A[r, w]
-        width = 0
-        for w in range(n_words):
-            width += popcount(shared[w])
-        if height * width <= value:
-            continue
+        n_words = share_columns_into(shared, words, A, rows[:height], value)
         covers = 0
-        for i in range(height):
+        for i in range(height if n_words > 0 else 0):
             r = rows[i]
-            for w in range(n_words):
-                covers += popcount(shared[w] & uncovered[r, w])
-        if lonely:
-            bounds[j] = covers
+            for x in range(n_words):
+                covers += popcount(shared[words[x]] & uncovered[r, words[x]])
+        if on_their_own:
+            # Without words the search for shared columns was given up, since they cannot cover more than `value`.
+            bounds[j] = covers if n_words > 0 else min(bounds[j], value)
         if covers > value:
             best, value = j, covers
-            intent[:] = shared
+            intent[:] = np.uint64(0)
+            for x in range(n_words):
+                intent[words[x]] = shared[words[x]]
     return best, value
+
+
+@njit(cache=True, nogil=True)
+def share_columns_into(shared: Any, words: Any, A: Any, rows: Any, value: int) -> int:
+    """Write the columns that `rows` share, packed, and the words that are not zero; return how many words these are.
+
+    Gives up and returns 0 as soon as rows times shared columns are not more than `value`. Most words become zero after
+    a few rows, so the rest is put together whenever the number of rows seen has doubled.
+    """
+    n_words = A.shape[1]
+    for w in range(n_words):
+        shared[w] = A[rows[0], w]
+        words[w] = w
+    first, last = 1, 1
+    while True:
+        for i in range(first, last):
+            r = rows[i]
+            for x in range(n_words):
+                shared[words[x]] &= A[r, words[x]]
+        kept, width = 0, 0
+        for x in range(n_words):
+            w = words[x]
+            if shared[w] != np.uint64(0):
+                words[kept] = w
+                kept += 1
+                width += popcount(shared[w])
+        n_words = kept
+        if width * rows.shape[0] <= value:
+            return 0
+        if last == rows.shape[0]:
+            return n_words
+        first, last = last, min(2 * last, rows.shape[0])

@@ -77,7 +77,8 @@ class GreedyCover:
     def worth(self) -> NDArray[np.float64]:
         """Σ_r max(0, gain_r) of every candidate."""
         bonus, penalty = self._weights
-        return bonus * self._totals[0] - penalty * self._totals[1]
+        worth: NDArray[np.float64] = bonus * self._totals[0] - penalty * self._totals[1]
+        return worth
 
     def users(self, candidate: int) -> NDArray[np.bool_]:
         """Return the rows with a positive gain."""
@@ -101,7 +102,8 @@ class GreedyCover:
             yield
 
     def _pattern(self, candidate: int) -> NDArray[np.uint64]:
-        return _packed([self._candidates[candidate]], self._A.shape[1])[0]
+        pattern: NDArray[np.uint64] = _packed([self._candidates[candidate]], self._A.shape[1])[0]
+        return pattern
 
 
 def _joined(candidates: list[NDArray[np.int32]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -144,7 +146,7 @@ def transpose_into(members: Any, position: Any, starts: Any, columns: Any) -> No
 @njit(cache=True, nogil=True)
 def pays(ones: int, cells: int, weights: Any) -> bool:
     """Tell whether covering so many cells with so many ones has a positive gain."""
-    return weights[0] * ones - weights[1] * (cells - ones) > 0.0
+    return bool(weights[0] * ones - weights[1] * (cells - ones) > 0.0)
 
 
 @njit(cache=True, nogil=True)
@@ -198,7 +200,7 @@ def users_into(uses: Any, pattern: Any, words: Any, covered: Any, indptr: Any, i
         for p in range(indptr[r], indptr[r + 1]):
             j = np.int64(indices[p])
             left = pattern[j >> 6] & ~covered[r, j >> 6]
-            ones += np.int64((left >> np.uint64(j & 63)) & one)
+            ones += int((left >> np.uint64(j & 63)) & one)
         if ones > 0:
             cells = 0
             for w in words:

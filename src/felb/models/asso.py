@@ -119,27 +119,31 @@ class Asso(PooledFactorization):
     def _cover(
         self, A: BinaryMatrix, k: int, proposals: Iterator[list[NDArray[np.int32]]], deadline: Deadline
     ) -> Factors:
-        """Return the components that cover A best among the proposals."""
+        """Return the components that cover A best among the proposals.
+
+        When time is up before the first is chosen, it is chosen by what was counted until then.
+        """
         U, V = np.zeros((A.shape[0], k), dtype=bool), np.zeros((k, A.shape[1]), dtype=bool)
         candidates: list[NDArray[np.int32]] = []
         for block in proposals:
             candidates += block
             if deadline.passed:
-                return Factors(U[:, :0], V[:0], complete=False)
+                break
         cover = GreedyCover(A, candidates, bonus=self.bonus, penalty=self.penalty)
-        counting = cover.begin()
-        for found in range(k):
-            for _ in counting:
-                if deadline.passed:
-                    return Factors(U[:, :found], V[:found], complete=False)
+        counting, found, in_time = cover.begin(), 0, True
+        while found < k and in_time and candidates:
+            in_time = all(not deadline.passed for _ in counting)
+            if found and not in_time:
+                break
             worth = cover.worth()
-            best = int(np.argmax(worth)) if worth.size else 0
-            if not worth.size or worth[best] <= 0:
-                return Factors(U[:, :found], V[:found])
+            best = int(np.argmax(worth))
+            if worth[best] <= 0:
+                break
             U[:, found] = cover.users(best)
             V[found, candidates[best]] = True
             counting = cover.cover(best, U[:, found])
-        return Factors(U, V)
+            found += 1
+        return Factors(U[:, :found], V[:found], complete=in_time)
 
     def _thresholds(self) -> tuple[float, ...]:
         """Return the values of `tau` to try, or say which of them cannot be used."""
@@ -147,10 +151,10 @@ class Asso(PooledFactorization):
             if self.tau != "auto":
                 raise InputError(f'tau must be a number, several numbers or "auto", got {self.tau!r}')
             return GRID
-        values = (self.tau,) if isinstance(self.tau, Real) else tuple(self.tau)  # type: ignore[arg-type]
+        values: tuple[Any, ...] = tuple(self.tau) if np.iterable(self.tau) else (self.tau,)
         if not values:
             raise InputError('tau is empty; give at least one number, or "auto"')
         for value in values:
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value <= 1:
-                raise InputError(f"tau must lie above 0 and not above 1, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
+                raise InputError(f"tau must be a number above 0 and at most 1, got {value!r}")
         return tuple(float(value) for value in values)
