@@ -75,7 +75,12 @@ class ConceptCover:
         improved = candidates.size > 0
         while improved:
             extent, intent, improved = self.rows, self._intent.copy(), False
-            beat = self._floor(candidates, row_left) - 1 if on_their_own else self.value
+            if on_their_own:
+                # What is likely the best shows that most others need no look. One before it may be as good: it wins.
+                likely = candidates[[np.argmax(self._bounds[candidates])]]
+                j, self.value = self._best(likely, (extent, intent), row_left, 0, on_their_own)
+                self.rows = self._extent(extent, j)
+            beat = self.value - 1 if on_their_own else self.value
             for block in self._blocks(candidates, extent):
                 j, value = self._best(block, (extent, intent), row_left, beat, on_their_own)
                 if j >= 0:
@@ -83,12 +88,6 @@ class ConceptCover:
                     self.value, self.rows = value, self._extent(extent, j)
                 yield
             on_their_own = False
-
-    def _floor(self, candidates: NDArray[np.int64], row_left: NDArray[np.int64]) -> int:
-        """Return what the column with the largest bound is worth, so that most others need no second look."""
-        promising = candidates[[np.argmax(self._bounds[candidates])]]
-        _, value = self._best(promising, (self.rows, self._intent.copy()), row_left, 0, True)
-        return value
 
     def _best(
         self,

@@ -73,7 +73,7 @@ class GreConD(PooledFactorization):
         while found < k and cover.left and not out_of_time:
             for _ in cover.grow():
                 out_of_time = deadline.passed
-                if out_of_time and cover.value:
+                if out_of_time:
                     break
             U[:, found], V[found] = cover.rows, cover.columns
             cover.take()
