@@ -1,5 +1,7 @@
 """Asso against known errors on real data and against a version that evaluates everything anew."""
 
+import doctest
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from felb.deadline import Deadline
 from felb.errors import ConvergenceWarning, InputError
 from felb.linalg import BinaryMatrix
 from felb.metrics import confusion
+from felb.models import asso
 from felb.models.asso import Asso
 
 # Errors for 2, 5 and 10 components, by data set and threshold.
@@ -230,3 +233,9 @@ def test_what_was_found_until_then_is_the_beginning_of_the_whole(looks):
 def test_parameters_that_make_no_sense(parameters, message):
     with pytest.raises(InputError, match=message):
         Asso(2, **parameters).fit(load("zoo"))
+
+
+def test_the_example_of_the_documentation():
+    tried = doctest.testmod(asso)
+    assert tried.attempted > 0
+    assert tried.failed == 0

@@ -1,5 +1,7 @@
 """GreConD against known concepts of real data and against a version on plain Boolean arrays."""
 
+import doctest
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from felb.datasets import load, planted
 from felb.errors import ConvergenceWarning, InputError
 from felb.linalg import BinaryMatrix
 from felb.metrics import confusion
+from felb.models import grecond
 from felb.models.grecond import GreConD
 
 # Components of the exact factorization, errors of ten, and rows, columns and newly covered ones of the first.
@@ -158,3 +161,9 @@ def test_a_time_limit_that_passes_at_the_very_end_changes_nothing():
 def test_a_time_limit_must_be_positive():
     with pytest.raises(InputError, match="time_limit"):
         GreConD(2, time_limit=-1.0).fit(load("zoo"))
+
+
+def test_the_example_of_the_documentation():
+    tried = doctest.testmod(grecond)
+    assert tried.attempted > 0
+    assert tried.failed == 0
