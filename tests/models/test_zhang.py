@@ -95,7 +95,7 @@ def test_the_thresholds_are_the_best_of_the_grid():
         W, Ht = step(DATA.A, W, Ht, 0.001 * 1.01**t)
     W, Ht = balanced(W, Ht)
     grid = threshold_grid(12)
-    errors = [[confusion(DATA.A, W >= s, Ht.T >= t).errors for t in grid] for s in grid]
+    errors = [[confusion(DATA.A, np.greater_equal(W, s), np.greater_equal(Ht.T, t)).errors for t in grid] for s in grid]
     assert confusion(DATA.A, U, model.components_).errors == np.min(errors)
     a, b = np.unravel_index(np.argmin(errors), (12, 12))
     assert model.thresholds_ == (grid[a], grid[b])

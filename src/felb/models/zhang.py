@@ -140,8 +140,8 @@ class Zhang(PooledFactorization):
         relaxed = np.ascontiguousarray(np.minimum(Ht, 1).T)
         gap = gap_of(Ht)
         return Factors(
-            W >= s,
-            np.ascontiguousarray((Ht >= t).T),
+            np.greater_equal(W, np.float64(s)),  # in double precision, as the thresholds were chosen
+            np.ascontiguousarray(np.greater_equal(Ht, np.float64(t)).T),
             complete=len(rows) == self.max_iter or self._settled(rows),
             attributes={
                 "relaxed_components_": relaxed,
@@ -161,17 +161,17 @@ class Zhang(PooledFactorization):
 
 
 def penalised_step(X: Array, gathered: Array, gram: Array, *, lam: float) -> Array:
-    """X ← X (a + 3λX²) / (XG + 2λX³ + λX), at least `FLOOR`; rows of X with their rows a of AHᵀ or AᵀW and G = HHᵀ or WᵀW.
+    """X ← X (a + 3λX²) / (XG + 2λX³ + λX), at least `FLOOR`; a is AHᵀ for X = W and AᵀW for X = Hᵀ, G is HHᵀ or WᵀW.
 
     A multiplicative step for ½‖A − WH‖² + (λ/2)‖X² − X‖², whose gradient is XG − a + λ(2X³ − 3X² + X).
     """
-    moved, lam = np.empty_like(X), X.dtype.type(lam)
+    moved, weight = np.empty_like(X), X.dtype.type(lam)
     tiny = np.finfo(X.dtype).tiny
     for first in range(0, len(X), ROWS):
         x = X[first : first + ROWS]
         square = x * x
-        above = gathered[first : first + ROWS] + 3 * lam * square
-        below = x @ gram + lam * x * (2 * square + 1)
+        above = gathered[first : first + ROWS] + 3 * weight * square
+        below = x @ gram + weight * x * (2 * square + 1)
         np.maximum(x * above / np.maximum(below, tiny), FLOOR, out=moved[first : first + ROWS])
     return moved
 
