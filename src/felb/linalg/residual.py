@@ -120,8 +120,8 @@ def _paired_bounds(
 ) -> NDArray[np.int64]:
     """Bound Σ (c − 1) over the lines that resemble each seed, from each of `starts` (but the last, n) on.
 
-    S₁ = Σ c and S₂ = Σ c² over N lines are sums of column sums and of pairs of columns. For every 0 <= r < θ and θ >= 2,
-    the parabola (θ − 1)((c − r) / (θ − r))² is nowhere below c − 1 from c = θ on and nowhere negative, so its sum,
+    S₁ = Σ c and S₂ = Σ c² over N lines are sums of column sums and of pairs of columns. For 0 <= r < θ and θ >= 2, the
+    parabola (θ − 1)((c − r) / (θ − r))² is nowhere below c − 1 from c = θ on and nowhere negative, so its sum,
     (θ − 1)(S₂ − 2rS₁ + r²N) / (θ − r)², is a bound; it is least at r = (θS₁ − S₂) / (θN − S₁).
     """
     bounds = np.full((seeds.size, starts.size - 1), np.iinfo(np.int64).max)
@@ -232,7 +232,7 @@ def best_packed_seed(seeds: Any, bounds: Any, packed: Any, starts: Any, least: i
     counts = np.empty(BLOCK, dtype=np.int64)
     for i in range(seeds.shape[0]):
         seed = seeds[i]
-        score = np.int64(1 - size)
+        score = 1 - size
         if score + bounds[i, 0] < best_score:
             break
         complete = True

@@ -4,10 +4,10 @@ For thresholds s and t, cell (i, j) of [W >= s] ∘ [H >= t] is one iff W_il >= 
 
     error(s, t) = |A| + Σ_{ij} covered_ij(s, t) · (1 − 2A_ij).
 
-Let x have *level* p if it reaches the p smallest thresholds. The pairs that cover a cell are a staircase: the union over
-l of all pairs below (level of W_il, level of H_lj). Taking the components of a row by descending level of W, the
-stair at level p rises from the highest level of H seen before to the next higher one. Each rise is noted at two corners;
-summing up the corners of all cells, each with its weight, gives all errors at once.
+Let x have *level* p if it reaches the p smallest thresholds. The pairs that cover a cell are a staircase: the union
+over l of all pairs below (level of W_il, level of H_lj). Taking the components of a row by descending level of W, the
+stair at level p rises from the highest level of H seen before to the next higher one. Each rise is noted at two
+corners; summing up the corners of all cells, each with its weight, gives all errors at once.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def staircases_into(
 ) -> None:
     """Add the corners of all cells, weighted by 1 for a zero of the data and −1 for a one.
 
-    Component l has the given `levels` in the `columns` from ``component_indptr[l]`` on; `height`, one number per column,
-    is used up.
+    Component l has the given `levels` in the `columns` from ``component_indptr[l]`` on; `height`, one number per
+    column, is used up.
     """
     k, m = row_levels.shape[1], height.shape[0]
     weights = np.ones(m, dtype=np.int64)

@@ -53,7 +53,7 @@ class MEBF(PooledFactorization):
     >>> from felb.models.mebf import MEBF
     >>> model = MEBF(n_components=3).fit(load("zoo"))
     >>> model.n_iter_, model.component_features()[0]
-    (3, ('hair', 'milk', 'toothed', 'backbone', 'breathes', 'tail'))
+    (3, ('eggs', 'aquatic', 'predator', 'toothed', 'backbone', 'breathes', 'tail', 'legs<=4'))
     """
 
     def __init__(

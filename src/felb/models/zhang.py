@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FLOOR = 1e-16
 """Entries stay above 0, since a multiplicative step cannot leave 0, and below every threshold."""
 
-ROWS = 1 << 12
+ROWS = 1 << 11
 """Rows of a factor that move together; more would leave the cache."""
 
 
@@ -89,7 +89,7 @@ class Zhang(PooledFactorization):
         n_components: int = 10,
         *,
         l2: float = 0.001,
-        l2_rate: float = 1.05,
+        l2_rate: float = 1.01,
         max_iter: int = 1000,
         tol: float = 1e-4,
         grid: int = 100,
@@ -133,15 +133,15 @@ class Zhang(PooledFactorization):
                 Ht = penalised_step(Ht, AtW, WtW, lam=lam)
                 W = penalised_step(W, gather(A, Ht), Ht.T @ Ht, lam=lam)
                 AtW, WtW = statistics_pass(A, W)
-                loss, gap = squared_loss(A.nnz, AtW, WtW, Ht), integrality_gap(np.minimum(Ht, 1))
+                loss, gap = squared_loss(A.nnz, AtW, WtW, Ht), gap_of(Ht)
                 rows.append({"round": len(rows), "loss": loss, "integrality_gap": gap, "lam": lam})
         W, Ht = balanced(W, Ht)
         s, t, _ = best_thresholds(A, W, Ht, grid=threshold_grid(self.grid))
         relaxed = np.ascontiguousarray(np.minimum(Ht, 1).T)
-        gap = integrality_gap(relaxed)
+        gap = gap_of(Ht)
         return Factors(
-            W >= s,
-            np.ascontiguousarray((Ht >= t).T),
+            np.greater_equal(W, np.float64(s)),  # in double precision, as the thresholds were chosen
+            np.ascontiguousarray(np.greater_equal(Ht, np.float64(t)).T),
             complete=len(rows) == self.max_iter or self._settled(rows),
             attributes={
                 "relaxed_components_": relaxed,
@@ -161,19 +161,25 @@ class Zhang(PooledFactorization):
 
 
 def penalised_step(X: Array, gathered: Array, gram: Array, *, lam: float) -> Array:
-    """X ← X (a + 3λX²) / (XG + 2λX³ + λX), at least `FLOOR`; rows of X with their rows a of AHᵀ or AᵀW and G = HHᵀ or WᵀW.
+    """X ← X (a + 3λX²) / (XG + 2λX³ + λX), at least `FLOOR`; a is AHᵀ for X = W and AᵀW for X = Hᵀ, G is HHᵀ or WᵀW.
 
     A multiplicative step for ½‖A − WH‖² + (λ/2)‖X² − X‖², whose gradient is XG − a + λ(2X³ − 3X² + X).
     """
-    moved, lam = np.empty_like(X), X.dtype.type(lam)
+    moved, weight = np.empty_like(X), X.dtype.type(lam)
     tiny = np.finfo(X.dtype).tiny
     for first in range(0, len(X), ROWS):
         x = X[first : first + ROWS]
         square = x * x
-        above = gathered[first : first + ROWS] + 3 * lam * square
-        below = x @ gram + lam * x * (2 * square + 1)
+        above = gathered[first : first + ROWS] + 3 * weight * square
+        below = x @ gram + weight * x * (2 * square + 1)
         np.maximum(x * above / np.maximum(below, tiny), FLOOR, out=moved[first : first + ROWS])
     return moved
+
+
+def gap_of(Ht: Array) -> float:
+    """Return the integrality gap of min(H, 1)."""
+    blocks = (Ht[first : first + ROWS] for first in range(0, len(Ht), ROWS))
+    return max(integrality_gap(np.minimum(block, 1)) for block in blocks)
 
 
 def balanced(W: Array, Ht: Array) -> tuple[Array, Array]:
