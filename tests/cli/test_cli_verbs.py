@@ -199,6 +199,32 @@ def test_options_reach_the_method(felb, table, option):
     assert (made["method"] if name == "method" else made["parameters"][name]) == option[1]
 
 
+def test_post_hoc_methods_run_like_any_other(felb, in_folder):
+    options = ("-k", 4, "--clients", 3, "--param", "tau=[0.5, 0.9]", "--time-limit", 60, "--json")
+    found = json.loads(felb("simulate", "zoo", "--method", "asso+or", "-o", "out", *options).out)
+    assert found["rounds"] == {"factorize alone": 1, "assign": 1}
+    assert found["complete"] is True
+    parameters = found["provenance"]["parameters"]
+    assert parameters["aggregation"] == "or"
+    assert parameters["model__tau"] == [0.5, 0.9]
+    assert parameters["model__time_limit"] == 60
+    log = [json.loads(line) for line in (in_folder / "out/outbound/client-01.jsonl").read_text().splitlines()]
+    assert [line["what"] for line in log] == ["V", "unfinished", "counts", "supports"]
+
+
+@pytest.mark.parametrize("method", ["asso", "grecond", "mebf", "zhang"])
+def test_pooled_methods_fit(felb, in_folder, method):
+    found = json.loads(felb("fit", "zoo", "--method", method, "-k", 3, "-o", "out", "--json").out)
+    assert found["n_components"] == 3
+    assert found["scores"]["f1"] > 0.5
+
+
+def test_a_result_cut_short_says_so(felb, in_folder):
+    done = felb("fit", "zoo", "--method", "grecond", "-k", 9, "-o", "out", "--time-limit", 1e-9)
+    assert "warning: GreConD was ended by its time limit" in done.err
+    assert "ended by its time limit" in done.out
+
+
 def test_missing_folders_on_the_way_are_made(felb, table):
     assert felb("simulate", table, "-o", "new/deep/out", *SMALL).code == 0
     assert felb("show", "new/deep/out").code == 0

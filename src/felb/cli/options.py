@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -61,6 +62,37 @@ weights = together(
     click.option(
         "--inertia", type=click.FloatRange(0, 0.5, max_open=True), metavar="X", help="Inertia β of the steps."
     ),
+)
+
+time_limit = click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop a pooled method (at each client) after this, with the best until then.",
+)
+
+
+def _read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", ctx, option)
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value  # a word
+    return found
+
+
+param = click.option(
+    "-p",
+    "--param",
+    "others",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_read_parameters,
+    help="Any other parameter of the method, e.g. tau=0.9; may be repeated.",
 )
 
 

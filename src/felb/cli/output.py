@@ -71,7 +71,7 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     made, sizes, rounds = result.provenance, result.clients.values(), result.rounds()
     source, spread = made.data, " to ".join(map(str, sorted({min(sizes), max(sizes)})))
     tasks = f" ({', '.join(f'{count} {task}' for task, count in rounds.items())})" if len(rounds) > 1 else ""
-    return {
+    facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: {source['rows']} records x {source['columns']} features, {source['ones']} ones",
@@ -79,6 +79,7 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         "rounds": f"{sum(rounds.values())}{tasks}",
         "boolean": f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})",
     }
+    return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
 
 
 def score_table(rows: Mapping[str, Mapping[str, float]]) -> Table:

@@ -12,12 +12,13 @@ from felb.engines import Participation, run
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix
 from felb.models.base import BooleanFactorization
+from felb.models.pooled import warn_of_time_limit
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from felb.engines import Run
-    from felb.federated.server import Recipe
+    from felb.federated.server import Outcome, Recipe
 
 ONE_CLIENT = "client-01"
 
@@ -31,6 +32,15 @@ class FederatedEstimator(BooleanFactorization):
     @abstractmethod
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
+
+    def rank(self) -> Any:
+        """Return the number of components that was asked for."""
+        return self.n_components
+
+    @property
+    def max_rounds(self) -> int | None:
+        """Rounds at most before the assignment; None if only the run will tell."""
+        return getattr(self, "max_iter", None)
 
     def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Find components shared by all clients.
@@ -56,7 +66,7 @@ class FederatedEstimator(BooleanFactorization):
     def _fit(self, X: Any, groups: ArrayLike | None) -> NDArray[np.bool_]:
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
-        self.check_rank(self.n_components, shape)
+        self.check_rank(self.rank(), shape)
         finished = run(
             self.recipe(shape[1]),
             shards,
@@ -80,7 +90,14 @@ class FederatedEstimator(BooleanFactorization):
         self.converged_ = outcome.converged
         self.counts_ = outcome.counts
         self.supports_ = outcome.supports
-        self.warn_about(self.components_, self.supports_, self.integrality_gap_)
+        self.complete_ = outcome.complete
+        self.warn_about_outcome(outcome)
+
+    def warn_about_outcome(self, outcome: Outcome) -> None:
+        """Warn about a result that collapsed, is not Boolean, or was cut short."""
+        self.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
+        if not outcome.complete:
+            warn_of_time_limit(type(self).__name__, getattr(self, "time_limit", None))
 
     def _shards(self, X: Any, groups: ArrayLike | None) -> tuple[dict[str, BinaryMatrix], dict[str, NDArray[Any]]]:
         """Return the rows of each client and where they stand in X."""

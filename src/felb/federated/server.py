@@ -29,6 +29,7 @@ class Outcome:
     n_iter : rounds of optimisation
     counts : summed confusion counts of all clients for their final assignments
     supports : records of all clients that were assigned each component
+    complete : False if a time limit ended the search of a client or of the run
     """
 
     components: NDArray[np.bool_]
@@ -38,6 +39,7 @@ class Outcome:
     n_iter: int
     counts: Counts
     supports: NDArray[np.int64]
+    complete: bool = True
 
 
 class Server(Protocol):

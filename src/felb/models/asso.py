@@ -70,6 +70,8 @@ class Asso(PooledFactorization):
     (0.9, 199)
     """
 
+    if_collapsed = "another tau"
+
     def __init__(
         self,
         n_components: int = 10,

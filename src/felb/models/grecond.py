@@ -52,6 +52,8 @@ class GreConD(PooledFactorization):
     (69, 0)
     """
 
+    if_collapsed = "binarizing at another threshold"
+
     def __init__(
         self,
         n_components: int = 10,

@@ -56,6 +56,8 @@ class MEBF(PooledFactorization):
     (3, ('eggs', 'aquatic', 'predator', 'toothed', 'backbone', 'breathes', 'tail', 'legs<=4'))
     """
 
+    if_collapsed = "another threshold"
+
     def __init__(
         self,
         n_components: int = 10,
