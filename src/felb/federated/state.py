@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _PART = "felb.part"
 
 
-def part(state_type: type[Any], **options: Any) -> Any:
-    """Declare a field of a state that holds another state (or None); `options` are those of `dataclasses.field`.
+def holding(state_type: type[Any]) -> Mapping[str, Any]:
+    """Return the metadata of a field that holds another state (or None), for `dataclasses.field`.
 
     The type stands in the declaration because it must be known to read a state back, where only arrays are left.
     """
-    return field(metadata={_PART: state_type}, **options)
+    return {_PART: state_type}
 
 
 def to_arrays(state: Any) -> dict[str, NDArray[Any]]:
@@ -38,7 +38,7 @@ def to_arrays(state: Any) -> dict[str, NDArray[Any]]:
             arrays |= {f"{name}/{inner}": array for inner, array in to_arrays(value).items()}
             continue
         if is_dataclass(value):
-            raise TypeError(f"field {name} of {type(state).__name__} is a state of its own: declare it with part()")
+            raise TypeError(f"field {name} of {type(state).__name__} is a state of its own: declare it with holding()")
         arrays[name] = np.asarray(value)
         if arrays[name].dtype.hasobject:
             raise TypeError(f"field {name} of {type(state).__name__} is neither an array nor a number")

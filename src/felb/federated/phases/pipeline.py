@@ -14,7 +14,7 @@ from felb.federated.messages import Broadcast
 from felb.federated.phases.base import ClientState, Known, Phase
 from felb.federated.recipes.assignment import ASSIGN, assign_exactly_task, summed_counts
 from felb.federated.server import Outcome, Recipe
-from felb.federated.state import part
+from felb.federated.state import holding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,9 +50,12 @@ class _Several:
     @cached_property
     def state_type(self) -> type[Any]:
         """The state: how far, what is known, and the states of the phases."""
-        slots = [(f"phase_{i}", Any, part(phase.state_type, default=None)) for i, phase in enumerate(self.phases)]
-        head: list[Any] = [("at", int), ("last", int), ("seed", int), ("known", Any, part(Known))]
-        best: list[Any] = [("best", Any, part(Known, default=None))]
+        slots = [
+            (f"phase_{i}", Any, field(default=None, metadata=holding(phase.state_type)))
+            for i, phase in enumerate(self.phases)
+        ]
+        head: list[Any] = [("at", int), ("last", int), ("seed", int), ("known", Any, field(metadata=holding(Known)))]
+        best: list[Any] = [("best", Any, field(default=None, metadata=holding(Known)))]
         return make_dataclass("State", [*head, *best, *slots], frozen=True)
 
     def start(self, known: Known, seed: int) -> Any:
@@ -163,7 +166,7 @@ class PipelineServer:
             "PipelineState",
             [
                 ("round", int),
-                ("phase", Any, part(self.phase.state_type)),
+                ("phase", Any, field(metadata=holding(self.phase.state_type))),
                 ("counts", Any, field(default=None)),
                 ("supports", Any, field(default=None)),
             ],

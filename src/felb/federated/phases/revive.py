@@ -19,7 +19,7 @@ from felb.federated.phases.base import ClientState, Known, required, stream
 from felb.federated.phases.objective import Cost, Objective, as_array
 from felb.federated.phases.refine import Refine, RefineState
 from felb.federated.recipes.assignment import summed_counts
-from felb.federated.state import part
+from felb.federated.state import holding
 from felb.linalg.assign import assign_rows
 from felb.linalg.candidates import addition_counts, residual_pairs, residual_sums
 
@@ -113,7 +113,7 @@ class ReviveState:
 
     round: int
     seed: int
-    known: Known = part(Known)
+    known: Known = field(metadata=holding(Known))
     tries: int = 0
     failures: int = 0
     dropped: int = -1
@@ -121,7 +121,7 @@ class ReviveState:
     n_rows: int = 0
     seeds: NDArray[np.int64] | None = None
     candidates: NDArray[np.bool_] | None = None
-    refining: RefineState | None = part(RefineState, default=None)
+    refining: RefineState | None = field(default=None, metadata=holding(RefineState))
     over: bool = False
 
 
