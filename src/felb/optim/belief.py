@@ -122,9 +122,7 @@ class Belief:
 # -- the start ---------------------------------------------------------------------------------------------------------
 
 
-def first_belief(
-    V: ArrayLike, *, row_share: float, covered_ones: int, covered: int, ones: int, cells: int
-) -> Belief:
+def first_belief(V: ArrayLike, *, row_share: float, covered_ones: int, covered: int, ones: int, cells: int) -> Belief:
     """Return the belief to start from, given Boolean factors U, V that explain the data somehow.
 
     a and b are the densities inside and outside of U∘V; π and ρ those of U and V, but small, since components that a
@@ -263,7 +261,7 @@ def best_threshold(total: Sums) -> Decision:
 
 def decide_rows(L: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
     """U = [σ(L) > τ]."""
-    return L > np.float32(_logit(threshold))
+    return np.float32(_logit(threshold)) < L
 
 
 # -- all of it, where all clients are at hand --------------------------------------------------------------------------
