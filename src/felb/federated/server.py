@@ -29,6 +29,7 @@ class Outcome:
     n_iter : rounds of optimisation
     counts : summed confusion counts of all clients for their final assignments
     supports : records of all clients that were assigned each component
+    weights : what covering a one and covering a zero was worth in the assignment
     complete : False if a time limit ended the search of a client or of the run
     """
 
@@ -39,6 +40,7 @@ class Outcome:
     n_iter: int
     counts: Counts
     supports: NDArray[np.int64]
+    weights: tuple[float, float] = (1.0, -1.0)
     complete: bool = True
 
 

@@ -1,0 +1,155 @@
+"""How well the default method finds planted components and fits real data, against the bars it must hold.
+
+Planted: F1* of S1, S2 and S4 at 0, 10 and 20% xor noise, mean of three seeds; ten even clients, fifty of uneven size
+and fifty that hold different components; all must find the same components as pooled data. Real: first 10000
+rows, 1000 heaviest columns, 20 components, ten clients. Prints Markdown tables; ends with an error if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import felb
+from felb.datasets import partition, planted
+from felb.engines import Participation
+from felb.estimators.sums import FederatedBMF
+from felb.metrics import confusion
+
+NOISE = (0.0, 0.10, 0.20)
+# name: rows, columns, components, heights, widths, least F1* at each noise.
+PLANTED = {
+    "S1": (2000, 200, 10, (0.05, 0.25), (0.05, 0.25), (0.99, 0.99, 0.97)),
+    "S2": (5000, 300, 15, (0.02, 0.10), (0.03, 0.12), (0.99, 0.985, 0.93)),
+    "S4": (2000, 200, 10, (0.20, 0.40), (0.20, 0.40), (0.99, 0.99, 0.98)),
+}
+# file, objective: F1 to reach within .01 (or at least, for f1), RMSD to reach within 2%.
+REAL = {
+    ("bmf_mushroom", "hamming"): (0.862, 0.2212),
+    ("sc_10x_brain_10k", "hamming"): (0.564, 0.2162),
+    ("sc_10x_brain_10k", "f1"): (0.61, None),
+}
+FULL = ("cps_280k", "go_human_genes", "tcga_mutation", "wordnet_glosses")
+MISSED: list[str] = []
+
+
+def check(holds: bool, what: str) -> str:
+    """Remember a bar that is missed; return a mark for the table."""
+    if not holds:
+        MISSED.append(what)
+    return "" if holds else " (missed)"
+
+
+def planted_bars(seeds: range, effort: str) -> None:
+    """Print F1* for every set, noise and split."""
+    print(
+        "| set | noise | bar | 10 even | 50 uneven | 50 by component | same as pooled |\n|---|---|---|---|---|---|---|"
+    )
+    for name, (n, m, k, heights, widths, bars) in PLANTED.items():
+        for noise, bar in zip(NOISE, bars, strict=True):
+            scores, same = np.zeros((3, len(seeds))), True
+            for s, seed in enumerate(seeds):
+                data = planted(n, m, k, noise=noise, heights=heights, widths=widths, seed=seed)
+                pooled = FederatedBMF(k, effort=effort, random_state=seed).fit(data.A).components_
+                splits = (
+                    partition.even(n, 10, seed=seed),
+                    partition.uneven(n, 50, seed=seed),
+                    partition.by_component(data.U, 50, seed=seed),
+                )
+                for i, labels in enumerate(splits):
+                    model = FederatedBMF(k, effort=effort, n_jobs=2, random_state=seed)
+                    U = model.fit_transform(data.A, groups=labels)
+                    scores[i, s] = confusion(data.signal, U, model.components_).f1
+                    same = same and np.array_equal(model.components_, pooled)
+            means = scores.mean(axis=1)
+            mark = check(bool((means >= bar).all() and same), f"{name} at {noise:.0%}")
+            cells = " | ".join(f"{mean:.4f}" for mean in means)
+            print(f"| {name} | {noise:.0%} | {bar} | {cells} | {same}{mark} |", flush=True)
+
+
+def sampled_bar(seeds: range) -> None:
+    """Print F1* where a fifth of fifty clients plays a round."""
+    found = []
+    for seed in seeds:
+        data = planted(2000, 200, 10, noise=0.2, seed=seed)
+        model = FederatedBMF(10, participation=Participation(fraction=0.2), random_state=seed)
+        U = model.fit_transform(data.A, groups=partition.by_component(data.U, 50, seed=seed))
+        found.append(confusion(data.signal, U, model.components_).f1)
+    mark = check(float(np.mean(found)) >= 0.97, "sampled clients")
+    print(f"\nS1 at 20%, a fifth of 50 clients a round: F1* {np.mean(found):.4f} (bar 0.97){mark}\n")
+
+
+def load(folder: Path, name: str, *, rows: int | None = None, columns: int | None = None) -> felb.BinaryMatrix | None:
+    """Return a data set, or None (and say so) where its file is absent."""
+    import scipy.sparse as sp
+
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        print(f"skipped {name}: no file {name}.npz in the folder given by --data")
+        return None
+    X = sp.load_npz(path).tocsr()[:rows]
+    if columns is not None and X.shape[1] > columns:
+        heaviest = np.argsort(-np.asarray(X.sum(axis=0)).ravel(), kind="stable")[:columns]
+        X = X[:, np.sort(heaviest)]
+    return felb.BinaryMatrix.of(X)
+
+
+def real_figures(folder: Path, effort: str) -> None:
+    """Print F1 and RMSD on real data, and the errors on zoo."""
+    for (name, objective), (f1, rmsd) in REAL.items():
+        A = load(folder, name, rows=10_000, columns=1_000)
+        if A is None:
+            continue
+        start = time.perf_counter()
+        model = FederatedBMF(20, objective=objective, effort=effort, n_jobs=2, random_state=0)
+        c = model.fit(A, groups=partition.even(len(A), 10)).counts_
+        seconds = time.perf_counter() - start
+        mark = check(c.f1 >= f1 - 0.01 and (rmsd is None or c.rmsd <= 1.02 * rmsd), f"{name} {objective}")
+        print(f"{name}, {objective}: F1 {c.f1:.4f}, RMSD {c.rmsd:.4f}, {seconds:.1f} s{mark}", flush=True)
+    zoo = load(folder, "zoo")
+    if zoo is not None:
+        errors = [FederatedBMF(k, effort=effort, random_state=0).fit(zoo).counts_.errors for k in (2, 5, 10)]
+        print(f"zoo, 2/5/10 components: {'/'.join(map(str, errors))} wrong cells (about 271/130/47)", flush=True)
+
+
+def full_size(folder: Path, effort: str) -> None:
+    """Print figures and seconds of whole data sets over fifty clients."""
+    for name in FULL:
+        A = load(folder, name)
+        if A is None:
+            continue
+        start = time.perf_counter()
+        model = FederatedBMF(20, effort=effort, n_jobs=2, random_state=0).fit(A, groups=partition.even(len(A), 50))
+        seconds, c = time.perf_counter() - start, model.counts_
+        mark = check(seconds < 300, f"{name} in five minutes")
+        print(
+            f"{name} {A.shape}: F1 {c.f1:.4f}, RMSD {c.rmsd:.4f}, {model.n_iter_} rounds, {seconds:.0f} s{mark}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--effort", default="default")
+    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--only", choices=("planted", "real", "full"))
+    options = parser.parse_args()
+    if options.only in (None, "planted"):
+        planted_bars(range(options.seeds), options.effort)
+        sampled_bar(range(options.seeds))
+    if options.only in (None, "real"):
+        real_figures(options.data, options.effort)
+    if options.only in (None, "full"):
+        full_size(options.data, options.effort)
+    if MISSED:
+        sys.exit("missed: " + "; ".join(MISSED))
+
+
+if __name__ == "__main__":
+    main()

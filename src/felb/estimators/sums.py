@@ -1,0 +1,118 @@
+"""`FederatedBMF`, the default method as an estimator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from felb.estimators.federated import FederatedEstimator
+from felb.federated.recipes.sums import Effort, federated_bmf
+from felb.linalg.exact import assign_rows_exact
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from felb.engines import Participation, Run
+    from felb.federated.server import Recipe
+
+
+class FederatedBMF(FederatedEstimator):
+    """Boolean matrix factorization from sums over clients, the recommended method.
+
+    Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
+    the rows are split, so the components are exactly those that pooled data would give; without `groups` this is a
+    centralized method. A non-negative factorization gives the start, thresholds make it Boolean, and single entries of
+    the components are flipped as long as the clients' summed loss falls.
+
+    Parameters
+    ----------
+    n_components : int
+    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1
+    effort : "fast", "default" or "high": how much work goes into escaping from local minima; or an `Effort`
+    false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
+        ratio matters, and only for the objective "hamming"
+    participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
+        round, statistics are averaged over rounds, and work that compares losses is left out
+    n_jobs : clients that work at the same time; does not change the result
+    node_cap : limit of the search for the best assignment of a row
+    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    relaxed_components_ : the non-negative components they were cut from
+    history_ : figures per round; ``history_["loss"]`` gives one of them over time
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    integrality_gap_ : 0, the components are Boolean
+    converged_ : the refinement ended because nothing was left to improve
+    weights_ : what covering a one and covering a zero is worth when rows are assigned
+    n_iter_ : rounds played
+
+    Examples
+    --------
+    >>> from felb.datasets import partition, planted
+    >>> from felb.estimators.sums import FederatedBMF
+    >>> data = planted(600, 60, 4, noise=0.05, seed=0)
+    >>> pooled = FederatedBMF(n_components=4, random_state=0).fit(data.A)
+    >>> hospitals = partition.uneven(600, 5)
+    >>> shared = FederatedBMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> bool((pooled.components_ == shared.components_).all())
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        objective: str = "hamming",
+        effort: str | Effort = "default",
+        false_positive_cost: float = 1.0,
+        false_negative_cost: float = 1.0,
+        participation: Participation | None = None,
+        n_jobs: int | None = None,
+        node_cap: int = 1_000,
+        binarize_threshold: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.objective = objective
+        self.effort = effort
+        self.false_positive_cost = false_positive_cost
+        self.false_negative_cost = false_negative_cost
+        self.participation = participation
+        self.n_jobs = n_jobs
+        self.node_cap = node_cap
+        self.binarize_threshold = binarize_threshold
+        self.random_state = random_state
+
+    def recipe(self, n_features: int) -> Recipe:
+        """Return the recipe with this estimator's parameters, to be run on any engine."""
+        played = self.participation
+        return federated_bmf(
+            n_features,
+            int(self.n_components),
+            objective=self.objective,
+            effort=self.effort,
+            false_positive_cost=self.false_positive_cost,
+            false_negative_cost=self.false_negative_cost,
+            sampled=played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None),
+            node_cap=self.node_cap,
+        )
+
+    def transform(self, X: Any) -> NDArray[np.bool_]:
+        """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row)."""
+        check_is_fitted(self)
+        one, zero = self.weights_
+        matrix = self._matrix(X, reset=False)
+        U, _ = assign_rows_exact(
+            matrix, self.components_, weight_one=one, weight_zero=zero, node_cap=int(self.node_cap)
+        )
+        return U
+
+    def _keep(self, finished: Run) -> None:
+        self.weights_ = finished.outcome.weights
+        super()._keep(finished)

@@ -1,0 +1,96 @@
+"""`FederatedBMF`: planted structure comes back, whoever holds the rows and whoever plays."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from felb.datasets import partition, planted
+from felb.engines import Participation
+from felb.errors import InputError
+from felb.estimators.sums import FederatedBMF
+from felb.metrics import confusion
+
+S1 = planted(2000, 200, 10, noise=0.2, seed=1)
+
+
+def f1_star(data, model, U):
+    return confusion(data.signal, U, model.components_).f1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_fifty_ragged_clients_find_what_pooled_data_shows(seed):
+    data = planted(1000, 120, 6, noise=0.15, seed=seed)
+    pooled = FederatedBMF(6, random_state=seed)
+    U = pooled.fit_transform(data.A)
+    assert f1_star(data, pooled, U) > 0.98
+    for labels in (partition.uneven(1000, 50, seed=seed), partition.by_component(data.U, 50, seed=seed)):
+        shared = FederatedBMF(6, random_state=seed, n_jobs=2)
+        np.testing.assert_array_equal(shared.fit_transform(data.A, groups=labels), U)
+        np.testing.assert_array_equal(shared.components_, pooled.components_)
+        assert shared.counts_ == pooled.counts_
+
+
+def test_a_fifth_of_the_clients_in_each_round_is_enough():
+    model = FederatedBMF(10, participation=Participation(fraction=0.2), random_state=1)
+    U = model.fit_transform(S1.A, groups=partition.by_component(S1.U, 50, seed=1))
+    assert {row["clients"] for row in model.history_ if row["task"] in ("sweep", "gains")} == {10}
+    assert f1_star(S1, model, U) > 0.97
+
+
+def test_attributes_after_fit():
+    data = planted(300, 40, 4, noise=0.05, seed=0)
+    model = FederatedBMF(4, random_state=0).fit(data.A)
+    assert model.components_.dtype == bool
+    assert model.relaxed_components_.shape == (4, 40)
+    assert model.integrality_gap_ == 0
+    assert model.converged_
+    assert model.weights_ == (1.0, -1.0)
+    assert model.n_iter_ == len(model.history_) - 1
+    np.testing.assert_array_equal(model.transform(data.A).sum(axis=0), model.supports_)
+    assert confusion(data.A, model.transform(data.A), model.components_) == model.counts_
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_f1_weighs_rows_as_it_weighed_components():
+    data = planted(400, 50, 5, noise=0.3, kind="destructive", seed=0)
+    fits = {}
+    for objective in ("hamming", "f1"):
+        fits[objective] = FederatedBMF(5, objective=objective, random_state=0)
+        U = fits[objective].fit_transform(data.A)
+        np.testing.assert_array_equal(U, fits[objective].transform(data.A))
+    assert fits["f1"].counts_.f1 > fits["hamming"].counts_.f1
+    one, zero = fits["f1"].weights_
+    assert one - zero == 1
+    assert -zero == pytest.approx(fits["f1"].counts_.f1 / 2, abs=0.01)
+
+
+def test_costs_of_wrong_cells():
+    data = planted(400, 50, 5, noise=0.2, seed=0)
+    careful, balanced, bold = (
+        FederatedBMF(5, false_positive_cost=fp, false_negative_cost=fn, random_state=0).fit(data.A).counts_
+        for fp, fn in ((4.0, 1.0), (1.0, 1.0), (1.0, 4.0))
+    )
+    assert careful.fp < balanced.fp < bold.fp
+    assert careful.fn > balanced.fn > bold.fn
+    twice = FederatedBMF(5, false_positive_cost=2.0, false_negative_cost=2.0, random_state=0).fit(data.A)
+    assert twice.counts_ == balanced
+
+
+def test_nothing_and_everything():
+    for constant in (np.zeros((15, 6), dtype=int), np.ones((15, 6), dtype=int)):
+        with pytest.warns() if not constant.any() else _quiet():
+            model = FederatedBMF(2, random_state=0).fit(constant)
+        np.testing.assert_array_equal(model.inverse_transform(model.transform(constant)), constant.astype(bool))
+
+
+def _quiet():
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+def test_unknown_words_are_refused_when_fitting():
+    with pytest.raises(InputError, match="unknown objective"):
+        FederatedBMF(2, objective="mdl").fit(np.eye(4))
+    with pytest.raises(InputError, match="unknown effort"):
+        FederatedBMF(2, effort="heroic").fit(np.eye(4))
