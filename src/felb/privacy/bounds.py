@@ -55,8 +55,7 @@ def floor_steps(values: NDArray[np.float64], bits: int = GRID_BITS) -> NDArray[n
 def capped_weights(norms: NDArray[np.float64], bound: float, bits: int = GRID_BITS) -> NDArray[np.int64]:
     """Integer weights w <= 2^bits with w · norm <= 2^bits · bound: as near to min(1, bound/norm) as the grid allows."""
     full = 1 << bits
-    weights = np.minimum(full, floor_steps(bound / np.maximum(norms, 1e-300), bits)) if norms.size else norms
-    weights = np.asarray(weights, dtype=np.int64)
+    weights = floor_steps(bound / np.maximum(norms, bound), bits)
     # The division rounds; one step less makes sure where it rounded up.
     return np.where(weights * norms > full * bound, weights - 1, weights)
 

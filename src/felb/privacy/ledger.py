@@ -77,7 +77,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def check_budget(epsilon: float, delta: float) -> None:
     """Raise unless 0 < ε < ∞ and 0 < δ < 1."""
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise InputError(f"epsilon must be positive and finite, got {epsilon}; smaller protects more, 1 is a good start")
+        raise InputError(
+            f"epsilon must be positive and finite, got {epsilon}; smaller protects more, 1 is a good start"
+        )
     if not 0 < delta < 1:
         raise InputError(f"delta must lie between 0 and 1, got {delta}; take less than one in the number of records")
 
@@ -87,7 +89,9 @@ def check_budget(epsilon: float, delta: float) -> None:
 
 def total_epsilon(costs: Iterable[Cost], delta: float) -> float:
     """Return the ε of all `costs` together at a total δ, by composing their privacy loss distributions."""
-    squares, laplace, bits, simple = 0.0, [], [], 0.0
+    squares, simple = 0.0, 0.0
+    laplace: list[tuple[float, int]] = []
+    bits: list[tuple[float, int]] = []
     for cost in costs:
         if cost.kind == "gaussian":
             squares += cost.count * cost.loss**2  # Gaussian noises of μ₁, μ₂ … are together one of √Σμ²

@@ -72,7 +72,7 @@ class ElementwiseClip:
 
     def __call__(self, value: NDArray[Any]) -> NDArray[Any]:
         """Clip to [0, θ]."""
-        return np.clip(value, 0, self.theta)
+        return np.asarray(np.clip(value, 0, self.theta))
 
     def l2(self, size: int, neighbours: Neighbours) -> float:  # noqa: ARG002
         """θ√(km)."""
@@ -153,7 +153,9 @@ class PaperLaplace:
         value = _real(what, value)
         clipped = self.clip(value) if self.clip else value
         noisy = clipped + rng.laplace(0.0, self.scale(value.size), value.shape)
-        return noisy.astype(value.dtype), Cost("laplace", self.epsilon, "client", self.neighbours) if self.clip else None
+        return noisy.astype(value.dtype), Cost(
+            "laplace", self.epsilon, "client", self.neighbours
+        ) if self.clip else None
 
 
 @dataclass(frozen=True, slots=True)

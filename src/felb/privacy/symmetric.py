@@ -79,9 +79,7 @@ def _start(lift: Array, k: int, rng: np.random.Generator) -> Array:
     return np.asarray(V)
 
 
-def _descend(
-    M: Array, V: Array, support: float, *, iterations: int, lam: float, rate: float
-) -> tuple[Array, float]:
+def _descend(M: Array, V: Array, support: float, *, iterations: int, lam: float, rate: float) -> tuple[Array, float]:
     H = np.eye(V.shape[0]) * support
     for _ in range(iterations):
         gram = V @ V.T

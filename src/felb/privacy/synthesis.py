@@ -29,8 +29,6 @@ DEAD = 1e-4
 RARE = 1e-4
 """Frequencies are kept this far from 0 and 1 in the copula, where its correlations are not determined."""
 
-SUM_WEIGHT = 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class LatentClasses:
@@ -169,34 +167,36 @@ def fit_latent_classes(
     return LatentClasses(P, np.maximum(pi, 1e-12))
 
 
+def moment_loss(x: Array, Q: Array, q: Array) -> tuple[float, Array]:
+    """Return the loss that `fit_latent_classes` minimises and its gradient at x = (P row by row, π)."""
+    m = q.size
+    k = x.size // (m + 1)
+    lam = m / 4
+    P, pi = x[: m * k].reshape(m, k), x[m * k :]
+    weighted = P * pi
+    residual = weighted @ P.T - Q
+    np.fill_diagonal(residual, 0)
+    off, excess = weighted.sum(axis=1) - q, pi.sum() - 1
+    value = 0.5 * float((residual * residual).sum()) + lam * float(off @ off) + m * lam * float(excess) ** 2
+    product = residual @ P
+    by_P = 2 * pi * (product + lam * off[:, None])
+    by_pi = (P * product).sum(axis=0) + 2 * lam * (off @ P) + 2 * m * lam * excess
+    return value, np.concatenate((by_P.ravel(), by_pi))
+
+
 def _descend(Q: Array, q: Array, P: Array, pi: Array, *, iterations: int) -> tuple[Array, Array]:
     from scipy.optimize import Bounds, minimize
 
-    m, k = P.shape
-    lam = m / 4
-
-    def objective(x: Array) -> tuple[float, Array]:
-        P, pi = x[: m * k].reshape(m, k), x[m * k :]
-        weighted = P * pi
-        residual = weighted @ P.T - Q
-        np.fill_diagonal(residual, 0)
-        off = weighted.sum(axis=1) - q
-        excess = pi.sum() - 1
-        value = 0.5 * float((residual * residual).sum()) + lam * float(off @ off) + SUM_WEIGHT * m * lam * excess**2
-        product = residual @ P
-        by_P = 2 * product * pi + 2 * lam * off[:, None] * pi
-        by_pi = (P * product).sum(axis=0) + 2 * lam * (off @ P) + 2 * SUM_WEIGHT * m * lam * excess
-        return value, np.concatenate((by_P.ravel(), by_pi))
-
     found = minimize(
-        objective,
+        moment_loss,
         np.concatenate((P.ravel(), pi)),
+        args=(Q, q),
         jac=True,
         method="L-BFGS-B",
         bounds=Bounds(0.0, 1.0),
         options={"maxiter": iterations, "maxcor": 8},
     ).x
-    return found[: m * k].reshape(m, k).copy(), found[m * k :].copy()
+    return found[: P.size].reshape(P.shape).copy(), found[P.size :].copy()
 
 
 def _weights(values: Array) -> Array:
