@@ -188,7 +188,7 @@ def test_the_gate_logs_cost_and_running_total(tmp_path):
 def test_a_refused_round_sends_nothing_at_all():
     seen, ledger = [], Ledger(1.0, 1e-5)
     gate = Gate("site", seen.append, ByName({"M": DiscreteGaussian(100.0, 10.0), "loss": NoNoise()}), ledger)
-    with pytest.raises(PrivacyError, match="loss .* not protected"):
+    with pytest.raises(PrivacyError, match=r"loss .* not protected"):
         gate.release(Update({"M": np.arange(4), "loss": np.float64(1)}), Broadcast("count", 0, {}), rng=None)
     assert (seen, ledger.entries) == ([], ())
 

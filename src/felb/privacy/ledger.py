@@ -175,8 +175,8 @@ class Charge:
 class Ledger:
     """Keeps the total of everything charged within (ε, δ).
 
-    A release is charged before it leaves. Sending the very same bits of a (run, round, what) again tells nothing new and
-    is not charged again; other bits under the same key are a second look at the data and are.
+    A release is charged before it leaves. Sending the very same bits of a (run, round, what) again tells nothing new
+    and is not charged again; other bits under the same key are a second look at the data and are.
 
     Parameters
     ----------
