@@ -24,7 +24,10 @@ class Shipped:
 
 SHIPPED = {
     entry.name: entry
-    for entry in (Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),)
+    for entry in (
+        Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),
+        Shipped("sc_10x_brain_10k", "10000 mouse brain cells x 1000 genes, count > 0 (10x Genomics)", "CC BY 4.0"),
+    )
 }  # fmt: skip
 
 

@@ -28,7 +28,8 @@ IRREGULAR = {
         "speak": "spoke spoken", "break": "broke broken", "run": "ran", "fall": "fell fallen", "feed": "fed",
         "seek": "sought", "teach": "taught", "mean": "meant", "spend": "spent", "send": "sent", "hide": "hidden hid",
         "bring": "brought", "thing": "things", "string": "strings", "ring": "rings",
-        "king": "kings", "spring": "springs", "embed": "embedded embeds", "label": "labelled labelling", "model": "modelled modelling",
+        "king": "kings", "spring": "springs", "embed": "embedded embeds", "label": "labelled labelling",
+        "model": "modelled modelling",
         "control": "controlled controlling", "focus": "focused focussed focuses focusing", "bus": "buses",
     }.items()
     for form in [*forms.split(), lemma]
