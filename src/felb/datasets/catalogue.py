@@ -121,7 +121,8 @@ ENTRIES = (
         "movielens", "viewers x movies they like (ml-25m)", (162_541, 62_423), 0.001540,
         "for research, no redistribution without permission; the terms are in the README of the archive",
         "F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context (2015), GroupLens",
-        "https://grouplens.org/datasets/movielens/25m/", ("ratings.csv and movies.csv",), "ml-25m.zip", "movielens:load",
+        "https://grouplens.org/datasets/movielens/25m/", ("ratings.csv and movies.csv",), "ml-25m.zip",
+        "movielens:load",
     ),
     Entry(
         "netflix", "customers x movies they like (Netflix Prize)", (480_189, 17_770), 0.006672,
