@@ -85,9 +85,11 @@ def measure(name: str, n_lines: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = WRITERS[name](Path(folder), n_lines)
         command = [sys.executable, __file__, name, "--load", str(path)]
-        seconds, peak, shape = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\t")
+        seconds, busy, peak, shape = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(
+            "\t"
+        )
         size = path.stat().st_size / 1e6
-    what = f"{name}: {n_lines:,} lines, {size:.0f} MB, {shape.strip()}"
+    what = f"{name}: {n_lines:,} lines, {size:.0f} MB, {shape.strip()}, processor {float(busy):.1f} s"
     return [at_most(what, float(seconds), SECONDS, "s"), at_most(what, float(peak) / 1e9, BYTES / 1e9, "GB")]
 
 
@@ -101,7 +103,8 @@ def main() -> None:
     if options.load:
         start = time.perf_counter()
         matrix = LOADERS[options.names[0]](options.load).matrix
-        print(time.perf_counter() - start, peak_bytes(), f"{matrix.shape[0]} x {matrix.shape[1]}", sep="\t")
+        shape = f"{matrix.shape[0]} x {matrix.shape[1]}"
+        print(time.perf_counter() - start, time.process_time(), peak_bytes(), shape, sep="\t")
         return
     for name in options.names:
         for figure in measure(name, options.lines):
