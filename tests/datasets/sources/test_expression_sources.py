@@ -146,7 +146,7 @@ def test_the_rule_is_a_parameter(tmp_path):
     path = put(tmp_path, {"t.tsv": xena()}, "plain")
     for rule, expected in (
         (tcga.above(9.5), VALUES > 9.5),
-        (tcga.near_maximum(1.0), (VALUES == VALUES.max(axis=1, keepdims=True)) & (VALUES > 0)),
+        (tcga.near_maximum(1.0), (VALUES.max(axis=1, keepdims=True) == VALUES) & (VALUES > 0)),
         (tcga.above_quantile(0.5), np.median(VALUES, axis=1, keepdims=True) < VALUES),
         (lambda values: values < 0, VALUES < 0),
     ):
