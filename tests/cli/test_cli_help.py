@@ -21,6 +21,22 @@ def verb(name: str) -> click.Command:
     return command
 
 
+def spelled(name: str) -> list[str]:
+    """A verb, or a group and each of its own verbs, as they are typed."""
+    command = verb(name)
+    return [f"{name} {sub}" for sub in command.commands] if isinstance(command, click.Group) else [name]
+
+
+def named(words: str) -> click.Command:
+    command = verb(words.split()[0])
+    for word in words.split()[1:]:
+        command = command.commands[word]
+    return command
+
+
+COMMANDS = [words for name in VERBS for words in spelled(name)]
+
+
 def test_help_lists_every_verb_an_example_and_the_exit_codes(felb):
     for flag in ("--help", "-h"):
         shown = felb(flag)
@@ -33,18 +49,18 @@ def test_help_lists_every_verb_an_example_and_the_exit_codes(felb):
             assert f"\n    {code} " in shown.out
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", [*COMMANDS, "data"])
 def test_every_verb_has_help_that_fits_a_terminal(felb, name):
-    shown = felb(name, "--help")
+    shown = felb(*name.split(), "--help")
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith(f"Usage: felb {name} ")
     assert max(map(len, shown.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_says_what_it_does(name):
-    command = verb(name)
-    assert command.name == name
+    command = named(name)
+    assert command.name == name.split()[-1]
     assert len(command.help or "") > 20
     for parameter in command.params:
         if isinstance(parameter, click.Option):
@@ -54,9 +70,9 @@ def test_every_option_says_what_it_does(name):
             assert parameter.make_metavar(click.Context(command)).strip("[]") in command.help
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_verb_speaks_json(name):
-    assert "--json" in [option for parameter in verb(name).params for option in parameter.opts]
+    assert "--json" in [option for parameter in named(name).params for option in parameter.opts]
 
 
 @pytest.mark.parametrize("name", ["fit", "simulate"])

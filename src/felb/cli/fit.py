@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Factorize pooled DATA.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb: zoo, soybean.
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
     The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
     result.json with parameters, seed, version, data fingerprint, scores and history.
     """

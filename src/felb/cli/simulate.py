@@ -91,7 +91,7 @@ def command(
 ) -> None:
     """Factorize DATA split among simulated clients; only what passes each client's gate is shared.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb: zoo, soybean.
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
     The folder gets the components (components.csv, .npz), the assignments of each client (assignments/), a log of
     everything that left each client (outbound/), and result.json with parameters, seed, version, data fingerprint,
     scores and history.

@@ -27,6 +27,7 @@ SHIPPED = {
     for entry in (
         Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),
         Shipped("soybean", "683 diseased plants x 99 symptoms (UCI Soybean)", "CC BY 4.0"),
+        Shipped("sc_10x_brain_10k", "10000 mouse brain cells x 1000 genes, count > 0 (10x Genomics)", "CC BY 4.0"),
     )
 }
 
