@@ -85,7 +85,7 @@ ENTRIES = (
     ),
     Entry(
         "soybean", "diseased plants x symptoms, one-hot", (683, 99), 0.3190, "CC BY 4.0",
-        "R. S. Michalski and R. L. Chilausky (1980), Soybean (Large), UCI Machine Learning Repository; from R's mlbench",
+        "R. S. Michalski and R. L. Chilausky (1980), Soybean (Large), UCI Machine Learning Repository, via mlbench",
         "https://archive.ics.uci.edu/dataset/90/soybean+large",
     ),
     Entry(
@@ -195,7 +195,7 @@ def load_raw(
     if entry.shipped:
         if path is not None or parameters:
             raise InputError(f"{entry.name} comes with felb; it needs no raw file and has no parameters")
-        return Table(load(entry.name), rows=_names_of_rows(entry.name))
+        return Table(load(entry.name), rows=row_names(entry.name))
     source = entry.folder if path is None else Path(path)
     if path is None and not source.exists():
         raise InputError(
@@ -217,13 +217,6 @@ def check_shape(entry: Entry, table: Table, source: Path) -> None:
             f"{source}: gives a matrix of {found}, but {entry.name} has {expected}; the file is incomplete or another "
             "release; if that is intended, pass any_shape=True"
         )
-
-
-def _names_of_rows(name: str) -> tuple[str, ...] | None:
-    try:
-        return row_names(name)
-    except FileNotFoundError:
-        return None
 
 
 def _listed(names: Iterable[str]) -> str:

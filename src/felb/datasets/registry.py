@@ -45,13 +45,11 @@ def load(name: str) -> BinaryMatrix:
         return read(folder / f"{name}.npz").matrix
 
 
-def row_names(name: str) -> tuple[str, ...]:
+def row_names(name: str) -> tuple[str, ...] | None:
     """Names of the records of a shipped data set, if they have any."""
     _check(name)
     file = files("felb.datasets") / "shipped" / f"{name}.rows.txt"
-    if not file.is_file():
-        raise InputError(f"the records of {name!r} have no names; number them instead")
-    return tuple(file.read_text(encoding="utf-8").splitlines())
+    return tuple(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
 
 
 def _check(name: str) -> None:
