@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from felb.federated.client import Client
     from felb.federated.messages import Broadcast
     from felb.metrics import Counts
+    from felb.optim.belief import Belief
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Outcome:
     counts : summed confusion counts of all clients for their final assignments
     supports : records of all clients that were assigned each component
     weights : what covering a one and covering a zero was worth in the assignment
+    belief : the model that rows were inferred under, for methods that have one; others assign by `weights`
     """
 
     components: NDArray[np.bool_]
@@ -40,6 +42,7 @@ class Outcome:
     counts: Counts
     supports: NDArray[np.int64]
     weights: tuple[float, float] = (1.0, -1.0)
+    belief: Belief | None = None
 
 
 class Server(Protocol):
