@@ -93,7 +93,7 @@ def load(folder: Path, name: str, *, rows: int | None = None, columns: int | Non
         return None
     X = sp.load_npz(path).tocsr()[:rows]
     if columns is not None and X.shape[1] > columns:
-        heaviest = np.argsort(-np.asarray(X.sum(axis=0)).ravel(), kind="stable")[:columns]
+        heaviest = np.argsort(-np.asarray(X.sum(axis=0), dtype=np.int64).ravel(), kind="stable")[:columns]
         X = X[:, np.sort(heaviest)]
     return felb.BinaryMatrix.of(X)
 

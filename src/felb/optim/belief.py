@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Sums = Mapping[str, NDArray[np.int64]]
 
-MAX_ROUNDS = 40
+MAX_ROUNDS = 100
 MIN_ROUNDS = 9
 TOLERANCE = 5e-4
 """A run ends when Σ|Δv|/Σv falls below this, but not before `MIN_ROUNDS`."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.errors import InputError
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required
 from felb.federated.phases.objective import as_array
@@ -20,6 +21,7 @@ from felb.federated.recipes.assignment import assignment_counts, summed_counts
 from felb.federated.state import holding
 from felb.linalg.product import overlap_grid
 from felb.optim.belief import (
+    MAX_ROUNDS,
     THRESHOLDS,
     Belief,
     assign_new_rows,
@@ -41,8 +43,9 @@ if TYPE_CHECKING:
 
 INFER, JUDGE, DECIDE = "infer", "judge", "decide"
 
-MOST_ERRORS, LEAST_GAIN = 1.05, 1.25
-"""A recovery is preferred to a fit if it has at most this many times its errors, or at least this many times its F1."""
+MOST_ERRORS, MOST_ERRORS_FOR_F1, LEAST_GAIN = 1.05, 1.10, 1.25
+"""A recovery is preferred to a fit if it has at most 1.05 times its errors, at most 1.10 times and no smaller F1, or at
+least 1.25 times its F1."""
 
 
 def infer_task(
@@ -109,12 +112,18 @@ class Propagation:
 
     Parameters
     ----------
+    rounds : rounds of inference at most
     most_work : do nothing where there are more than this many rows × features × components; None for no limit
     """
 
+    rounds: int = MAX_ROUNDS
     most_work: int | None = None
     name: str = "propagation"
     state_type: type[Any] = PropagationState
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise InputError(f"belief propagation needs at least one round, got {self.rounds}")
 
     @property
     def tasks(self) -> Mapping[str, Task]:
@@ -131,13 +140,13 @@ class Propagation:
         """Ask for a round of inference; when the belief is finished, how good each threshold would be."""
         if state.over:
             return None
-        task = JUDGE if state.belief.finished else INFER
+        task = JUDGE if self._finished(state) else INFER
         return Broadcast(task, state.round, state.belief.to_values(), everyone=True)
 
     def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: PropagationState) -> PropagationState:  # noqa: ARG002
         """Learn V and the noise, or choose the threshold."""
-        state = replace(state, round=state.round + 1)
-        if not state.belief.finished:
+        finished, state = self._finished(state), replace(state, round=state.round + 1)
+        if not finished:
             return replace(state, belief=combine(state.belief, total))
         decision = best_threshold(total)
         at = int(np.flatnonzero(decision.threshold == THRESHOLDS)[0])
@@ -150,6 +159,9 @@ class Propagation:
             recoverable=decision.recoverable,
             over=True,
         )
+
+    def _finished(self, state: PropagationState) -> bool:
+        return state.belief.converged or state.belief.rounds >= self.rounds
 
     def record(self, state: PropagationState) -> Mapping[str, float]:
         """Return how much V has changed and the noise that is believed in; in the end, the F1* to expect."""
@@ -184,5 +196,5 @@ def recovered_or_fitted(fitted: Known | None, recovered: Known) -> Known:
     if recovered.counts is None:
         return fitted
     old, new = summed_counts(fitted.counts), summed_counts(recovered.counts)
-    close = new.errors <= MOST_ERRORS * old.errors
+    close = new.errors <= (MOST_ERRORS if new.f1 < old.f1 else MOST_ERRORS_FOR_F1) * old.errors
     return recovered if close or new.f1 >= LEAST_GAIN * old.f1 else fitted

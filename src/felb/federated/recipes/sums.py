@@ -47,6 +47,9 @@ class Effort:
 EFFORTS = {"fast": Effort(tries=0), "default": Effort(), "high": Effort(tries=60, patience=15)}
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
 
+TRIED_ROUNDS = 40
+"""Rounds of belief propagation at most under the objective "auto"; where it matches the data, it ends earlier."""
+
 MOST_WORK = 1 << 29
 """Rows × features × components up to which the objective "auto" tries belief propagation; about a minute of it."""
 
@@ -82,9 +85,9 @@ def federated_bmf(
     if objective == "recover":
         return pipeline("federated-bmf", Chain(*phases, Propagation()), node_cap=node_cap)
     fit = _boolean_phases(cost, work, memory=memory)
-    # Who gives costs wants a cheap fit, and losses of different samples of clients cannot be compared.
-    if objective == "auto" and costs == (1.0, 1.0) and not sampled:
-        phases.append(Best(Chain(*fit), Propagation(MOST_WORK), better=recovered_or_fitted))
+    # Who gives different costs wants a cheap fit, and losses of different samples of clients cannot be compared.
+    if objective == "auto" and costs[0] == costs[1] and not sampled:
+        phases.append(Best(Chain(*fit), Propagation(TRIED_ROUNDS, MOST_WORK), better=recovered_or_fitted))
     else:
         phases += fit
     if objective == "f1":
