@@ -125,7 +125,7 @@ def test_rows_are_inferred_alike_in_fit_and_transform():
 
 
 def test_noise_alone_is_no_structure():
-    noise = np.random.default_rng(0).random((200, 30)) < 0.4
+    noise = np.random.default_rng(0).random((300, 40)) < 0.2
     with pytest.warns(ConvergenceWarning, match="no recoverable structure"):
         model = FederatedBMF(3, objective="recover", random_state=0).fit(noise)
     assert not model.components_.any()

@@ -34,7 +34,7 @@ class FederatedBMF(FederatedEstimator):
     n_components : int
     objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for what lies
         behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the
-        data is large (rows × features × components > 2²⁹), costs are given or clients are sampled, "recover", and takes
+        data is large (rows × features × components > 2²⁸), costs are given or clients are sampled, "recover", and takes
         the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is no smaller) or 1.25 times the F1
     effort : "fast", "default" or "high": how much work goes into escaping from local minima; or an `Effort`
     false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their

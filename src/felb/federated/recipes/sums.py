@@ -50,7 +50,7 @@ OBJECTIVES = ("auto", "hamming", "f1", "recover")
 TRIED_ROUNDS = 40
 """Rounds of belief propagation at most under the objective "auto"; where it matches the data, it ends earlier."""
 
-MOST_WORK = 1 << 29
+MOST_WORK = 1 << 28
 """Rows × features × components up to which the objective "auto" tries belief propagation; about a minute of it."""
 
 
