@@ -2,8 +2,9 @@
 
 Planted: F1* of S1, S2 and S4 at 0, 10 and 20% xor noise, mean of three seeds; ten even clients, fifty of uneven size
 and fifty that hold different components; all must find the same components as pooled data. Recovery: the same under
-heavy or one-sided noise with the objective "recover", and what "auto" makes of it. Real: first 10000 rows, 1000 heaviest columns, 20 components, ten clients, with what "auto" chooses. Prints Markdown tables; ends with an
-error if a bar is missed.
+heavy or one-sided noise with the objective "recover", and what "auto" makes of it. Real: first 10000 rows, 1000
+heaviest columns, 20 components, ten clients, with what "auto" chooses. Prints Markdown tables; ends with an error if
+a bar is missed.
 """
 
 from __future__ import annotations
