@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 from felb.datasets import partition, planted
 from felb.engines import Participation
-from felb.errors import InputError
+from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.sums import FederatedBMF
 from felb.metrics import confusion
 
@@ -39,7 +39,7 @@ def test_a_fifth_of_the_clients_in_each_round_is_enough():
 
 def test_attributes_after_fit():
     data = planted(300, 40, 4, noise=0.05, seed=0)
-    model = FederatedBMF(4, random_state=0).fit(data.A)
+    model = FederatedBMF(4, objective="hamming", random_state=0).fit(data.A)
     assert model.components_.dtype == bool
     assert model.relaxed_components_.shape == (4, 40)
     assert model.integrality_gap_ == 0
@@ -67,13 +67,18 @@ def test_f1_weighs_rows_as_it_weighed_components():
 def test_costs_of_wrong_cells():
     data = planted(400, 50, 5, noise=0.2, seed=0)
     careful, balanced, bold = (
-        FederatedBMF(5, false_positive_cost=fp, false_negative_cost=fn, random_state=0).fit(data.A).counts_
+        FederatedBMF(5, objective="hamming", false_positive_cost=fp, false_negative_cost=fn, random_state=0)
+        .fit(data.A)
+        .counts_
         for fp, fn in ((4.0, 1.0), (1.0, 1.0), (1.0, 4.0))
     )
     assert careful.fp < balanced.fp < bold.fp
     assert careful.fn > balanced.fn > bold.fn
-    twice = FederatedBMF(5, false_positive_cost=2.0, false_negative_cost=2.0, random_state=0).fit(data.A)
+    twice = FederatedBMF(5, objective="hamming", false_positive_cost=2.0, false_negative_cost=2.0, random_state=0)
+    twice.fit(data.A)
     assert twice.counts_ == balanced
+    unequal = FederatedBMF(5, false_positive_cost=4.0, random_state=0).fit(data.A)
+    assert (unequal.counts_, unequal.belief_) == (careful, None)
 
 
 def test_nothing_and_everything():
@@ -94,3 +99,44 @@ def test_unknown_words_are_refused_when_fitting():
         FederatedBMF(2, objective="mdl").fit(np.eye(4))
     with pytest.raises(InputError, match="unknown effort"):
         FederatedBMF(2, effort="heroic").fit(np.eye(4))
+
+
+@pytest.mark.parametrize(("kind", "noise", "better"), [("destructive", 0.6, 0.3), ("additive", 0.3, 0.0)])
+def test_one_sided_noise_is_seen_through(kind, noise, better):
+    data = planted(1000, 120, 6, noise=noise, kind=kind, seed=0)
+    scores = {}
+    for objective in ("hamming", "recover", "auto"):
+        model = FederatedBMF(6, objective=objective, random_state=0)
+        scores[objective] = f1_star(data, model, model.fit_transform(data.A))
+    assert scores["recover"] > 0.95
+    assert scores["recover"] >= scores["hamming"] + better
+    assert scores["auto"] == scores["recover"]
+
+
+def test_rows_are_inferred_alike_in_fit_and_transform():
+    data = planted(600, 80, 5, noise=0.3, seed=0)
+    model = FederatedBMF(5, objective="recover", random_state=0)
+    U = model.fit_transform(data.A, groups=partition.uneven(600, 20))
+    np.testing.assert_array_equal(model.transform(data.A), U)
+    np.testing.assert_array_equal(model.transform(data.A.rows(3, 9)), U[3:9])
+    np.testing.assert_array_equal(U.sum(axis=0), model.supports_)
+    assert confusion(data.A, U, model.components_) == model.counts_
+    assert 0 < model.belief_.outside < model.belief_.inside < 1
+
+
+def test_noise_alone_is_no_structure():
+    noise = np.random.default_rng(0).random((300, 40)) < 0.2
+    with pytest.warns(ConvergenceWarning, match="no recoverable structure"):
+        model = FederatedBMF(3, objective="recover", random_state=0).fit(noise)
+    assert not model.components_.any()
+    assert not model.transform(noise).any()
+    assert model.counts_.tp == model.counts_.fp == 0
+
+
+def test_fits_of_real_data_are_kept():
+    from felb.datasets import load
+
+    data = load("zoo")
+    auto, fit = (FederatedBMF(10, objective=word, random_state=0).fit(data) for word in ("auto", "hamming"))
+    assert auto.counts_ == fit.counts_
+    assert auto.belief_ is None

@@ -166,7 +166,11 @@ def test_refinement_alone_is_a_recipe_that_starts_from_any_v():
     assert finished.outcome.converged
 
 
-@pytest.mark.parametrize("options", [{}, {"objective": "f1"}, {"false_positive_cost": 2.5}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"objective": "hamming"}, {"objective": "f1"}, {"objective": "recover"}, {"false_positive_cost": 2.5}],
+    ids=str,
+)
 def test_no_split_shows_in_the_outcome(options):
     pooled = run(recipe(**options), {"all": DATA.A}, seed=3)
     for labels in (partition.uneven(150, 50, seed=2), partition.by_component(DATA.U, 20)):
@@ -212,12 +216,13 @@ def test_every_round_has_a_valid_outcome():
         assert outcome.components.dtype == bool
         assert outcome.supports.shape == (4,)
     losses = [outcome.counts.errors for outcome in outcomes if outcome.counts.cells]
-    assert losses[-1] == min(losses)
+    # A recovery that is taken in the end may have some more errors than the fit.
+    assert losses[-1] <= 1.05 * min(losses)
     assert len(losses) > 5
 
 
 def test_rounds_are_numbered_through():
-    finished = run(recipe(), SHARDS)
+    finished = run(recipe(objective="hamming"), SHARDS)
     assert [row["round"] for row in finished.history] == list(range(finished.outcome.n_iter + 1))
     assert [row["task"] for row in finished.history[:5]] == ["sketch"] * 3 + ["signs", "sweep"]
     assert finished.history[-1]["task"] == "assign"
@@ -266,6 +271,7 @@ def test_a_step_changes_nothing_it_was_given():
         ({"objective": "moon"}, "unknown objective 'moon'"),
         ({"effort": "none"}, "unknown effort 'none'"),
         ({"objective": "f1", "false_negative_cost": 2.0}, "leave both costs at 1"),
+        ({"objective": "recover", "false_negative_cost": 2.0}, "leave both costs at 1"),
         ({"false_positive_cost": 0.0}, "false_positive_cost must be a positive"),
         ({"node_cap": 0}, "node_cap"),
     ],
@@ -276,7 +282,7 @@ def test_parameters_are_checked_at_the_edge(wrong, message):
 
 
 def test_counts_of_what_is_known_are_those_of_the_components():
-    made = recipe(effort=replace(QUICK, tries=0))
+    made = recipe(objective="hamming", effort=replace(QUICK, tries=0))
     snapshots = []
     run(made, SHARDS, on_round=snapshots.append)
     known = made.server.phase.result(snapshots[-1].server.phase)

@@ -212,9 +212,9 @@ def test_a_run_ends_when_nothing_changes_or_time_is_up(monkeypatch):
 
     assert not at(8, 0.0).finished
     assert at(9, 0.0).converged
-    assert not at(39, 6e-4).finished
-    assert at(40, 1.0).finished
-    assert not at(40, 1.0).converged
+    assert not at(99, 6e-4).finished
+    assert at(100, 1.0).finished
+    assert not at(100, 1.0).converged
     monkeypatch.setattr(module, "MAX_ROUNDS", 3)
     assert at(3, 1.0).finished
 

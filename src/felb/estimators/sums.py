@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from felb.errors import ConvergenceWarning
 from felb.estimators.federated import FederatedEstimator
 from felb.federated.recipes.sums import Effort, federated_bmf
 from felb.linalg.exact import assign_rows_exact
+from felb.optim.belief import assign_new_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,10 +32,13 @@ class FederatedBMF(FederatedEstimator):
     Parameters
     ----------
     n_components : int
-    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1
+    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for what lies
+        behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the
+        data is large (rows × features × components > 2²⁸), costs are given or clients are sampled, "recover", and takes
+        the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is no smaller) or 1.25 times the F1
     effort : "fast", "default" or "high": how much work goes into escaping from local minima; or an `Effort`
     false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
-        ratio matters, and only for the objective "hamming"
+        ratio matters, and only for the objectives "hamming" and "auto"
     participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
         round, statistics are averaged over rounds, and work that compares losses is left out
     n_jobs : clients that work at the same time; does not change the result
@@ -50,6 +56,7 @@ class FederatedBMF(FederatedEstimator):
     integrality_gap_ : 0, the components are Boolean
     converged_ : the refinement ended because nothing was left to improve
     weights_ : what covering a one and covering a zero is worth when rows are assigned
+    belief_ : the model of the noise that rows are inferred under (`felb.optim.belief.Belief`), if that was chosen
     n_iter_ : rounds played
 
     Examples
@@ -68,7 +75,7 @@ class FederatedBMF(FederatedEstimator):
         self,
         n_components: int = 10,
         *,
-        objective: str = "hamming",
+        objective: str = "auto",
         effort: str | Effort = "default",
         false_positive_cost: float = 1.0,
         false_negative_cost: float = 1.0,
@@ -104,10 +111,16 @@ class FederatedBMF(FederatedEstimator):
         )
 
     def transform(self, X: Any) -> NDArray[np.bool_]:
-        """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row)."""
+        """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
+
+        Where the components were recovered from noise, rows are inferred under its model instead: a component is
+        assigned if it is likely enough given the row.
+        """
         check_is_fitted(self)
         one, zero = self.weights_
         matrix = self._matrix(X, reset=False)
+        if self.belief_ is not None:
+            return assign_new_rows(matrix, self.belief_)
         U, _ = assign_rows_exact(
             matrix, self.components_, weight_one=one, weight_zero=zero, node_cap=int(self.node_cap)
         )
@@ -115,4 +128,17 @@ class FederatedBMF(FederatedEstimator):
 
     def _keep(self, finished: Run) -> None:
         self.weights_ = finished.outcome.weights
+        self.belief_ = finished.outcome.belief
         super()._keep(finished)
+
+    def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64], gap: float) -> None:
+        """Warn about data in which nothing was found."""
+        if self.objective == "recover" and not (components.any() and supports.any()):
+            warnings.warn(
+                "FederatedBMF found no recoverable structure: no record is likelier than not to have any component. "
+                "The data may be noise; objective='hamming' fits it nevertheless.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        else:
+            super().warn_about(components, supports, gap)

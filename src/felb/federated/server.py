@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from felb.federated.client import Client
     from felb.federated.messages import Broadcast
     from felb.metrics import Counts
+    from felb.optim.belief import Belief
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Outcome:
     supports : records of all clients that were assigned each component
     weights : what covering a one and covering a zero was worth in the assignment
     complete : False if a time limit ended the search of a client or of the run
+    belief : the model that rows were inferred under, for methods that have one; others assign by `weights`
     """
 
     components: NDArray[np.bool_]
@@ -42,6 +44,7 @@ class Outcome:
     supports: NDArray[np.int64]
     weights: tuple[float, float] = (1.0, -1.0)
     complete: bool = True
+    belief: Belief | None = None
 
 
 class Server(Protocol):

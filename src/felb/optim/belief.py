@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Sums = Mapping[str, NDArray[np.int64]]
 
-MAX_ROUNDS = 40
+MAX_ROUNDS = 100
 MIN_ROUNDS = 9
 TOLERANCE = 5e-4
 """A run ends when Σ|Δv|/Σv falls below this, but not before `MIN_ROUNDS`."""
@@ -62,6 +62,7 @@ class Belief:
     column_rate : ρ
     rounds : how many rounds it has seen
     change : Σ|Δv|/Σv of the last of them
+    threshold : τ at which σ(L) is cut, once that is decided
     """
 
     theta: NDArray[np.float64]
@@ -71,6 +72,7 @@ class Belief:
     column_rate: float
     rounds: int = 0
     change: float = np.inf
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         if self.theta.ndim != 2 or self.row_rates.shape != self.theta.shape[:1]:
@@ -86,6 +88,12 @@ class Belief:
         return self.theta > 0
 
     @property
+    def weights(self) -> tuple[float, float]:
+        """(log a/b, log (1−a)/(1−b)): what covering a one and covering a zero adds to the log-likelihood."""
+        a, b = self.inside, self.outside
+        return float(np.log(a / b)), float(np.log1p(-a) - np.log1p(-b))
+
+    @property
     def converged(self) -> bool:
         """Whether V has stopped to change."""
         return self.rounds >= MIN_ROUNDS and self.change < TOLERANCE
@@ -97,13 +105,14 @@ class Belief:
 
     def to_values(self) -> dict[str, NDArray[Any]]:
         """Return what clients need for a round, as named arrays."""
-        return {
+        values: dict[str, NDArray[Any]] = {
             "theta": self.theta,
             "noise": np.array([self.inside, self.outside]),
             "row_rates": self.row_rates,
             "column_rate": np.array(self.column_rate),
             "rounds": np.array(self.rounds),
         }
+        return values if self.threshold is None else {**values, "threshold": np.array(self.threshold)}
 
     @classmethod
     def from_values(cls, values: Mapping[str, NDArray[Any]]) -> Belief:
@@ -116,6 +125,7 @@ class Belief:
             np.asarray(values["row_rates"], dtype=np.float64),
             float(values["column_rate"]),
             int(values["rounds"]),
+            threshold=float(values["threshold"]) if "threshold" in values else None,
         )
 
 
@@ -257,6 +267,29 @@ def best_threshold(total: Sums) -> Decision:
     best = f1.size - 1 - int(np.argmax(f1[::-1]))
     recoverable = int(total["members"]) > 0 and int(total["claimed"][-1]) > 0
     return Decision(float(THRESHOLDS[best]), float(f1[best]), recoverable)
+
+
+NEW_ROW_ROUNDS = 4
+"""Rounds after which the log-odds of a row hardly change, as long as Θ does not."""
+
+
+def infer_new_rows(A: BinaryMatrix, belief: Belief, *, threads: int | None = None) -> NDArray[np.float32]:
+    """Return log-odds of rows under a belief that is taken as it is, each from its own row of A alone.
+
+    Θ is taken to owe nothing to these rows. For rows that it was learnt from this counts their own share in it twice,
+    which is one row among all.
+    """
+    fixed, L = replace(belief, rounds=0), first_rows(A.shape[0], belief)
+    for _ in range(NEW_ROW_ROUNDS):
+        L, _ = infer(A, L, fixed, threads=threads)
+    return L
+
+
+def assign_new_rows(A: BinaryMatrix, belief: Belief) -> NDArray[np.bool_]:
+    """U = [σ(L) > τ] for the L of `infer_new_rows` and the threshold of a belief that has one."""
+    if belief.threshold is None:
+        raise InputError("this belief has no threshold yet; choose one with best_threshold")
+    return decide_rows(infer_new_rows(A, belief), belief.threshold)
 
 
 def decide_rows(L: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:

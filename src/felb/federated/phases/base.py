@@ -7,12 +7,14 @@ methods are pure; the state is an explicit value that engines store.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from felb.errors import InputError
+from felb.federated.state import holding
+from felb.optim.belief import Belief
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +40,7 @@ class Known:
     value : the objective at `components`; smaller is better
     weights : (s₁, s₀), what a covered one gains and a covered zero gains (costs, if negative) in an assignment
     settled : refinement found nothing more to flip
+    belief : a model of the noise and log-odds of V under it; if it has a threshold, rows are inferred from it
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -49,6 +52,7 @@ class Known:
     value: float | None = None
     weights: NDArray[np.float64] | None = None
     settled: bool = False
+    belief: Belief | None = field(default=None, metadata=holding(Belief))
 
     def boolean(self) -> NDArray[np.bool_]:
         """Return the components; those of a relaxed V are cut at half of each row's largest entry."""
@@ -99,11 +103,20 @@ class Phase(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """Private to a client: the round it last played, its relaxed rows, and its assignment to the last Boolean V."""
+    """Private to a client.
+
+    Parameters
+    ----------
+    round : the one it last played
+    relaxed : its rows of the relaxed U
+    assigned : its assignment to the last Boolean V
+    log_odds : what it believes of its rows of U, see `felb.optim.belief`
+    """
 
     round: int
     relaxed: NDArray[np.floating[Any]] | None = None
     assigned: NDArray[np.bool_] | None = None
+    log_odds: NDArray[np.float32] | None = None
 
 
 def required(value: Any, what: str) -> Any:

@@ -79,6 +79,32 @@ class NegativeF1:
         return float(1 - half), float(-half)
 
 
+@dataclass(frozen=True, slots=True)
+class NegativeLogLikelihood:
+    """−log P(A | U∘V) where cells are one with the density a inside of U∘V and b outside, both as counted."""
+
+    name: str = "likelihood"
+
+    def value(self, counts: Counts) -> float:
+        """Return −Σ (ones·log p + zeros·log (1 − p)) over the two densities p."""
+        covered = counts.tp + counts.fp
+        total = 0.0
+        for ones, cells in ((counts.tp, covered), (counts.fn, counts.cells - covered)):
+            density = (ones + 1) / (cells + 2)
+            total -= ones * np.log(density) + (cells - ones) * np.log1p(-density)
+        return float(total)
+
+    def weights(self, counts: Counts | None) -> tuple[float, float]:
+        """Return (log a/b, log (1−a)/(1−b)), or the weights of the Hamming loss where a > b is not known."""
+        if counts is None:
+            return 1.0, -1.0
+        inside = (counts.tp + 1) / (counts.tp + counts.fp + 2)
+        outside = (counts.fn + 1) / (counts.cells - counts.tp - counts.fp + 2)
+        if inside <= outside:
+            return 1.0, -1.0
+        return float(np.log(inside / outside)), float(np.log1p(-inside) - np.log1p(-outside))
+
+
 def as_array(weights: tuple[float, float]) -> NDArray[np.float64]:
     """Return weights as they are broadcast."""
     return np.asarray(weights, dtype=np.float64)

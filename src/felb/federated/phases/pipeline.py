@@ -12,12 +12,13 @@ from felb.errors import InputError
 from felb.federated.client import Client
 from felb.federated.messages import Broadcast
 from felb.federated.phases.base import ClientState, Known, Phase
+from felb.federated.phases.belief import DECIDE
 from felb.federated.recipes.assignment import ASSIGN, assign_exactly_task, summed_counts
 from felb.federated.server import Outcome, Recipe
 from felb.federated.state import holding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -117,19 +118,29 @@ class Chain(_Several):
 
 
 class Best(_Several):
-    """Phases that all start from the same knowledge; the one with the smallest objective is taken. Itself a phase."""
+    """Phases that all start from the same knowledge, of which one is taken. Itself a phase.
 
-    def __init__(self, *phases: Phase, name: str = "best") -> None:
+    Parameters
+    ----------
+    phases : in the order they are played
+    better : chooses between what was best so far (None at first) and what another phase found; the smaller objective,
+        if not given
+    """
+
+    def __init__(
+        self, *phases: Phase, name: str = "best", better: Callable[[Known | None, Known], Known] | None = None
+    ) -> None:
         super().__init__(phases, name)
+        self.better = better or _better
 
     def result(self, state: Any) -> Known:
         """Return the better of the best finished phase and the present one."""
         if self._over(state):
             return state.best  # type: ignore[no-any-return]
-        return _better(state.best, self.phases[state.at].result(self._present(state)))
+        return self.better(state.best, self.phases[state.at].result(self._present(state)))
 
     def _hand_over(self, state: Any, found: Known) -> Any:
-        return replace(state, best=_better(state.best, found))
+        return replace(state, best=self.better(state.best, found))
 
 
 def _better(old: Known | None, new: Known) -> Known:
@@ -146,7 +157,7 @@ def _better(old: Known | None, new: Known) -> Known:
 
 @dataclass(frozen=True)
 class PipelineServer:
-    """Plays a phase to its end, then has everybody assign their rows exactly.
+    """Plays a phase to its end, then has everybody assign their rows: exactly, or by a belief if one was decided on.
 
     Parameters
     ----------
@@ -185,6 +196,8 @@ class PipelineServer:
         if asked is not None:
             return replace(asked, round=state.round)
         known = self.phase.result(state.phase)
+        if known.belief is not None and known.belief.threshold is not None:
+            return Broadcast(DECIDE, state.round, known.belief.to_values(), everyone=True)
         values = {"components": known.boolean(), "weights": _weights(known), "node_cap": np.asarray(self.node_cap)}
         return Broadcast(ASSIGN, state.round, values, everyone=True)
 
@@ -217,6 +230,7 @@ class PipelineServer:
             counts=summed_counts(counts),
             supports=np.zeros(len(components), np.int64) if supports is None else supports,
             weights=(one, zero),
+            belief=None if known.belief is None or known.belief.threshold is None else known.belief,
         )
 
 
