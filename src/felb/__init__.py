@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from felb.errors import ConvergenceWarning, FelbError, InputError
     from felb.estimators.felb import FELB, FELBMU
     from felb.estimators.posthoc import PostHoc
+    from felb.estimators.sums import FederatedBMF
     from felb.federated.recipes.felb import Setting as FelbSetting
     from felb.linalg.binary import BinaryMatrix
     from felb.models.asso import Asso
@@ -33,6 +34,7 @@ __all__ = [
     "Asso",
     "BinaryMatrix",
     "ConvergenceWarning",
+    "FederatedBMF",
     "FelbError",
     "FelbSetting",
     "GreConD",
@@ -53,6 +55,7 @@ _LAZY = {
     "ELBMF": "felb.models.elbmf",
     "FELB": "felb.estimators.felb",
     "FELBMU": "felb.estimators.felb",
+    "FederatedBMF": "felb.estimators.sums",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.recipes.felb:Setting",
     "GreConD": "felb.models.grecond",

@@ -28,6 +28,7 @@ def post_hoc(**options):
 
 
 ESTIMATORS = {
+    "FederatedBMF": maker(felb.FederatedBMF),
     "FELB": maker(felb.FELB, max_iter=30),
     "FELBMU": maker(felb.FELBMU, max_iter=30),
     "ELBMF": maker(felb.ELBMF, max_iter=200),

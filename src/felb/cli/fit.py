@@ -8,7 +8,7 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_result, warnings_as_notes
-from felb.estimators.methods import summaries
+from felb.estimators.methods import DEFAULT, summaries
 from felb.experiments import Job, fit
 
 EPILOG = options.methods(*summaries())
@@ -17,7 +17,7 @@ EPILOG = options.methods(*summaries())
 @click.command("fit", epilog=EPILOG)
 @click.argument("data")
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
-@click.option("--method", default="elbmf", show_default=True, metavar="METHOD", help="See the list below.")
+@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="See the list below.")
 @options.components
 @click.option("--max-iter", help="Iterations at most.", **options.COUNT)
 @options.weights

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from felb.results import Component
 
 SHOWN_FEATURES = 12
+FIGURES = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
+"""Of a round's record, what to show beside the bar, and with how many digits."""
 SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 
 
@@ -125,7 +127,7 @@ def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
 
         def advance(snapshot: Snapshot) -> None:
             last = snapshot.history[-1]
-            figures = f"loss {last['loss']:.0f} gap {last['integrality_gap']:.2f}" if "loss" in last else ""
+            figures = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in FIGURES if key in last)
             progress.update(task, completed=len(snapshot.history), figures=figures)
 
         yield advance

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from felb.cli import options
 from felb.cli.output import print_result, round_progress, warnings_as_notes
-from felb.estimators.methods import make_federated, summaries
+from felb.estimators.methods import DEFAULT, make_federated, summaries
 from felb.experiments import Job, resume, simulate, unfinished_job
 from felb.experiments.job import PARTITIONS
 from felb.federated.recipes.felb import SETTINGS
@@ -38,7 +38,7 @@ DEFAULT_CLIENTS = 10
     help="Rows at random to clients of the same or of random sizes, or in runs, without loading a .felb.",
 )
 @click.option("--client-column", metavar="NAME", help="Or take each row's client from this column.")
-@click.option("--method", default="felb-mu", show_default=True, metavar="METHOD", help="See the list below.")
+@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="See the list below.")
 @options.components
 @click.option("--rounds", help="Rounds at most; of a post-hoc method, iterations at each client.", **options.COUNT)
 @click.option("--local-steps", help="Steps of a client between two rounds.", **options.COUNT)

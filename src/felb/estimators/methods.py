@@ -9,6 +9,7 @@ from felb.errors import InputError
 from felb.estimators.federated import FederatedEstimator
 from felb.estimators.felb import FELB, FELBMU
 from felb.estimators.posthoc import PostHoc
+from felb.estimators.sums import FederatedBMF
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
 from felb.models.asso import Asso
 from felb.models.elbmf import ELBMF
@@ -53,7 +54,11 @@ class Method:
         return sorted(names)
 
 
+DEFAULT = "bmf"
+"""What is run if nothing else is asked for."""
+
 FEDERATED = (
+    Method(DEFAULT, FederatedBMF, "sums over clients, the same result as pooling; recommended"),
     Method("felb", FELB, "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)"),
     Method("felb-mu", FELBMU, "FELB with multiplicative steps, one step size per entry"),
 )
