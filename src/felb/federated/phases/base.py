@@ -38,6 +38,7 @@ class Known:
     value : the objective at `components`; smaller is better
     weights : (s₁, s₀), what a covered one gains and a covered zero gains (costs, if negative) in an assignment
     settled : refinement found nothing more to flip
+    patterns : sets of columns that often occur together, patterns × features
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -49,6 +50,7 @@ class Known:
     value: float | None = None
     weights: NDArray[np.float64] | None = None
     settled: bool = False
+    patterns: NDArray[np.bool_] | None = None
 
     def boolean(self) -> NDArray[np.bool_]:
         """Return the components; those of a relaxed V are cut at half of each row's largest entry."""

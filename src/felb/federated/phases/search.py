@@ -1,0 +1,341 @@
+"""Search: iterated local search from the best V so far.
+
+A proposal replaces one or two components by patterns of columns and flips some single entries; refinement leads it to a
+local minimum, and it becomes the best V if the summed objective is not larger. Several proposals are refined side by
+side: a round sends them all, and the sums for all come back. Where a proposal is done, the next one takes its place.
+
+Patterns come from what is public (`Patterns`, and the components themselves), so nothing but sums leaves a client. Only
+where there is a single owner of all rows may patterns be taken from the rows (`OwnRows`): a client of a federation does
+not know that task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from felb.errors import FederationError, InputError
+from felb.federated.messages import Broadcast, Update
+from felb.federated.phases.base import ClientState, Known, required, stream
+from felb.federated.phases.objective import Cost, Objective, as_array
+from felb.federated.phases.refine import assigned_gains, safe_flips, weighed
+from felb.federated.recipes.assignment import summed_counts
+from felb.federated.state import holding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.federated.client import Task
+    from felb.linalg.binary import BinaryMatrix
+
+TRY, TRY_ALONE = "try", "try-alone"
+
+WHOLE_ROW = 0.3
+"""Chance that a pattern of an owner of all rows is a row, not the intersection of two."""
+
+
+def try_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    broadcast: Broadcast,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """Counts and gains for each of several V."""
+    return ClientState(broadcast.round), Update(_several_gains(shard, broadcast))
+
+
+def try_alone_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    broadcast: Broadcast,
+    rng: np.random.Generator,
+) -> tuple[ClientState, Update]:
+    """The same, and patterns from rows of the data; for a single owner of all rows."""
+    update = _several_gains(shard, broadcast)
+    update["patterns"] = row_patterns(shard, int(broadcast.values["patterns"]), rng=rng)
+    return ClientState(broadcast.round), Update(update)
+
+
+def _several_gains(shard: BinaryMatrix, broadcast: Broadcast) -> dict[str, NDArray[Any]]:
+    weights = np.asarray(broadcast.values["weights"])
+    parts = [assigned_gains(shard, V, weights)[1] for V in np.asarray(broadcast.values["candidates"], dtype=bool)]
+    return {name: np.array([part[name] for part in parts]) for name in parts[0]}
+
+
+def row_patterns(A: BinaryMatrix, count: int, *, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return random rows and intersections of two random rows."""
+    patterns = np.zeros((count, A.shape[1]), dtype=bool)
+    if len(A):
+        for pattern, (a, b), whole in zip(
+            patterns, rng.integers(0, len(A), (count, 2)), rng.random(count) < WHOLE_ROW, strict=True
+        ):
+            first, second = (A.indices[A.indptr[r] : A.indptr[r + 1]] for r in (a, b))
+            pattern[first if whole else np.intersect1d(first, second, assume_unique=True)] = True
+    return patterns
+
+
+# -- where patterns come from ----------------------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """Where proposals get their patterns from."""
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The one task that clients must know."""
+        ...
+
+    def asks(self, n_proposals: int) -> Mapping[str, NDArray[Any]]:
+        """Return what the broadcast says beyond the proposals."""
+        ...
+
+    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> NDArray[np.bool_]:
+        """Return the patterns after a round."""
+        ...
+
+    def draw(
+        self, pool: NDArray[np.bool_], V: NDArray[np.bool_], rng: np.random.Generator
+    ) -> NDArray[np.bool_]:
+        """Return a pattern to replace a component of V by."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PublicSums:
+    """Patterns of summed co-occurrence, parts of them, and mixtures of components; safe in any federation."""
+
+    tasks: Mapping[str, Task] = field(default_factory=lambda: {TRY: try_task})
+
+    def asks(self, n_proposals: int) -> Mapping[str, NDArray[Any]]:  # noqa: ARG002
+        """Nothing more than gains."""
+        return {}
+
+    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> NDArray[np.bool_]:  # noqa: ARG002
+        """Return the known patterns."""
+        return required(known.patterns, "patterns of columns")  # type: ignore[no-any-return]
+
+    def draw(self, pool: NDArray[np.bool_], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
+        """Draw a pattern, the columns two patterns share, or the union or difference of two components."""
+        kind = rng.random()
+        if len(pool) and kind < 0.8:
+            a, b = pool[rng.integers(0, len(pool), 2)]
+            return np.asarray(a if kind < 0.4 else a & b)
+        a, b = V[rng.integers(0, len(V), 2)]
+        return np.asarray(a | b if kind < 0.9 else a & ~b)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """Rows and intersections of two rows; for a single owner of all data, never for a federation."""
+
+    tasks: Mapping[str, Task] = field(default_factory=lambda: {TRY_ALONE: try_alone_task})
+
+    def asks(self, n_proposals: int) -> Mapping[str, NDArray[Any]]:
+        """Ask for as many patterns as the next proposals can need."""
+        return {"patterns": np.asarray(2 * n_proposals)}
+
+    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> NDArray[np.bool_]:  # noqa: ARG002
+        """Return the patterns of this round."""
+        if n_clients != 1:
+            raise FederationError("rows may be told only where one client holds all of them; use PublicSums")
+        return np.asarray(total["patterns"], dtype=bool)
+
+    def draw(self, pool: NDArray[np.bool_], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:  # noqa: ARG002
+        """Draw one of the patterns."""
+        return np.asarray(pool[rng.integers(len(pool))])
+
+
+# -- the phase -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SearchState:
+    """The best so far, and the proposals being refined: V to be measured next, best V with its figures, and age."""
+
+    round: int
+    seed: int
+    known: Known = field(metadata=holding(Known))
+    V: NDArray[np.bool_]
+    best: NDArray[np.bool_]
+    values: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    supports: NDArray[np.int64]
+    ages: NDArray[np.int64]
+    judged: int = 0
+    failures: int = 0
+    limit: int = 0
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Perturb the best V, refine, keep what is not worse; everybody is asked, because losses are compared.
+
+    Parameters
+    ----------
+    objective : what to minimise
+    proposals : how many are refined at most
+    patience : stop after this many in a row that did not lower the objective
+    work : stop also when the ones of all rows, times the proposals, exceed this; bounds the time on large data
+    least : proposals that are made whatever the work
+    rounds : rounds of flips in the refinement of a proposal
+    batch : proposals refined at the same time
+    flips : share of entries flipped in a proposal
+    source : where patterns come from
+    """
+
+    objective: Objective = field(default_factory=Cost)
+    proposals: int = 6_000
+    patience: int = 6_000
+    work: float = 1e8
+    least: int = 32
+    rounds: int = 8
+    batch: int = 16
+    flips: float = 0.02
+    source: Source = field(default_factory=PublicSums)
+    name: str = "search"
+    state_type: type[Any] = SearchState
+
+    def __post_init__(self) -> None:
+        for name, least in (("proposals", 0), ("patience", 1), ("work", 0), ("least", 0), ("rounds", 0), ("batch", 1)):
+            if not getattr(self, name) >= least:
+                raise InputError(f"{name}={getattr(self, name)} of a search must be at least {least}")
+        if not 0 <= self.flips < 1:
+            raise InputError(f"flips={self.flips}: the share of flipped entries lies in [0, 1)")
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """Counts and gains of several V."""
+        return self.source.tasks
+
+    def start(self, known: Known, seed: int) -> SearchState:
+        """Measure the V to start from, in a round of its own."""
+        V = required(known.components, "a Boolean V")[None]
+        nothing = np.zeros((1, 4), dtype=np.int64)
+        return SearchState(
+            0,
+            seed,
+            known,
+            V,
+            V,
+            values=np.full(1, np.inf),
+            counts=nothing,
+            supports=np.zeros(V.shape[:2], dtype=np.int64),
+            ages=np.zeros(1, dtype=np.int64),
+            over=self.proposals == 0,
+        )
+
+    def broadcast(self, state: SearchState) -> Broadcast | None:
+        """Ask for the gains of all proposals."""
+        if state.over:
+            return None
+        (task,) = self.source.tasks
+        values = {"candidates": state.V, "weights": self._weights(state), **self.source.asks(self.batch)}
+        return Broadcast(task, state.round, values, everyone=True)
+
+    def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: SearchState) -> SearchState:
+        """Flip entries of all proposals; judge those that are done and put new ones in their place."""
+        rng = stream(state.seed, self.name, state.round)
+        pool = self.source.pool(state.known, total, n_clients)
+        if state.round == 0:
+            return self._first(total, replace(state, round=1), pool, rng)
+        weights = self._weights(state)
+        V, best, values, counts, supports, ages = (
+            getattr(state, name).copy() for name in ("V", "best", "values", "counts", "supports", "ages")
+        )
+        gains = weighed(total, (float(weights[0]), float(weights[1])))
+        done = []
+        for i in range(len(V)):
+            value = self.objective.value(summed_counts(total["counts"][i]))
+            if value < values[i]:
+                best[i], values[i], counts[i], supports[i] = V[i], value, total["counts"][i], total["supports"][i]
+            flips = safe_flips(gains[i], V[i], rng)
+            V[i] ^= flips
+            ages[i] += 1
+            if ages[i] > self.rounds or not flips.any():
+                done.append(i)
+        state = replace(
+            state, round=state.round + 1, V=V, best=best, values=values, counts=counts, supports=supports, ages=ages
+        )
+        for i in done:
+            state = self._judge(state, i)
+        for i in done:
+            V[i] = best[i] = self._proposal(state, pool, rng)
+            values[i], ages[i] = np.inf, 0
+        return replace(state, over=state.judged >= state.limit or state.failures >= self.patience)
+
+    def record(self, state: SearchState) -> Mapping[str, float]:
+        """Return the smallest objective so far and the proposals that were judged."""
+        value = state.known.value
+        return {"loss": float(np.nan if value is None else value), "proposals": state.judged}
+
+    def result(self, state: SearchState) -> Known:
+        """Return the best that was found; proposals that are not done do not count."""
+        return state.known
+
+    def _first(
+        self,
+        total: Mapping[str, NDArray[Any]],
+        state: SearchState,
+        pool: NDArray[np.bool_],
+        rng: np.random.Generator,
+    ) -> SearchState:
+        """Keep the figures of the V to start from and make the first proposals."""
+        counts = summed_counts(total["counts"][0])
+        known = replace(
+            state.known,
+            counts=np.asarray(total["counts"][0]),
+            supports=np.asarray(total["supports"][0]),
+            value=self.objective.value(counts),
+            weights=as_array(self.objective.weights(counts)),
+        )
+        limit = min(self.proposals, max(self.least, int(self.work / max(counts.tp + counts.fn, 1))))
+        state = replace(state, known=known, limit=limit, over=limit == 0)
+        V = np.array([self._proposal(state, pool, rng) for _ in range(min(self.batch, max(limit, 1)))])
+        return replace(
+            state,
+            V=V,
+            best=V,
+            values=np.full(len(V), np.inf),
+            counts=np.zeros((len(V), 4), dtype=np.int64),
+            supports=np.zeros(V.shape[:2], dtype=np.int64),
+            ages=np.zeros(len(V), dtype=np.int64),
+        )
+
+    def _judge(self, state: SearchState, i: int) -> SearchState:
+        """Keep a proposal if it is not worse than the best."""
+        value = float(state.values[i])
+        state = replace(state, judged=state.judged + 1, failures=state.failures + 1)
+        assert state.known.value is not None
+        if value > state.known.value:
+            return state
+        counts = state.counts[i].copy()
+        known = replace(
+            state.known,
+            components=state.best[i].copy(),
+            counts=counts,
+            supports=state.supports[i].copy(),
+            exclusive=None,
+            value=value,
+            weights=as_array(self.objective.weights(summed_counts(counts))),
+            settled=False,
+        )
+        return replace(state, known=known, failures=0 if value < state.known.value else state.failures)
+
+    def _proposal(
+        self, state: SearchState, pool: NDArray[np.bool_], rng: np.random.Generator
+    ) -> NDArray[np.bool_]:
+        """Replace one or two components of the best V and flip some entries."""
+        V = required(state.known.components, "a Boolean V").copy()
+        count = min(len(V), int(rng.integers(1, 3)))
+        for component in rng.choice(len(V), count, replace=False):
+            V[component] = self.source.draw(pool, V, rng)
+        return V ^ (rng.random(V.shape) < self.flips)  # type: ignore[no-any-return]
+
+    def _weights(self, state: SearchState) -> NDArray[np.float64]:
+        counts = state.known.counts
+        return as_array(self.objective.weights(None if counts is None else summed_counts(counts)))
