@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,7 @@ class Outcome:
     counts : summed confusion counts of all clients for their final assignments
     supports : records of all clients that were assigned each component
     weights : what covering a one and covering a zero was worth in the assignment
+    complete : False if a time limit ended the search
     """
 
     components: NDArray[np.bool_]
@@ -40,6 +41,7 @@ class Outcome:
     counts: Counts
     supports: NDArray[np.int64]
     weights: tuple[float, float] = (1.0, -1.0)
+    complete: bool = True
 
 
 class Server(Protocol):
@@ -68,6 +70,15 @@ class Server(Protocol):
 
     def outcome(self, state: Any) -> Outcome:
         """Return what was found; also for a run that was stopped early."""
+        ...
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """A server that can be told to come to an end; what it has found so far is a valid result."""
+
+    def conclude(self, state: Any) -> Any:
+        """Return a state that asks only for what a result needs; the same state if nothing else is left to ask."""
         ...
 
 

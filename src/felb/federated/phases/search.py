@@ -12,7 +12,7 @@ not know that task.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -81,6 +81,13 @@ def row_patterns(A: BinaryMatrix, count: int, *, rng: np.random.Generator) -> ND
 # -- where patterns come from ----------------------------------------------------------------------------------------
 
 
+class Pool(NamedTuple):
+    """Patterns to draw from: those of summed co-occurrence, and those of rows where they may be used."""
+
+    public: NDArray[np.bool_]
+    rows: NDArray[np.bool_]
+
+
 class Source(Protocol):
     """Where proposals get their patterns from."""
 
@@ -93,13 +100,11 @@ class Source(Protocol):
         """Return what the broadcast says beyond the proposals."""
         ...
 
-    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> NDArray[np.bool_]:
+    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> Pool:
         """Return the patterns after a round."""
         ...
 
-    def draw(
-        self, pool: NDArray[np.bool_], V: NDArray[np.bool_], rng: np.random.Generator
-    ) -> NDArray[np.bool_]:
+    def draw(self, pool: Pool, V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
         """Return a pattern to replace a component of V by."""
         ...
 
@@ -114,15 +119,16 @@ class PublicSums:
         """Nothing more than gains."""
         return {}
 
-    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> NDArray[np.bool_]:  # noqa: ARG002
+    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> Pool:  # noqa: ARG002
         """Return the known patterns."""
-        return required(known.patterns, "patterns of columns")  # type: ignore[no-any-return]
+        public = _public(known)
+        return Pool(public, public[:0])
 
-    def draw(self, pool: NDArray[np.bool_], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
+    def draw(self, pool: Pool, V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
         """Draw a pattern, the columns two patterns share, or the union or difference of two components."""
         kind = rng.random()
-        if len(pool) and kind < 0.8:
-            a, b = pool[rng.integers(0, len(pool), 2)]
+        if len(pool.public) and kind < 0.8:
+            a, b = pool.public[rng.integers(0, len(pool.public), 2)]
             return np.asarray(a if kind < 0.4 else a & b)
         a, b = V[rng.integers(0, len(V), 2)]
         return np.asarray(a | b if kind < 0.9 else a & ~b)
@@ -130,23 +136,35 @@ class PublicSums:
 
 @dataclass(frozen=True, slots=True)
 class OwnRows:
-    """Rows and intersections of two rows; for a single owner of all data, never for a federation."""
+    """Rows and intersections of two rows besides what is public; for a single owner of all data, not for a federation.
 
+    Parameters
+    ----------
+    share : how often a pattern comes from rows
+    """
+
+    share: float = 0.5
     tasks: Mapping[str, Task] = field(default_factory=lambda: {TRY_ALONE: try_alone_task})
 
     def asks(self, n_proposals: int) -> Mapping[str, NDArray[Any]]:
         """Ask for as many patterns as the next proposals can need."""
         return {"patterns": np.asarray(2 * n_proposals)}
 
-    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> NDArray[np.bool_]:  # noqa: ARG002
-        """Return the patterns of this round."""
+    def pool(self, known: Known, total: Mapping[str, NDArray[Any]], n_clients: int) -> Pool:
+        """Return the patterns of this round and the known ones."""
         if n_clients != 1:
             raise FederationError("rows may be told only where one client holds all of them; use PublicSums")
-        return np.asarray(total["patterns"], dtype=bool)
+        return Pool(_public(known), np.asarray(total["patterns"], dtype=bool))
 
-    def draw(self, pool: NDArray[np.bool_], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:  # noqa: ARG002
-        """Draw one of the patterns."""
-        return np.asarray(pool[rng.integers(len(pool))])
+    def draw(self, pool: Pool, V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
+        """Draw a pattern of rows, or a public one."""
+        if len(pool.rows) and rng.random() < self.share:
+            return np.asarray(pool.rows[rng.integers(len(pool.rows))])
+        return PublicSums().draw(pool, V, rng)
+
+
+def _public(known: Known) -> NDArray[np.bool_]:
+    return required(known.patterns, "patterns of columns")  # type: ignore[no-any-return]
 
 
 # -- the phase -------------------------------------------------------------------------------------------------------
@@ -154,7 +172,10 @@ class OwnRows:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """The best so far, and the proposals being refined: V to be measured next, best V with its figures, and age."""
+    """The best so far, and the proposals being refined: V to be measured next, best V with its figures, and age.
+
+    `origin` is the V that the next proposals are made from.
+    """
 
     round: int
     seed: int
@@ -165,6 +186,7 @@ class SearchState:
     counts: NDArray[np.int64]
     supports: NDArray[np.int64]
     ages: NDArray[np.int64]
+    origin: NDArray[np.bool_]
     judged: int = 0
     failures: int = 0
     limit: int = 0
@@ -185,6 +207,7 @@ class Search:
     rounds : rounds of flips in the refinement of a proposal
     batch : proposals refined at the same time
     flips : share of entries flipped in a proposal
+    slack : proposals start from the last V whose objective was at most this share above the best
     source : where patterns come from
     """
 
@@ -196,6 +219,7 @@ class Search:
     rounds: int = 8
     batch: int = 16
     flips: float = 0.02
+    slack: float = 0.02
     source: Source = field(default_factory=PublicSums)
     name: str = "search"
     state_type: type[Any] = SearchState
@@ -226,6 +250,7 @@ class Search:
             counts=nothing,
             supports=np.zeros(V.shape[:2], dtype=np.int64),
             ages=np.zeros(1, dtype=np.int64),
+            origin=V[0],
             over=self.proposals == 0,
         )
 
@@ -281,7 +306,7 @@ class Search:
         self,
         total: Mapping[str, NDArray[Any]],
         state: SearchState,
-        pool: NDArray[np.bool_],
+        pool: Pool,
         rng: np.random.Generator,
     ) -> SearchState:
         """Keep the figures of the V to start from and make the first proposals."""
@@ -311,6 +336,8 @@ class Search:
         value = float(state.values[i])
         state = replace(state, judged=state.judged + 1, failures=state.failures + 1)
         assert state.known.value is not None
+        if value <= state.known.value + self.slack * abs(state.known.value):
+            state = replace(state, origin=state.best[i].copy())
         if value > state.known.value:
             return state
         counts = state.counts[i].copy()
@@ -327,14 +354,14 @@ class Search:
         return replace(state, known=known, failures=0 if value < state.known.value else state.failures)
 
     def _proposal(
-        self, state: SearchState, pool: NDArray[np.bool_], rng: np.random.Generator
+        self, state: SearchState, pool: Pool, rng: np.random.Generator
     ) -> NDArray[np.bool_]:
         """Replace one or two components of the best V and flip some entries."""
-        V = required(state.known.components, "a Boolean V").copy()
+        V = state.origin.copy()
         count = min(len(V), int(rng.integers(1, 3)))
         for component in rng.choice(len(V), count, replace=False):
             V[component] = self.source.draw(pool, V, rng)
-        return V ^ (rng.random(V.shape) < self.flips)  # type: ignore[no-any-return]
+        return np.asarray(V ^ (rng.random(V.shape) < self.flips))
 
     def _weights(self, state: SearchState) -> NDArray[np.float64]:
         counts = state.known.counts
