@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from felb.datasets.shards import check_shards, named, split
+from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix
@@ -27,10 +28,15 @@ class FederatedEstimator(BooleanFactorization):
 
     participation: Participation | None
     n_jobs: int | None
+    time_limit: float | None = None
 
     @abstractmethod
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
+
+    def _recipe_alone(self, n_features: int) -> Recipe:
+        """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
+        return self.recipe(n_features)
 
     def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Find components shared by all clients.
@@ -54,15 +60,18 @@ class FederatedEstimator(BooleanFactorization):
         return self._fit(X, groups)
 
     def _fit(self, X: Any, groups: ArrayLike | None) -> NDArray[np.bool_]:
+        deadline = Deadline(self.time_limit)
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
         self.check_rank(self.n_components, shape)
+        alone = groups is None and not is_list_of_matrices(X)
         finished = run(
-            self.recipe(shape[1]),
+            self._recipe_alone(shape[1]) if alone else self.recipe(shape[1]),
             shards,
             seed=self._seed(),
             participation=self.participation,
             workers=effective_workers(self.n_jobs),
+            deadline=deadline,
         )
         self._keep(finished)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
@@ -78,6 +87,7 @@ class FederatedEstimator(BooleanFactorization):
         self.n_iter_ = outcome.n_iter
         self.integrality_gap_ = outcome.integrality_gap
         self.converged_ = outcome.converged
+        self.complete_ = outcome.complete
         self.counts_ = outcome.counts
         self.supports_ = outcome.supports
         self.warn_about(self.components_, self.supports_, self.integrality_gap_)

@@ -6,23 +6,25 @@ With n records, m features, r = |U∘V| covered cells, of which fp are zeros, an
         + log₂(r+1) + log₂ C(r, fp) + log₂(nm−r+1) + log₂ C(nm−r, fn)
 
 bits: which records and features each component has, and which cells of either kind are wrong. Starting from more
-components than are needed, one after the other is dropped and the rest is refined.
+components than are needed, one after the other is dropped or merged with another, and the rest is refined.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import lgamma, log
+from math import lgamma, log, log2
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from felb.errors import InputError
-from felb.federated.phases.base import Known, required
-from felb.federated.phases.objective import Cost, Objective
-from felb.federated.phases.refine import Refine, RefineState
+from felb.federated.messages import Broadcast, Update
+from felb.federated.phases.base import ClientState, Known, required, stream
+from felb.federated.phases.objective import Cost, Objective, as_array
+from felb.federated.phases.stack import TRY, Stack, try_task
 from felb.federated.recipes.assignment import summed_counts
 from felb.federated.state import holding
+from felb.linalg.assign import assign_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +32,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.federated.client import Task
-    from felb.federated.messages import Broadcast
+    from felb.linalg.binary import BinaryMatrix
     from felb.metrics import Counts
+
+SHARED = "shared"
+
+LEAST_WRONG, MOST_WRONG = 1e-6, 0.4
+"""Limits for the share of wrong cells where the worth of a cell is estimated from it."""
 
 
 def subset_bits(size: int, chosen: int) -> float:
@@ -57,102 +64,176 @@ def description_length(V: NDArray[np.bool_], supports: NDArray[np.int64], counts
     return float(component_bits(V, supports, n_rows=n_rows).sum() + wrong)
 
 
+def shared_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    broadcast: Broadcast,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """How many records have both of two components, components × components."""
+    V = np.asarray(broadcast.values["components"], dtype=bool)
+    one, zero = (float(weight) for weight in broadcast.values["weights"])
+    U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
+    # Counts stay below 2^53, so that a product of doubles is exact and fast.
+    wide = U.astype(np.float64)
+    return ClientState(broadcast.round, assigned=U), Update({"shared": np.rint(wide.T @ wide).astype(np.int64)})
+
+
+def merges(V: NDArray[np.bool_], shared: NDArray[np.int64], *, most: int) -> NDArray[np.bool_]:
+    """Return V with two components replaced by their union, for the pairs that are most alike.
+
+    Pieces of one component have much the same records or much the same features, so the likeness of two is the larger
+    of the Jaccard indices of their records and of their features.
+    """
+    alike = np.maximum(_jaccard(shared), _jaccard(V.astype(np.int64) @ V.T.astype(np.int64)))
+    first, second = np.triu_indices(len(V), 1)
+    order = np.argsort(-alike[first, second], kind="stable")[:most]
+    found = []
+    for a, b in zip(first[order], second[order], strict=True):
+        merged = V.copy()
+        merged[a] |= V[b]
+        found.append(np.delete(merged, b, axis=0))
+    return np.array(found, dtype=bool).reshape(len(found), len(V) - 1, V.shape[1])
+
+
+def _jaccard(common: NDArray[np.int64]) -> NDArray[np.float64]:
+    sizes = np.diagonal(common)
+    return np.asarray(common / np.maximum(sizes[:, None] + sizes - common, 1))
+
+
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """The components at the present number of them, being refined; the shortest description so far."""
+    """What has the shortest description, the present components, and the candidates with one less being refined.
+
+    `shared` is known once the present components were found to be all of use.
+    """
 
     round: int
     seed: int
     known: Known = field(metadata=holding(Known))
-    refining: RefineState | None = field(default=None, metadata=holding(RefineState))
+    present: Known = field(metadata=holding(Known))
+    stack: Stack | None = field(default=None, metadata=holding(Stack))
     length: float = np.inf
-    sizes: NDArray[np.int64] | None = None
-    lengths: NDArray[np.float64] | None = None
+    failures: int = 0
+    last_size: int = 0
+    last_length: float = np.nan
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Drop components, the least useful first, and keep the number with the shortest description.
+    """Take away components one by one and keep the number with the shortest description.
+
+    While a component costs more bits than it seems to save, the one that costs most is dropped. From there on, every
+    step tries to drop each of the least useful components and to merge pairs that are alike, refines all of these and
+    takes the one with the shortest description; after some steps without a shorter one it ends.
 
     Parameters
     ----------
     objective : what refinement minimises
-    rounds : rounds of refinement after each drop
+    rounds : rounds of refinement in a step
+    drops, merges : candidates of either kind in a step
+    patience : steps without a shorter description before the end
     """
 
     objective: Objective = field(default_factory=Cost)
     rounds: int = 3
+    drops: int = 4
+    merges: int = 8
+    patience: int = 3
     name: str = "rank"
     state_type: type[Any] = RankState
 
     def __post_init__(self) -> None:
-        if self.rounds < 0:
-            raise InputError(f"refinement cannot have {self.rounds} rounds")
-
-    @property
-    def refine(self) -> Refine:
-        """The refinement after a drop."""
-        return Refine(self.objective, self.rounds)
+        for name, least in (("rounds", 0), ("drops", 1), ("merges", 0), ("patience", 1)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name}={getattr(self, name)} of a choice of rank must be at least {least}")
 
     @property
     def tasks(self) -> Mapping[str, Task]:
-        """Those of refinement."""
-        return self.refine.tasks
+        """Gains of several V, and records that components share."""
+        return {TRY: try_task, SHARED: shared_task}
 
     def start(self, known: Known, seed: int) -> RankState:
-        """Refine the components as they are, without those of no feature."""
+        """Measure the components as they are, without those of no feature."""
         V = required(known.components, "a Boolean V")
-        return self._refine(RankState(0, seed, known), replace(known, components=V[V.any(axis=1)]))
+        V = V[V.any(axis=1)]
+        return RankState(0, seed, known, known, Stack.of(V[None]), over=len(V) == 0)
 
     def broadcast(self, state: RankState) -> Broadcast | None:
-        """Ask what refinement asks, of everybody."""
-        if state.refining is None:
+        """Ask for the gains of the candidates, or for what pairs of the present components share."""
+        if state.over:
             return None
-        asked = self.refine.broadcast(state.refining)
-        return None if asked is None else replace(asked, everyone=True)
+        weights = self._weights(state)
+        if state.stack is None:
+            components = required(state.present.components, "a Boolean V")
+            return Broadcast(SHARED, state.round, {"components": components, "weights": weights}, everyone=True)
+        return Broadcast(TRY, state.round, {"candidates": state.stack.V, "weights": weights}, everyone=True)
 
-    def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: RankState) -> RankState:
-        """Refine; when that is over, note the description length and drop a component."""
-        assert state.refining is not None
-        refining = self.refine.combine(total, n_clients, state.refining)
-        state = replace(state, round=state.round + 1, refining=refining)
-        return self._shorten(state) if refining.over else state
+    def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: RankState) -> RankState:  # noqa: ARG002
+        """Refine the candidates; when they are done, take the one with the shortest description."""
+        state = replace(state, round=state.round + 1, last_size=0)
+        if state.stack is None:
+            V = required(state.present.components, "a Boolean V")
+            merged = merges(V, np.asarray(total["shared"]), most=self.merges)
+            return replace(state, stack=Stack.of(np.concatenate([self._dropped(state, self.drops), merged])))
+        rng = stream(state.seed, self.name, state.round)
+        stack = state.stack.refined(total, self.objective, weights=self._weights(state), rng=rng)
+        state = replace(state, stack=stack)
+        return self._step(state, stack) if stack.settled.all() or stack.ages[0] > self.rounds else state
 
     def record(self, state: RankState) -> Mapping[str, float]:
-        """Return the last number of components with its description length, where a refinement has just ended."""
-        assert state.refining is None or state.refining.V is not None
-        if state.lengths is None or state.sizes is None or (state.refining is not None and state.refining.round > 0):
+        """Return the number of components with its description length, where a step has just ended."""
+        if not state.last_size:
             return {}
-        return {"n_components": int(state.sizes[-1]), "description_length": float(state.lengths[-1])}
+        return {"n_components": state.last_size, "description_length": state.last_length}
 
     def result(self, state: RankState) -> Known:
         """Return the components with the shortest description."""
         return state.known
 
-    def _refine(self, state: RankState, known: Known) -> RankState:
-        V = required(known.components, "a Boolean V")
-        return replace(state, refining=self.refine.start(known, state.seed) if len(V) else None)
+    def _step(self, state: RankState, stack: Stack) -> RankState:
+        """Take the candidate with the shortest description and prepare the next ones."""
+        lengths = [
+            description_length(V, supports, summed_counts(counts))
+            for V, supports, counts in zip(stack.best, stack.supports, stack.counts, strict=True)
+        ]
+        place = int(np.argmin(lengths))
+        found = stack.known(place, self.objective, before=state.known)
+        shorter = lengths[place] <= state.length
+        state = replace(
+            state,
+            present=found,
+            known=found if shorter else state.known,
+            length=lengths[place] if shorter else state.length,
+            failures=0 if shorter else state.failures + 1,
+            last_size=stack.best.shape[1],
+            last_length=lengths[place],
+        )
+        if state.last_size == 1 or state.failures >= self.patience:
+            return replace(state, over=True)
+        if self._use(state).min() < 0:
+            return replace(state, stack=Stack.of(self._dropped(state, 1)))
+        return replace(state, stack=None)
 
-    def _shorten(self, state: RankState) -> RankState:
-        """Keep what was refined if its description is the shortest, and go on with one component less."""
-        assert state.refining is not None
-        found = self.refine.result(state.refining)
+    def _use(self, state: RankState) -> NDArray[np.float64]:
+        """Return the bits each component saves; a wrong cell costs the logarithm of the odds that a cell is right."""
+        present = state.present
         V, supports, exclusive = (
-            required(value, "refined components") for value in (found.components, found.supports, found.exclusive)
+            required(value, "measured components")
+            for value in (present.components, present.supports, present.exclusive)
         )
-        counts = summed_counts(found.counts)
-        length = description_length(V, supports, counts)
-        sizes = np.array([], dtype=np.int64) if state.sizes is None else state.sizes
-        lengths = np.array([]) if state.lengths is None else state.lengths
-        state = replace(state, sizes=np.append(sizes, len(V)), lengths=np.append(lengths, length))
-        if length <= state.length:
-            state = replace(state, known=found, length=length)
-        if len(V) == 1:
-            return replace(state, refining=None)
-        # A wrong cell costs about the logarithm of the odds that a cell is right.
-        share = min(max((counts.fp + counts.fn) / max(counts.cells, 1), 1e-6), 0.4)
-        use = exclusive * (log((1 - share) / share) / log(2)) - component_bits(
-            V, supports, n_rows=counts.cells // V.shape[1]
-        )
-        rest = np.delete(V, int(np.argmin(use)), axis=0)
-        return self._refine(state, replace(found, components=rest))
+        counts = summed_counts(present.counts)
+        share = min(max((counts.fp + counts.fn) / max(counts.cells, 1), LEAST_WRONG), MOST_WRONG)
+        bits = component_bits(V, supports, n_rows=counts.cells // V.shape[1])
+        # A component of no record costs nothing, but is one too many.
+        return np.where(supports > 0, exclusive * log2((1 - share) / share) - bits, -np.inf)
+
+    def _dropped(self, state: RankState, most: int) -> NDArray[np.bool_]:
+        """Return the present components without each of the least useful ones."""
+        V = required(state.present.components, "a Boolean V")
+        return np.array([np.delete(V, l, axis=0) for l in np.argsort(self._use(state), kind="stable")[:most]])
+
+    def _weights(self, state: RankState) -> NDArray[np.float64]:
+        counts = state.present.counts
+        return as_array(self.objective.weights(None if counts is None else summed_counts(counts)))

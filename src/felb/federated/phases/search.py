@@ -20,7 +20,7 @@ from felb.errors import FederationError, InputError
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required, stream
 from felb.federated.phases.objective import Cost, Objective, as_array
-from felb.federated.phases.refine import assigned_gains, safe_flips, weighed
+from felb.federated.phases.stack import TRY, Stack, several_gains, try_task
 from felb.federated.recipes.assignment import summed_counts
 from felb.federated.state import holding
 
@@ -32,20 +32,10 @@ if TYPE_CHECKING:
     from felb.federated.client import Task
     from felb.linalg.binary import BinaryMatrix
 
-TRY, TRY_ALONE = "try", "try-alone"
+TRY_ALONE = "try-alone"
 
 WHOLE_ROW = 0.3
 """Chance that a pattern of an owner of all rows is a row, not the intersection of two."""
-
-
-def try_task(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    broadcast: Broadcast,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
-    """Counts and gains for each of several V."""
-    return ClientState(broadcast.round), Update(_several_gains(shard, broadcast))
 
 
 def try_alone_task(
@@ -55,15 +45,9 @@ def try_alone_task(
     rng: np.random.Generator,
 ) -> tuple[ClientState, Update]:
     """The same, and patterns from rows of the data; for a single owner of all rows."""
-    update = _several_gains(shard, broadcast)
+    update = several_gains(shard, broadcast)
     update["patterns"] = row_patterns(shard, int(broadcast.values["patterns"]), rng=rng)
     return ClientState(broadcast.round), Update(update)
-
-
-def _several_gains(shard: BinaryMatrix, broadcast: Broadcast) -> dict[str, NDArray[Any]]:
-    weights = np.asarray(broadcast.values["weights"])
-    parts = [assigned_gains(shard, V, weights)[1] for V in np.asarray(broadcast.values["candidates"], dtype=bool)]
-    return {name: np.array([part[name] for part in parts]) for name in parts[0]}
 
 
 def row_patterns(A: BinaryMatrix, count: int, *, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -172,21 +156,13 @@ def _public(known: Known) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """The best so far, and the proposals being refined: V to be measured next, best V with its figures, and age.
-
-    `origin` is the V that the next proposals are made from.
-    """
+    """The best so far, the V that the next proposals are made from, and the proposals being refined."""
 
     round: int
     seed: int
     known: Known = field(metadata=holding(Known))
-    V: NDArray[np.bool_]
-    best: NDArray[np.bool_]
-    values: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    supports: NDArray[np.int64]
-    ages: NDArray[np.int64]
     origin: NDArray[np.bool_]
+    stack: Stack = field(metadata=holding(Stack))
     judged: int = 0
     failures: int = 0
     limit: int = 0
@@ -238,60 +214,33 @@ class Search:
 
     def start(self, known: Known, seed: int) -> SearchState:
         """Measure the V to start from, in a round of its own."""
-        V = required(known.components, "a Boolean V")[None]
-        nothing = np.zeros((1, 4), dtype=np.int64)
-        return SearchState(
-            0,
-            seed,
-            known,
-            V,
-            V,
-            values=np.full(1, np.inf),
-            counts=nothing,
-            supports=np.zeros(V.shape[:2], dtype=np.int64),
-            ages=np.zeros(1, dtype=np.int64),
-            origin=V[0],
-            over=self.proposals == 0,
-        )
+        V = required(known.components, "a Boolean V")
+        return SearchState(0, seed, known, V, Stack.of(V[None]), over=self.proposals == 0)
 
     def broadcast(self, state: SearchState) -> Broadcast | None:
         """Ask for the gains of all proposals."""
         if state.over:
             return None
         (task,) = self.source.tasks
-        values = {"candidates": state.V, "weights": self._weights(state), **self.source.asks(self.batch)}
+        values = {"candidates": state.stack.V, "weights": self._weights(state), **self.source.asks(self.batch)}
         return Broadcast(task, state.round, values, everyone=True)
 
     def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: SearchState) -> SearchState:
         """Flip entries of all proposals; judge those that are done and put new ones in their place."""
         rng = stream(state.seed, self.name, state.round)
         pool = self.source.pool(state.known, total, n_clients)
-        if state.round == 0:
-            return self._first(total, replace(state, round=1), pool, rng)
-        weights = self._weights(state)
-        V, best, values, counts, supports, ages = (
-            getattr(state, name).copy() for name in ("V", "best", "values", "counts", "supports", "ages")
-        )
-        gains = weighed(total, (float(weights[0]), float(weights[1])))
-        done = []
-        for i in range(len(V)):
-            value = self.objective.value(summed_counts(total["counts"][i]))
-            if value < values[i]:
-                best[i], values[i], counts[i], supports[i] = V[i], value, total["counts"][i], total["supports"][i]
-            flips = safe_flips(gains[i], V[i], rng)
-            V[i] ^= flips
-            ages[i] += 1
-            if ages[i] > self.rounds or not flips.any():
-                done.append(i)
-        state = replace(
-            state, round=state.round + 1, V=V, best=best, values=values, counts=counts, supports=supports, ages=ages
-        )
-        for i in done:
-            state = self._judge(state, i)
-        for i in done:
-            V[i] = best[i] = self._proposal(state, pool, rng)
-            values[i], ages[i] = np.inf, 0
-        return replace(state, over=state.judged >= state.limit or state.failures >= self.patience)
+        stack = state.stack.refined(total, self.objective, weights=self._weights(state), rng=rng)
+        state = replace(state, round=state.round + 1, stack=stack)
+        if state.limit == 0:
+            return self._first(state, pool, rng)
+        done = np.flatnonzero(stack.settled | (stack.ages > self.rounds))
+        for place in done:
+            state = self._judge(state, int(place))
+        over = state.judged >= state.limit or state.failures >= self.patience
+        if len(done) and not over:
+            new = np.array([self._proposal(state, pool, rng) for _ in done])
+            state = replace(state, stack=stack.with_new(done, new))
+        return replace(state, over=over)
 
     def record(self, state: SearchState) -> Mapping[str, float]:
         """Return the smallest objective so far and the proposals that were judged."""
@@ -302,60 +251,27 @@ class Search:
         """Return the best that was found; proposals that are not done do not count."""
         return state.known
 
-    def _first(
-        self,
-        total: Mapping[str, NDArray[Any]],
-        state: SearchState,
-        pool: Pool,
-        rng: np.random.Generator,
-    ) -> SearchState:
+    def _first(self, state: SearchState, pool: Pool, rng: np.random.Generator) -> SearchState:
         """Keep the figures of the V to start from and make the first proposals."""
-        counts = summed_counts(total["counts"][0])
-        known = replace(
-            state.known,
-            counts=np.asarray(total["counts"][0]),
-            supports=np.asarray(total["supports"][0]),
-            value=self.objective.value(counts),
-            weights=as_array(self.objective.weights(counts)),
-        )
-        limit = min(self.proposals, max(self.least, int(self.work / max(counts.tp + counts.fn, 1))))
-        state = replace(state, known=known, limit=limit, over=limit == 0)
-        V = np.array([self._proposal(state, pool, rng) for _ in range(min(self.batch, max(limit, 1)))])
-        return replace(
-            state,
-            V=V,
-            best=V,
-            values=np.full(len(V), np.inf),
-            counts=np.zeros((len(V), 4), dtype=np.int64),
-            supports=np.zeros(V.shape[:2], dtype=np.int64),
-            ages=np.zeros(len(V), dtype=np.int64),
-        )
+        known = state.stack.known(0, self.objective, before=state.known)
+        counts = summed_counts(known.counts)
+        limit = max(1, min(self.proposals, max(self.least, int(self.work / max(counts.tp + counts.fn, 1)))))
+        state = replace(state, known=known, limit=limit)
+        V = np.array([self._proposal(state, pool, rng) for _ in range(min(self.batch, limit))])
+        return replace(state, stack=Stack.of(V))
 
-    def _judge(self, state: SearchState, i: int) -> SearchState:
-        """Keep a proposal if it is not worse than the best."""
-        value = float(state.values[i])
-        state = replace(state, judged=state.judged + 1, failures=state.failures + 1)
-        assert state.known.value is not None
-        if value <= state.known.value + self.slack * abs(state.known.value):
-            state = replace(state, origin=state.best[i].copy())
-        if value > state.known.value:
-            return state
-        counts = state.counts[i].copy()
-        known = replace(
-            state.known,
-            components=state.best[i].copy(),
-            counts=counts,
-            supports=state.supports[i].copy(),
-            exclusive=None,
-            value=value,
-            weights=as_array(self.objective.weights(summed_counts(counts))),
-            settled=False,
-        )
-        return replace(state, known=known, failures=0 if value < state.known.value else state.failures)
+    def _judge(self, state: SearchState, place: int) -> SearchState:
+        """Keep a proposal if it is not worse than the best, and go on from it if it is hardly worse."""
+        value, least = float(state.stack.values[place]), state.known.value
+        assert least is not None
+        state = replace(state, judged=state.judged + 1, failures=0 if value < least else state.failures + 1)
+        if value <= least + self.slack * abs(least):
+            state = replace(state, origin=state.stack.best[place])
+        if value <= least:
+            state = replace(state, known=state.stack.known(place, self.objective, before=state.known))
+        return state
 
-    def _proposal(
-        self, state: SearchState, pool: Pool, rng: np.random.Generator
-    ) -> NDArray[np.bool_]:
+    def _proposal(self, state: SearchState, pool: Pool, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Replace one or two components of the best V and flip some entries."""
         V = state.origin.copy()
         count = min(len(V), int(rng.integers(1, 3)))
