@@ -70,6 +70,8 @@ class FederatedBMF(FederatedEstimator):
     True
     """
 
+    n_components: Any
+
     def __init__(
         self,
         n_components: int | str = 10,

@@ -1,8 +1,8 @@
 """Patterns of columns from summed co-occurrence, and components chosen from them one after the other.
 
-For a seed column s and a confidence τ, the candidate of Asso (Miettinen, Mielikäinen, Gionis, Das, Mannila) is the set of
-columns j with |A_s ∩ A_j| >= τ·|A_s|. The co-occurrence of seeds with all columns is a sum over rows, hence over clients,
-and so is what a candidate would gain on top of a cover; all of these are integers that do not depend on the split.
+For a seed column s and a confidence τ, the candidate of Asso (Miettinen, Mielikäinen, Gionis, Das, Mannila) is the set
+of columns j with |A_s ∩ A_j| >= τ·|A_s|. The co-occurrence of seeds with all columns is a sum over rows, hence over
+clients, and so is what a candidate would gain on top of a cover; all of these are integers, the same for any split.
 """
 
 from __future__ import annotations

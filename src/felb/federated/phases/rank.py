@@ -232,7 +232,7 @@ class Rank:
     def _dropped(self, state: RankState, most: int) -> NDArray[np.bool_]:
         """Return the present components without each of the least useful ones."""
         V = required(state.present.components, "a Boolean V")
-        return np.array([np.delete(V, l, axis=0) for l in np.argsort(self._use(state), kind="stable")[:most]])
+        return np.array([np.delete(V, place, axis=0) for place in np.argsort(self._use(state), kind="stable")[:most]])
 
     def _weights(self, state: RankState) -> NDArray[np.float64]:
         counts = state.present.counts

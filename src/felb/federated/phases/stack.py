@@ -98,7 +98,7 @@ class Stack:
             supports=np.where(better[:, None], total["supports"], self.supports),
             exclusive=np.where(better[:, None], np.where(self.V, gains, 0.0).sum(axis=2), self.exclusive),
             ages=self.ages + 1,
-            settled=~flips.any(axis=(1, 2)),
+            settled=np.asarray(~flips.any(axis=(1, 2))),
         )
 
     def with_new(self, places: NDArray[np.int64], V: NDArray[np.bool_]) -> Stack:

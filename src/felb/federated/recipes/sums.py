@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from felb.errors import InputError
+from felb.federated.phases.alone import SearchAlone
 from felb.federated.phases.objective import Cost, NegativeF1
 from felb.federated.phases.patterns import Cover, Patterns
 from felb.federated.phases.pipeline import Best, Chain, pipeline
@@ -19,7 +20,7 @@ from felb.federated.phases.rank import Rank
 from felb.federated.phases.refine import Refine
 from felb.federated.phases.relaxed import Relaxed
 from felb.federated.phases.revive import Revive
-from felb.federated.phases.search import OwnRows, PublicSums, Search
+from felb.federated.phases.search import Search
 from felb.federated.phases.start import Start
 from felb.federated.phases.thresholds import Thresholds
 from felb.optim.checks import check_weights
@@ -39,7 +40,7 @@ class Effort:
     relaxed_rounds, refine_rounds : rounds of these phases at most
     tries, patience : of the revival, see `Revive`; without tries, there is none
     cover_features : data of at most this many columns is also started from patterns of columns, see `Cover`
-    proposals : of the search, see `Search`; without them, there is none
+    proposals : of the search, see `Search` and `SearchAlone`; without them, there is none
     """
 
     relaxed_rounds: int = 20
@@ -53,7 +54,7 @@ class Effort:
 EFFORTS = {
     "fast": Effort(tries=0, cover_features=0),
     "default": Effort(),
-    "high": Effort(tries=60, patience=15, proposals=6_000),
+    "high": Effort(tries=60, patience=15, proposals=4_000),
 }
 OBJECTIVES = ("hamming", "f1")
 MDL = "mdl"
@@ -61,6 +62,9 @@ MDL = "mdl"
 
 PAIR_CELLS = 500_000
 """Seeds times columns of co-occurrence at most, so that messages stay small."""
+
+ALONE = 4
+"""So many times more proposals are made without a federation, where they cost less."""
 
 PROPOSAL_CELLS = 200_000
 """Entries of all V that are searched from at the same time, at most."""
@@ -139,9 +143,12 @@ def _improvement(objective: Objective, work: Effort, *, memory: float) -> list[P
 
 def _search(n_features: int, n_components: int, objective: Objective, *, work: Effort, alone: bool) -> list[Phase]:
     """Search, and refine what that has found."""
-    batch = min(16, max(1, PROPOSAL_CELLS // max(1, n_features * n_components)))
-    source = OwnRows() if alone else PublicSums()
-    search = Search(objective, work.proposals, work.proposals, batch=batch, source=source)
+    search: Phase
+    if alone:
+        search = SearchAlone(objective, ALONE * work.proposals)
+    else:
+        batch = min(16, max(1, PROPOSAL_CELLS // max(1, n_features * n_components)))
+        search = Search(objective, work.proposals, work.proposals, batch=batch)
     return [_patterns(n_features), search, Refine(objective, work.refine_rounds)]
 
 
