@@ -1,5 +1,7 @@
 """Search and patterns: never worse, the same for any split, nothing but sums leaves a client of a federation."""
 
+import itertools
+
 import numpy as np
 import pytest
 from phase_loop import cut, dense, play
@@ -89,7 +91,7 @@ def test_search_never_gets_worse_and_its_figures_are_true(objective):
     states = play(phase, shards, start())
     losses = [phase.record(state)["loss"] for state in states[3:]]
     assert losses[-1] < losses[0]
-    assert all(b <= a for a, b in zip(losses, losses[1:], strict=False))
+    assert all(b <= a for a, b in itertools.pairwise(losses))
     known = phase.result(states[-1])
     if objective is None:
         U = assign_rows(DATA.A, known.components)
@@ -153,7 +155,7 @@ def test_a_search_resumes_as_if_it_had_not_stopped(tmp_path, alone):
     snapshots = []
     whole = run(recipe, {"a": DATA.A}, seed=2, on_round=snapshots.append)
     searching = [s for s in snapshots if s.history[-1]["task"] in (TRY, SEARCH_ALONE)]
-    save_snapshot(searching[2 * (not alone)], tmp_path / "stopped")
+    save_snapshot(tmp_path / "stopped", searching[2 * (not alone)])
     back = load_snapshot(tmp_path / "stopped", recipe)
     resumed = run(recipe, {"a": DATA.A}, seed=2, resume=back)
     np.testing.assert_array_equal(resumed.outcome.components, whole.outcome.components)

@@ -88,7 +88,7 @@ def _descend(
     rounds: int,
 ) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the cost, U and V after coordinate descent on both in turn, until the cost does not fall."""
-    worth = {"weight_one": weights[0], "weight_zero": weights[1]}
+    worth: dict[str, Any] = {"weight_one": weights[0], "weight_zero": weights[1]}
     U = assign_rows(A, V, **worth)
     cost = np.inf
     for _ in range(rounds):
