@@ -213,3 +213,16 @@ def test_a_recipe_that_cannot_end_early_says_so():
 def test_a_phase_without_patterns_says_what_is_missing():
     with pytest.raises(InputError, match="patterns"):
         run(pipeline("x", Search(), known=start()), {"a": DATA.A})
+
+
+def test_two_starts_compete_where_columns_are_few():
+    def tasks(features):
+        effort = Effort(relaxed_rounds=3, refine_rounds=3, tries=0, cover_features=features)
+        finished = run(federated_bmf(30, 4, effort=effort), {"a": DATA.A})
+        return finished.outcome.counts.errors, {row["task"] for row in finished.history}
+
+    one, asked = tasks(29)
+    assert "weigh" not in asked
+    both, asked = tasks(30)
+    assert "weigh" in asked
+    assert both <= one

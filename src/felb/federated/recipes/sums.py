@@ -2,8 +2,9 @@
 
 Every message is a sum of integers that has one value however the rows are split, so the components are those that
 pooling all data would give. A relaxed factorization finds where to start, thresholds make it Boolean, refinement flips
-single entries by summed gains, and components that are of little use are replaced by what the others leave. For data
-of few columns, components chosen among patterns of summed co-occurrence compete with this start.
+single entries by summed gains, and components that are of little use are replaced by what the others leave. With high
+effort, components chosen among patterns of summed co-occurrence compete with this start where columns are few, and a
+search goes on from the best.
 """
 
 from __future__ import annotations
@@ -47,14 +48,14 @@ class Effort:
     refine_rounds: int = 10
     tries: int = 15
     patience: int = 4
-    cover_features: int = 2_000
+    cover_features: int = 0
     proposals: int = 0
 
 
 EFFORTS = {
-    "fast": Effort(tries=0, cover_features=0),
+    "fast": Effort(tries=0),
     "default": Effort(),
-    "high": Effort(tries=60, patience=15, proposals=4_000),
+    "high": Effort(tries=60, patience=15, cover_features=2_000, proposals=4_000),
 }
 OBJECTIVES = ("hamming", "f1")
 MDL = "mdl"
