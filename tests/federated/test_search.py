@@ -164,9 +164,9 @@ def test_a_search_resumes_as_if_it_had_not_stopped(tmp_path, alone):
 
 def test_zoo_gets_better_by_search():
     zoo = load("zoo")
-    without = run(federated_bmf(17, 10), {"a": zoo}).outcome.counts.errors
-    effort = Effort(proposals=150)
-    assert run(federated_bmf(17, 10, effort=effort, alone=True), {"a": zoo}).outcome.counts.errors < without
+    without = run(federated_bmf(17, 5), {"a": zoo}).outcome.counts.errors
+    effort = Effort(proposals=50)
+    assert run(federated_bmf(17, 5, effort=effort, alone=True), {"a": zoo}).outcome.counts.errors < without
 
 
 # -- deadlines -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ search goes on from the best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from felb.errors import InputError
@@ -106,7 +106,9 @@ def federated_bmf(
     work = _effort(effort)
     cost = Cost(false_positive_cost, false_negative_cost)
     memory = 0.5 if sampled else 0.0
-    phases: list[Phase] = [_first_phase(n_features, most, cost, work=work, memory=memory)]
+    # More components than are needed fit noise, and the start that fits it best is not the one to find their number from.
+    starts = replace(work, cover_features=0) if found else work
+    phases: list[Phase] = [_first_phase(n_features, most, cost, work=starts, memory=memory)]
     if found:
         phases += [Rank(cost)]
     phases += _improvement(cost, work, memory=memory)
