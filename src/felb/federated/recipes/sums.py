@@ -106,7 +106,7 @@ def federated_bmf(
     work = _effort(effort)
     cost = Cost(false_positive_cost, false_negative_cost)
     memory = 0.5 if sampled else 0.0
-    # More components than are needed fit noise, and the start that fits it best is not the one to find their number from.
+    # More components than needed fit noise; the start that fits it best is not the one to find their number from.
     starts = replace(work, cover_features=0) if found else work
     phases: list[Phase] = [_first_phase(n_features, most, cost, work=starts, memory=memory)]
     if found:
