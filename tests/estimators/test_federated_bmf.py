@@ -140,3 +140,22 @@ def test_fits_of_real_data_are_kept():
     auto, fit = (FederatedBMF(10, objective=word, random_state=0).fit(data) for word in ("auto", "hamming"))
     assert auto.counts_ == fit.counts_
     assert auto.belief_ is None
+
+
+def test_the_number_of_components_can_be_found():
+    data = planted(400, 60, 5, noise=0.05, heights=(0.1, 0.3), widths=(0.1, 0.3), seed=2)
+    model = FederatedBMF("mdl", max_components=10, effort="fast", random_state=0).fit(data.A)
+    assert model.components_.shape == (5, 60)
+    assert min(model.rank_curve_, key=model.rank_curve_.get) == 5
+    assert model.complete_
+    with pytest.raises(InputError, match="whole number"):
+        FederatedBMF("many").fit(data.A)
+
+
+def test_a_time_limit_ends_the_fit():
+    model = FederatedBMF(10, effort="high", time_limit=1e-6, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="FederatedBMF was ended by its time limit"):
+        U = model.fit_transform(S1.A)
+    assert not model.complete_
+    assert model.components_.shape == (10, 200)
+    assert confusion(S1.A, U, model.components_) == model.counts_

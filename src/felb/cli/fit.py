@@ -32,7 +32,7 @@ def command(
     data: str,
     out: str,
     method: str,
-    n_components: int,
+    n_components: int | str,
     seed: int,
     client_column: str | None,
     binarize_threshold: float | None,

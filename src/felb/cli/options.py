@@ -25,8 +25,27 @@ seed = click.option(
     show_default=True,
     help="Fixes everything random.",
 )
+
+
+class NumberOrAuto(click.IntRange):
+    """A number of components, or "auto" to let the method find it."""
+
+    name = "number or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or the method's own word."""
+        return "mdl" if value == "auto" else super().convert(value, param, ctx)
+
+
 components = click.option(
-    "-k", "--components", "n_components", default=10, show_default=True, help="Number of components.", **COUNT
+    "-k",
+    "--components",
+    "n_components",
+    type=NumberOrAuto(min=1),
+    metavar="N|auto",
+    default=10,
+    show_default=True,
+    help="Number of components; auto finds the one with the shortest description (bmf).",
 )
 
 
@@ -68,7 +87,7 @@ time_limit = click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop a pooled method (at each client) after this, with the best until then.",
+    help="Stop after this with the best until then; a post-hoc method at each client.",
 )
 
 

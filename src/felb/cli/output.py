@@ -73,13 +73,14 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     made, sizes, rounds = result.provenance, result.clients.values(), result.rounds()
     source, spread = made.data, " to ".join(map(str, sorted({min(sizes), max(sizes)})))
     tasks = f" ({', '.join(f'{count} {task}' for task, count in rounds.items())})" if len(rounds) > 1 else ""
+    gap = f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: {source['rows']} records x {source['columns']} features, {source['ones']} ones",
         "clients": f"{len(sizes)} with {spread} records each" if len(sizes) > 1 else next(iter(result.clients)),
         "rounds": f"{sum(rounds.values())}{tasks}",
-        "boolean": f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})",
+        "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
     return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
 

@@ -76,7 +76,7 @@ def command(
     split: str,
     client_column: str | None,
     method: str,
-    n_components: int,
+    n_components: int | str,
     rounds: int | None,
     sample: float,
     dropout: float,

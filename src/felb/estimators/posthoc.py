@@ -72,9 +72,8 @@ class PostHoc(FederatedEstimator):
         """Return the number of components of `model`."""
         return self._model().n_components
 
-    @property
-    def time_limit(self) -> float | None:
-        """The time limit of `model`, for each client."""
+    def limit(self) -> float | None:
+        """Return the time limit of `model`, for each client."""
         return self._model().time_limit
 
     @property

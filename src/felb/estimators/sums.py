@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from felb.errors import ConvergenceWarning
 from felb.estimators.federated import FederatedEstimator
-from felb.federated.recipes.sums import Effort, federated_bmf
+from felb.federated.recipes.sums import MDL, Effort, federated_bmf
 from felb.linalg.exact import assign_rows_exact
 from felb.optim.belief import assign_new_rows
 
@@ -31,12 +31,17 @@ class FederatedBMF(FederatedEstimator):
 
     Parameters
     ----------
-    n_components : int
+    n_components : int, or "mdl": the number with the shortest description of the data (see `rank_curve_`)
+    max_components : with "mdl", where the search for the number starts; it should be well above what is expected
     objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for what lies
-        behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the
-        data is large (rows × features × components > 2²⁸), costs are given or clients are sampled, "recover", and takes
-        the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is no smaller) or 1.25 times the F1
-    effort : "fast", "default" or "high": how much work goes into escaping from local minima; or an `Effort`
+        behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the data is
+        large (rows × features × components > 2²⁸), costs are given, clients are sampled or the number of components is
+        to be found, "recover", and takes the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is
+        no smaller) or 1.25 times the F1
+    effort : "fast", "default" or "high": how much work goes into escaping from local minima; or an `Effort`. With
+        "high", and without `groups`, patterns for the search come from single rows too; then the components may differ
+        from those of a federation with the same rows
+    time_limit : seconds after which the run ends with the best components so far; see `complete_`
     false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
         ratio matters, and only for the objectives "hamming" and "auto"
     participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
@@ -49,12 +54,14 @@ class FederatedBMF(FederatedEstimator):
     Attributes
     ----------
     components_ : bool array, n_components × n_features
-    relaxed_components_ : the non-negative components they were cut from
+    relaxed_components_ : the non-negative components they were cut from; None where they were found without
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
     integrality_gap_ : 0, the components are Boolean
     converged_ : the refinement ended because nothing was left to improve
+    complete_ : False if the time limit ended the run
+    rank_curve_ : with ``n_components="mdl"``, the description length in bits of each number of components tried
     weights_ : what covering a one and covering a zero is worth when rows are assigned
     belief_ : the model of the noise that rows are inferred under (`felb.optim.belief.Belief`), if that was chosen
     n_iter_ : rounds played
@@ -71,14 +78,18 @@ class FederatedBMF(FederatedEstimator):
     True
     """
 
+    n_components: Any
+
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int | str = 10,
         *,
+        max_components: int = 30,
         objective: str = "auto",
         effort: str | Effort = "default",
         false_positive_cost: float = 1.0,
         false_negative_cost: float = 1.0,
+        time_limit: float | None = None,
         participation: Participation | None = None,
         n_jobs: int | None = None,
         node_cap: int = 1_000,
@@ -86,10 +97,12 @@ class FederatedBMF(FederatedEstimator):
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
+        self.max_components = max_components
         self.objective = objective
         self.effort = effort
         self.false_positive_cost = false_positive_cost
         self.false_negative_cost = false_negative_cost
+        self.time_limit = time_limit
         self.participation = participation
         self.n_jobs = n_jobs
         self.node_cap = node_cap
@@ -98,17 +111,32 @@ class FederatedBMF(FederatedEstimator):
 
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
+        return self._recipe(n_features, alone=False)
+
+    def _recipe_alone(self, n_features: int) -> Recipe:
+        return self._recipe(n_features, alone=True)
+
+    def _recipe(self, n_features: int, *, alone: bool) -> Recipe:
         played = self.participation
         return federated_bmf(
             n_features,
-            int(self.n_components),
+            self.n_components,
+            max_components=int(self.max_components),
             objective=self.objective,
             effort=self.effort,
             false_positive_cost=self.false_positive_cost,
             false_negative_cost=self.false_negative_cost,
             sampled=played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None),
+            alone=alone,
             node_cap=self.node_cap,
         )
+
+    @staticmethod
+    def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
+        """Return the number of components, or the most there could be where it is to be found."""
+        if isinstance(n_components, str) and n_components == MDL:
+            return min(shape)
+        return FederatedEstimator.check_rank(n_components, shape)
 
     def transform(self, X: Any) -> NDArray[np.bool_]:
         """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
@@ -129,6 +157,12 @@ class FederatedBMF(FederatedEstimator):
     def _keep(self, finished: Run) -> None:
         self.weights_ = finished.outcome.weights
         self.belief_ = finished.outcome.belief
+        if self.n_components == MDL:
+            self.rank_curve_ = {
+                int(row["n_components"]): float(row["description_length"])
+                for row in finished.history
+                if "description_length" in row
+            }
         super()._keep(finished)
 
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64], gap: float) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from felb._version import __version__
 from felb.datasets.shards import check_shards, split
+from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
 from felb.estimators.methods import make, make_federated
@@ -122,8 +123,8 @@ class Federation:
         table = job.read()
         shards, _ = split(table.matrix, job.labels(table))
         check_shards(shards)
-        recipe = model.recipe(table.matrix.shape[1])
         model.check_rank(job.n_components, table.matrix.shape)
+        recipe = model.recipe(table.matrix.shape[1])
         return cls(job, model, participation, table.matrix, shards, recipe)
 
 
@@ -144,6 +145,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapsho
             resume=folder.snapshot(federation.recipe),
             on_round=after_round,
             outbound=folder.outbound,
+            deadline=Deadline(model.time_limit),
         )
         outcome = finished.outcome
         model.warn_about_outcome(outcome)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +73,15 @@ class Server(Protocol):
 
     def outcome(self, state: Any) -> Outcome:
         """Return what was found; also for a run that was stopped early."""
+        ...
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """A server that can be told to come to an end; what it has found so far is a valid result."""
+
+    def conclude(self, state: Any) -> Any:
+        """Return a state that asks only for what a result needs; the same state if nothing else is left to ask."""
         ...
 
 

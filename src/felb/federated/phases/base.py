@@ -41,6 +41,7 @@ class Known:
     weights : (s₁, s₀), what a covered one gains and a covered zero gains (costs, if negative) in an assignment
     settled : refinement found nothing more to flip
     belief : a model of the noise and log-odds of V under it; if it has a threshold, rows are inferred from it
+    patterns : sets of columns that often occur together, patterns × features
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -53,6 +54,7 @@ class Known:
     weights: NDArray[np.float64] | None = None
     settled: bool = False
     belief: Belief | None = field(default=None, metadata=holding(Belief))
+    patterns: NDArray[np.bool_] | None = None
 
     def boolean(self) -> NDArray[np.bool_]:
         """Return the components; those of a relaxed V are cut at half of each row's largest entry."""

@@ -180,6 +180,7 @@ class PipelineServer:
                 ("phase", Any, field(metadata=holding(self.phase.state_type))),
                 ("counts", Any, field(default=None)),
                 ("supports", Any, field(default=None)),
+                ("ended", bool, field(default=False)),
             ],
             frozen=True,
         )
@@ -192,7 +193,7 @@ class PipelineServer:
         """Ask what the phase asks, numbered through, and for the assignment when it is over."""
         if state.counts is not None:
             return None
-        asked = self.phase.broadcast(state.phase)
+        asked = None if state.ended else self.phase.broadcast(state.phase)
         if asked is not None:
             return replace(asked, round=state.round)
         known = self.phase.result(state.phase)
@@ -203,10 +204,14 @@ class PipelineServer:
 
     def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: Any) -> Any:
         """Let the phase combine, or keep the counts of the assignment."""
-        if self.phase.broadcast(state.phase) is None:
+        if state.ended or self.phase.broadcast(state.phase) is None:
             counts, supports = (np.asarray(total[name]) for name in ("counts", "supports"))
             return replace(state, round=state.round + 1, counts=counts, supports=supports)
         return replace(state, round=state.round + 1, phase=self.phase.combine(total, n_clients, state.phase))
+
+    def conclude(self, state: Any) -> Any:
+        """Leave out what the phase would still ask and go on to the assignment."""
+        return state if self.phase.broadcast(state.phase) is None else replace(state, ended=True)
 
     def record(self, state: Any) -> Mapping[str, float]:
         """Return the figures of the phase, or the scores of the assignment."""
@@ -225,12 +230,13 @@ class PipelineServer:
             components=components,
             relaxed=known.relaxed,
             integrality_gap=0.0,
-            converged=known.settled,
+            converged=known.settled and not state.ended,
             n_iter=state.round - int(state.counts is not None),
             counts=summed_counts(counts),
             supports=np.zeros(len(components), np.int64) if supports is None else supports,
             weights=(one, zero),
             belief=None if known.belief is None or known.belief.threshold is None else known.belief,
+            complete=not state.ended,
         )
 
 

@@ -46,7 +46,15 @@ def gains_task(
     server, so that sums stay exact.
     """
     V = np.asarray(broadcast.values["components"], dtype=bool)
-    one, zero = (float(weight) for weight in broadcast.values["weights"])
+    U, update = assigned_gains(shard, V, broadcast.values["weights"])
+    return ClientState(broadcast.round, assigned=U), Update(update)
+
+
+def assigned_gains(
+    shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.bool_], dict[str, NDArray[Any]]]:
+    """Return the rows' assignment to V and what may be told of it: counts, and gains of the entries of V."""
+    one, zero = (float(weight) for weight in weights)
     U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
     ones, cells = switch_counts(shard, U, V)
     update = assignment_counts(shard, U, V)
@@ -54,7 +62,7 @@ def gains_task(
         update["gains"] = int(one) * ones + int(zero) * (cells - ones)
     else:
         update |= {"ones": ones, "zeros": cells - ones}
-    return ClientState(broadcast.round, assigned=U), Update(update)
+    return U, update
 
 
 def weighed(total: Mapping[str, NDArray[Any]], weights: tuple[float, float]) -> NDArray[np.float64]:
