@@ -14,7 +14,7 @@ from cli_files import leftovers, write_csv
 from felb.results import Result
 
 GOOD = [[1, 0, 1], [0, 1, 0], [1, 1, 1], [0, 0, 1]]
-SMALL = ("-k", 2, "--rounds", 3, "--clients", 2)
+SMALL = ("--method", "felb-mu", "-k", 2, "--rounds", 3, "--clients", 2)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_header_advice_speaks_of_options(refused, in_folder):
     ],
 )
 def test_clients_that_cannot_be(refused, good, options, code, words):
-    refused("simulate", good, "-o", "out", "-k", 2, "--rounds", 3, *options, words=words, code=code)
+    refused("simulate", good, "-o", "out", "--method", "felb-mu", "-k", 2, "--rounds", 3, *options, words=words, code=code)
 
 
 def test_rows_without_a_client(refused, in_folder):
@@ -195,7 +195,7 @@ def test_parameters_of_a_simulation(refused, good, options, code, words):
 
 
 def test_a_weight_that_overflows_leaves_nothing(refused, good):
-    options = ("-k", 2, "--clients", 2, "--proximity", "inf", "--rounds", 9)
+    options = ("--method", "felb-mu", "-k", 2, "--clients", 2, "--proximity", "inf", "--rounds", 9)
     refused("simulate", good, "-o", "out", *options, words=("holds NaN or infinity",))
 
 

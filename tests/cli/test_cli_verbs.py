@@ -18,7 +18,7 @@ from felb.federated.recipes.felb import FelbServer
 from felb.results import Result, read_assignment
 from felb.results.result import file_stem
 
-SMALL = ("-k", 3, "--rounds", 8)
+SMALL = ("--method", "felb-mu", "-k", 3, "--rounds", 8)
 
 
 @pytest.fixture
@@ -234,10 +234,10 @@ def test_missing_folders_on_the_way_are_made(felb, table):
 
 
 def test_fit_prints_and_stores_like_simulate(felb, table, in_folder, rows):
-    done = felb("fit", table, "-o", "out", "-k", 3, "--seed", 2)
+    done = felb("fit", table, "--method", "elbmf", "-o", "out", "-k", 3, "--seed", 2)
     assert (done.code, done.err) == (0, "")
     assert "elbmf, seed 2" in done.out
-    again = felb("fit", table, "-o", "again", "-k", 3, "--seed", 2, "--json")
+    again = felb("fit", table, "--method", "elbmf", "-o", "again", "-k", 3, "--seed", 2, "--json")
     assert again.json["clients"] == {"pooled": 60}
     assert np.array_equal(Result.read("out").components, Result.read("again").components)
     assert leftovers(in_folder / "out") == ["assignments", "components.csv", "components.npz", "result.json"]
@@ -269,8 +269,8 @@ def test_fit_binarizes_on_request(felb, in_folder):
 
 
 def test_a_data_set_of_felb_is_found_even_beside_a_folder_of_its_name(felb, in_folder):
-    assert felb("fit", "zoo", "-o", "zoo", "-k", 2, "--max-iter", 5).code == 0
-    done = felb("fit", "zoo", "-o", "other", "-k", 2, "--max-iter", 5, "--json")
+    assert felb("fit", "zoo", "-o", "zoo", "-k", 2).code == 0
+    done = felb("fit", "zoo", "-o", "other", "-k", 2, "--json")
     assert done.code == 0, done.err
     assert done.json["provenance"]["data"]["source"] == "zoo"
 
@@ -376,7 +376,7 @@ def test_a_collapsed_result_comes_with_advice_on_one_line(felb, table, monkeypat
 
 
 def test_notes_do_not_disturb_json(felb, table):
-    done = felb("simulate", table, "-o", "out", "-k", 3, "--rounds", 1, "--l2", 0, "--clients", 2, "--json")
+    done = felb("simulate", table, "-o", "out", "--method", "felb-mu", "-k", 3, "--rounds", 1, "--l2", 0, "--clients", 2, "--json")
     assert done.code == 0
     assert done.json["converged"] is False
     assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["warning:"]
