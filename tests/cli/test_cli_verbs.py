@@ -376,7 +376,23 @@ def test_a_collapsed_result_comes_with_advice_on_one_line(felb, table, monkeypat
 
 
 def test_notes_do_not_disturb_json(felb, table):
-    done = felb("simulate", table, "-o", "out", "--method", "felb-mu", "-k", 3, "--rounds", 1, "--l2", 0, "--clients", 2, "--json")
+    done = felb(
+        "simulate",
+        table,
+        "-o",
+        "out",
+        "--method",
+        "felb-mu",
+        "-k",
+        3,
+        "--rounds",
+        1,
+        "--l2",
+        0,
+        "--clients",
+        2,
+        "--json",
+    )
     assert done.code == 0
     assert done.json["converged"] is False
     assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["warning:"]
@@ -391,3 +407,15 @@ def test_more_components_than_the_data_can_have_is_allowed_with_a_warning(felb, 
     assert done.code == 0
     assert "warning: n_components=5 is more than min(rows, columns) = 3" in done.err
     assert Result.read("out").components.shape == (5, 3)
+
+
+@pytest.mark.parametrize("method", ["felb-mu", "asso+vote"])
+def test_simulate_refines_if_asked(felb, table, method):
+    common = ("simulate", table, "--method", method, "-k", 3, "--clients", 4, "--json")
+    plain = felb(*common, "-o", "plain")
+    refined = felb(*common, "-o", "refined", "--param", "refine=true")
+    assert (plain.code, refined.code) == (0, 0), refined.err
+    assert "gains" not in plain.json["rounds"]
+    assert refined.json["rounds"]["gains"] >= 1
+    assert refined.json["scores"]["errors"] <= plain.json["scores"]["errors"]
+    assert refined.json["provenance"]["parameters"]["refine"] is True
