@@ -407,3 +407,15 @@ def test_more_components_than_the_data_can_have_is_allowed_with_a_warning(felb, 
     assert done.code == 0
     assert "warning: n_components=5 is more than min(rows, columns) = 3" in done.err
     assert Result.read("out").components.shape == (5, 3)
+
+
+@pytest.mark.parametrize("method", ["felb-mu", "asso+vote"])
+def test_simulate_refines_if_asked(felb, table, method):
+    common = ("simulate", table, "--method", method, "-k", 3, "--clients", 4, "--json")
+    plain = felb(*common, "-o", "plain")
+    refined = felb(*common, "-o", "refined", "--param", "refine=true")
+    assert (plain.code, refined.code) == (0, 0), refined.err
+    assert "gains" not in plain.json["rounds"]
+    assert refined.json["rounds"]["gains"] >= 1
+    assert refined.json["scores"]["errors"] <= plain.json["scores"]["errors"]
+    assert refined.json["provenance"]["parameters"]["refine"] is True

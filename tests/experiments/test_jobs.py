@@ -16,6 +16,7 @@ from felb.experiments import Job, fit, simulate
 from felb.experiments.folder import RunFolder
 from felb.experiments.generation import generate
 from felb.experiments.job import read_data
+from felb.experiments.runs import Federation
 from felb.experiments.scoring import score_file
 from felb.results import Result, read_assignment
 
@@ -194,3 +195,10 @@ def test_generated_files_hold_planted_data(tmp_path):
         generate(tmp_path / "g.npz", 50, 20, k=2)
     with pytest.raises(InputError, match="is a folder; give a file name in it"):
         generate("..", 50, 20, k=2)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_a_method_knows_whether_a_sample_of_the_clients_plays(make_job, fraction):
+    """Otherwise it would compare the losses of different clients."""
+    job = make_job(parameters={"refine": True}, participation={"fraction": fraction})
+    assert Federation.of(job).model.sampled is (fraction < 1)

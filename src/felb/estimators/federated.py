@@ -48,6 +48,12 @@ class FederatedEstimator(BooleanFactorization):
         """Rounds at most before the assignment; None if only the run will tell."""
         return getattr(self, "max_iter", None)
 
+    @property
+    def sampled(self) -> bool:
+        """Whether some clients may be missing from a round, so that the figures of rounds cannot be compared."""
+        played = self.participation
+        return played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None)
+
     def _recipe_alone(self, n_features: int) -> Recipe:
         """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
         return self.recipe(n_features)

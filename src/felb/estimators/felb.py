@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
-from felb.estimators.federated import FederatedEstimator
+from felb.estimators.refined import RefinableEstimator
 from felb.federated.recipes.felb import SETTINGS, Setting, felb, felb_mu
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from felb.federated.server import Recipe
 
 
-class FELB(FederatedEstimator):
+class FELB(RefinableEstimator):
     """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
 
     Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
@@ -29,6 +29,8 @@ class FELB(FederatedEstimator):
     local_steps : b, steps between two synchronisations
     max_iter : rounds at most
     tol : stop when the shared components are Boolean up to `tol` and change by no more
+    refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
+        and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
     setting : "recommended", "literal" (Alg. 1 word for word) or a `felb.FelbSetting`
     participation : who plays a round, see `felb.Participation`; everybody without it
     n_jobs : clients that work at the same time; does not change the result
@@ -45,7 +47,7 @@ class FELB(FederatedEstimator):
     supports_ : records of all clients that have each component
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
-    n_iter_ : rounds played
+    n_iter_ : rounds played before the assignment
 
     Examples
     --------
@@ -69,6 +71,7 @@ class FELB(FederatedEstimator):
         local_steps: int = 10,
         max_iter: int = 100,
         tol: float = 0.01,
+        refine: bool = False,
         setting: str | Setting = "recommended",
         participation: Participation | None = None,
         n_jobs: int | None = None,
@@ -85,6 +88,7 @@ class FELB(FederatedEstimator):
         self.local_steps = local_steps
         self.max_iter = max_iter
         self.tol = tol
+        self.refine = refine
         self.setting = setting
         self.participation = participation
         self.n_jobs = n_jobs
@@ -94,8 +98,8 @@ class FELB(FederatedEstimator):
 
     _make = staticmethod(felb)
 
-    def recipe(self, n_features: int) -> Recipe:
-        """Return the recipe with this estimator's parameters, to be run on any engine."""
+    def plain_recipe(self, n_features: int) -> Recipe:
+        """Return the recipe without refinement."""
         return self._make(
             n_features,
             int(self.n_components),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
-from felb.estimators.federated import FederatedEstimator
+from felb.estimators.refined import RefinableEstimator
 from felb.federated.recipes.posthoc import posthoc
 from felb.models.elbmf import ELBMF
 from felb.models.pooled import PooledFactorization
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from felb.federated.server import Recipe
 
 
-class PostHoc(FederatedEstimator):
+class PostHoc(RefinableEstimator):
     """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
 
     Clients share nothing while they search, and components are aggregated by their number, so those of different
@@ -25,6 +25,8 @@ class PostHoc(FederatedEstimator):
     ----------
     model : a method for pooled data, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
     aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any)
+    refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
+        and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
     participation : who plays a round, see `felb.Participation`; everybody without it
     n_jobs : clients that work at the same time; does not change the result
     binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
@@ -37,7 +39,7 @@ class PostHoc(FederatedEstimator):
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
     complete_ : False if a time limit of `model` ended the search of a client
-    n_iter_ : rounds before the assignment, 1
+    n_iter_ : rounds before the assignment, 1 without refinement
 
     Examples
     --------
@@ -56,6 +58,7 @@ class PostHoc(FederatedEstimator):
         model: PooledFactorization | None = None,
         aggregation: str = "vote",
         *,
+        refine: bool = False,
         participation: Participation | None = None,
         n_jobs: int | None = None,
         binarize_threshold: float | None = None,
@@ -63,6 +66,7 @@ class PostHoc(FederatedEstimator):
     ) -> None:
         self.model = model
         self.aggregation = aggregation
+        self.refine = refine
         self.participation = participation
         self.n_jobs = n_jobs
         self.binarize_threshold = binarize_threshold
@@ -76,13 +80,12 @@ class PostHoc(FederatedEstimator):
         """Return the time limit of `model`, for each client."""
         return self._model().time_limit
 
-    @property
-    def max_rounds(self) -> int:
+    def plain_rounds(self) -> int:
         """One."""
         return 1
 
-    def recipe(self, n_features: int) -> Recipe:
-        """Return the recipe with this estimator's parameters, to be run on any engine."""
+    def plain_recipe(self, n_features: int) -> Recipe:
+        """Return the recipe without refinement."""
         return posthoc(n_features, self._model(), self.aggregation)
 
     def _model(self) -> PooledFactorization:

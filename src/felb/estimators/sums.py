@@ -116,7 +116,6 @@ class FederatedBMF(FederatedEstimator):
         return self._recipe(n_features, alone=True)
 
     def _recipe(self, n_features: int, *, alone: bool) -> Recipe:
-        played = self.participation
         return federated_bmf(
             n_features,
             self.n_components,
@@ -125,7 +124,7 @@ class FederatedBMF(FederatedEstimator):
             effort=self.effort,
             false_positive_cost=self.false_positive_cost,
             false_negative_cost=self.false_negative_cost,
-            sampled=played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None),
+            sampled=self.sampled,
             alone=alone,
             node_cap=self.node_cap,
         )

@@ -120,6 +120,8 @@ class Federation:
     def of(cls, job: Job) -> Federation:
         """Read the data and check every parameter; the quick checks come first."""
         model, participation = make_federated(job.method, **_parameters(job)), Participation(**job.participation)
+        # A method does without comparing rounds where only a sample of the clients plays them.
+        model.set_params(participation=participation)
         table = job.read()
         shards, _ = split(table.matrix, job.labels(table))
         check_shards(shards)
