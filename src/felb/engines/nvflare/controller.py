@@ -1,0 +1,194 @@
+"""The coordinator's side of FLARE: plays some rounds of a run from its last checkpoint; named by path in a job."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from felb.engines.local import Snapshot
+from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, question, reason_of
+from felb.engines.nvflare.plan import Plan
+from felb.engines.nvflare.record import RunRecord, Status, runs_folder
+from felb.engines.nvflare.referee import Referee
+from felb.engines.nvflare.terms import Terms
+from felb.errors import FederationError, FelbError
+from felb.federated.messages import Broadcast, Release, Total
+
+if TYPE_CHECKING:
+    from felb.federated.server import Recipe
+
+NOT_ANSWERED = "did not answer in time"
+
+
+class RunController(Controller):  # type: ignore[misc]
+    """Plays rounds: broadcast, collect, check, sum, combine, keep.
+
+    Parameters
+    ----------
+    plan : what is run, see `Plan`
+    terms : how long to wait for whom, see `Terms`
+    """
+
+    def __init__(self, plan: Any = None, terms: Any = None) -> None:
+        super().__init__(task_check_period=0.1)
+        self._plan, self._terms = Plan.of(plan), Terms.of(terms)
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Find the run's record."""
+        workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+        self._record = RunRecord(runs_folder(workspace.get_site_config_dir()), self._plan.run_id)
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Play up to the agreed number of rounds, then let the job end, so that sites that were away can rejoin."""
+        status = Status("running", job=fl_ctx.get_job_id(), process=os.getpid())
+        try:
+            with self._record.lock(patience=self._terms.patience), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._play(status, abort_signal, fl_ctx)
+        except FelbError as error:
+            self.log_error(fl_ctx, f"felb: {error}")
+            self._record.report(replace(self._record.status(), state="failed", message=str(error), time=time.time()))
+            self.system_panic(str(error), fl_ctx)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Nothing to clean up: what counts is on disk."""
+
+    def process_result_of_unknown_task(
+        self,
+        client: Client,
+        task_name: str,  # noqa: ARG002
+        client_task_id: str,  # noqa: ARG002
+        result: Shareable,  # noqa: ARG002
+        fl_ctx: FLContext,
+    ) -> None:
+        """Drop what comes after its round was closed; the site has its step in its own memory."""
+        self.log_info(fl_ctx, f"felb: a late answer of {client.name} was dropped")
+
+    def _play(self, status: Status, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        plan, recipe = self._plan, self._plan.recipe()
+        referee = Referee(recipe, plan.n_features)
+        snapshot = self._record.load(recipe) or Snapshot(recipe.server.start(plan.seed))
+        status = replace(status, round=len(snapshot.history), time=time.time())
+        self._record.report(status)
+        for _ in range(self._terms.rounds_per_job):
+            broadcast = recipe.server.broadcast(snapshot.server)
+            if broadcast is None or abort_signal.triggered:
+                break
+            answers = self._ask(broadcast, referee, abort_signal, fl_ctx)
+            if answers is None:
+                return  # aborted; the round will be asked again
+            releases, reasons = answers
+            snapshot = combined(recipe, snapshot, broadcast, releases=releases, reasons=reasons)
+            self._record.save(snapshot)
+            status = replace(
+                status, round=len(snapshot.history), sites=tuple(sorted(releases)), reasons=reasons, time=time.time()
+            )
+            self._record.report(status)
+        over = recipe.server.broadcast(snapshot.server) is None
+        self._record.report(replace(status, state="finished" if over else "paused", time=time.time()))
+
+    def _ask(
+        self, broadcast: Broadcast, referee: Referee, abort_signal: Signal, fl_ctx: FLContext
+    ) -> tuple[dict[str, Release], dict[str, str]] | None:
+        """Ask all sites and return their answers and why others are missing; None if the job was aborted."""
+        sites = sorted(client.name for client in fl_ctx.get_engine().get_clients())
+        answers = Answers()
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
+            site, result = client_task.client.name, client_task.result
+            client_task.result = None
+            try:
+                answers.add(site, self._read(result, broadcast, referee, site=site))
+            except FederationError as error:
+                answers.fail(site, str(error))
+
+        content = Shareable()
+        content.update(question(self._plan.run_id, broadcast))
+        task = Task(name=TASK, data=content, result_received_cb=received)
+        self.broadcast(task, fl_ctx, targets=sites, min_responses=0)
+        try:
+            referee.expect(broadcast)  # while the sites are at work
+            done = self._terms.wait(
+                answers.counts, len(sites), everyone=broadcast.everyone, gone=lambda: abort_signal.triggered
+            )
+        finally:
+            if task.completion_status is None:
+                self.cancel_task(task, TaskCompletionStatus.CANCELLED, fl_ctx)
+        if not done:
+            return None
+        releases, reasons = answers.taken()
+        reasons |= {site: NOT_ANSWERED for site in sites if site not in releases and site not in reasons}
+        for site, reason in reasons.items():
+            self.log_warning(fl_ctx, f"felb: round {broadcast.round} goes on without {site}: {reason}")
+        if len(releases) < self._terms.quorum:
+            told = "; ".join(f"{site}: {reason}" for site, reason in sorted(reasons.items()))
+            raise FederationError(
+                f"round {broadcast.round}: {len(releases)} of {len(sites)} sites answered and {self._terms.quorum} are needed. {told}"
+            )
+        return releases, reasons
+
+    def _read(self, result: Shareable, broadcast: Broadcast, referee: Referee, *, site: str) -> Release:
+        code = result.get_return_code()
+        if code != ReturnCode.OK:
+            raise FederationError(reason_of(result, str(code)))
+        if result.get(RUN) != self._plan.run_id or result.get(ROUND) != broadcast.round:
+            raise FederationError(f"the answer of {site} is to another question")
+        return referee.admit(result.get(VALUES), broadcast, site=site)
+
+
+class Answers:
+    """What came in during a round; written by FLARE's threads, read by the controller's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._releases: dict[str, Release] = {}
+        self._reasons: dict[str, str] = {}
+        self._closed = False
+
+    def add(self, site: str, release: Release) -> None:
+        """Keep an answer, unless the round is closed or the site has answered."""
+        with self._lock:
+            if not self._closed and site not in self._releases:
+                self._releases[site] = release
+                self._reasons.pop(site, None)
+
+    def fail(self, site: str, reason: str) -> None:
+        """Keep why a site has no answer."""
+        with self._lock:
+            if not self._closed and site not in self._releases:
+                self._reasons[site] = reason
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many answers were admitted, and how many sites gave none."""
+        with self._lock:
+            return len(self._releases), len(self._reasons)
+
+    def taken(self) -> tuple[dict[str, Release], dict[str, str]]:
+        """Close the round and return what came in."""
+        with self._lock:
+            self._closed = True
+            return dict(self._releases), dict(self._reasons)
+
+
+def combined(
+    recipe: Recipe, snapshot: Snapshot, broadcast: Broadcast, *, releases: dict[str, Release], reasons: dict[str, str]
+) -> Snapshot:
+    """Add up a round in the order of names, so that arrival does not show, and let the server combine the sum."""
+    total = Total.of(releases[site] for site in sorted(releases))
+    server = recipe.server.combine(total.values, total.n_clients, snapshot.server)
+    row: dict[str, Any] = {"round": broadcast.round, "task": broadcast.task, "clients": total.n_clients}
+    if reasons:
+        row["missing"] = sorted(reasons)
+    return replace(snapshot, server=server, history=snapshot.history.plus({**row, **recipe.server.record(server)}))
