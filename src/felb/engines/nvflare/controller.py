@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -9,13 +10,10 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
-from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
-from nvflare.apis.signal import Signal
 
 from felb.engines.local import Snapshot
 from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, question, reason_of
@@ -27,12 +25,24 @@ from felb.errors import FederationError, FelbError
 from felb.federated.messages import Broadcast, Release, Total
 
 if TYPE_CHECKING:
+    from nvflare.apis.client import Client
+    from nvflare.apis.fl_context import FLContext
+    from nvflare.apis.signal import Signal
+
     from felb.federated.server import Recipe
 
 NOT_ANSWERED = "did not answer in time"
 
 
-class RunController(Controller):  # type: ignore[misc]
+class QuorumError(FederationError):
+    """Too few sites answered; says why for each of the others."""
+
+    def __init__(self, reasons: dict[str, str], message: str) -> None:
+        super().__init__(message)
+        self.reasons = reasons
+
+
+class RunController(Controller):
     """Plays rounds: broadcast, collect, check, sum, combine, keep.
 
     Parameters
@@ -54,13 +64,34 @@ class RunController(Controller):  # type: ignore[misc]
         """Play up to the agreed number of rounds, then let the job end, so that sites that were away can rejoin."""
         status = Status("running", job=fl_ctx.get_job_id(), process=os.getpid())
         try:
-            with self._record.lock(patience=self._terms.patience), warnings.catch_warnings():
+            lock = self._record.lock(patience=self._terms.patience)
+        except FederationError as error:  # the status belongs to the process that plays the run
+            self.system_panic(str(error), fl_ctx)
+            return
+        try:
+            with lock, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self._play(status, abort_signal, fl_ctx)
-        except FelbError as error:
+        except (FelbError, OSError) as error:
             self.log_error(fl_ctx, f"felb: {error}")
-            self._record.report(replace(self._record.status(), state="failed", message=str(error), time=time.time()))
+            self._report_failure(status, error)
             self.system_panic(str(error), fl_ctx)
+
+    def _report_failure(self, status: Status, error: Exception) -> None:
+        reasons = error.reasons if isinstance(error, QuorumError) else {}
+        away = isinstance(error, OSError) or NOT_ANSWERED in reasons.values()
+        with contextlib.suppress(OSError, FelbError):  # on a full disk nothing can be written down
+            self._record.report(
+                replace(
+                    status,
+                    state="failed",
+                    round=self._record.status().round,
+                    reasons=reasons,
+                    message=str(error),
+                    hopeless=not away,
+                    time=time.time(),
+                )
+            )
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to clean up: what counts is on disk."""
@@ -134,9 +165,8 @@ class RunController(Controller):  # type: ignore[misc]
             self.log_warning(fl_ctx, f"felb: round {broadcast.round} goes on without {site}: {reason}")
         if len(releases) < self._terms.quorum:
             told = "; ".join(f"{site}: {reason}" for site, reason in sorted(reasons.items()))
-            raise FederationError(
-                f"round {broadcast.round}: {len(releases)} of {len(sites)} sites answered and {self._terms.quorum} are needed. {told}"
-            )
+            came = f"{len(releases)} of {len(sites)} sites answered and {self._terms.quorum} are needed"
+            raise QuorumError(reasons, f"round {broadcast.round}: {came}. {told}")
         return releases, reasons
 
     def _read(self, result: Shareable, broadcast: Broadcast, referee: Referee, *, site: str) -> Release:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
-from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
-from nvflare.apis.signal import Signal
 
 from felb.engines.nvflare.desk import Desk
 from felb.engines.nvflare.messages import REASON, ROUND, RUN, TASK, VALUES, read_question
 from felb.engines.nvflare.policy import Refusal, SiteConfig
 from felb.engines.nvflare.wire import pack
 
+if TYPE_CHECKING:
+    from nvflare.apis.fl_context import FLContext
+    from nvflare.apis.signal import Signal
 
-class SiteExecutor(Executor):  # type: ignore[misc]
+
+def told(error: Exception) -> str:
+    """Return what the coordinator may know of an error; all but refusals may quote the data."""
+    if isinstance(error, Refusal):
+        return str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{type(error).__name__} {errno.errorcode.get(error.errno, '')}; see the site's log"
+    return f"{type(error).__name__}; see the site's log"
+
+
+class SiteExecutor(Executor):
     """Plays a site's part of a run.
 
     Parameters
@@ -44,8 +56,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         except Exception as error:
             self.log_error(fl_ctx, f"felb: no answer ({error})\n{traceback.format_exc()}")
             reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-            # Other errors may quote the data.
-            reply[REASON] = str(error) if isinstance(error, Refusal) else type(error).__name__
+            reply[REASON] = told(error)
             return reply
         answer = make_reply(ReturnCode.OK)
         answer.update({RUN: self._desk.plan.run_id, ROUND: broadcast.round, VALUES: pack(values)})

@@ -8,10 +8,12 @@ import os
 import site
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from felb.errors import FelbError, InputError, missing_extra
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COORDINATOR_ORG = "coordinator"
 
@@ -31,7 +33,7 @@ def require_flare() -> None:
 def flare(*arguments: str | os.PathLike[str], home: Path) -> dict[str, Any]:
     """Run a command of FLARE and return what it says; `home` keeps its bookkeeping out of the user's home."""
     require_flare()
-    command = [sys.executable, "-m", "nvflare.cli", "--format", "json", *map(os.fspath, arguments)]
+    command = [sys.executable, "-m", "nvflare.cli", "--format", "json", *(str(argument) for argument in arguments)]
     # Packages installed for a user alone are looked for in the home folder.
     base = os.environ.get("PYTHONUSERBASE") or site.getuserbase() or ""
     env = {**os.environ, "HOME": str(home), "PYTHONUSERBASE": base}

@@ -193,7 +193,9 @@ class Site:
 
     def configure(self, **settings: Any) -> SiteConfig:
         """Change the site's settings; those not given stay."""
-        known = self._settings if self._settings_file.is_file() else {"state": str(self.state), "policy": {}}
+        known: dict[str, Any] = {"state": str(self.state), "policy": {}}
+        if self._settings_file.is_file():
+            known = self._settings
         policy = {**known.get("policy", {}), **(settings.pop("policy", None) or {})}
         raw = {**known, **settings, "policy": policy}
         config = SiteConfig.of(raw, source=str(self._settings_file))

@@ -66,7 +66,8 @@ class Plan:
             raise InputError("columns must be the fingerprint of the column names")
         if self.version != __version__:
             raise InputError(
-                f"the coordinator runs felb {_short(self.version)}, this site felb {__version__}; install the same version"
+                f"the plan was made by felb {_short(self.version)}, and this is felb {__version__}; "
+                "install the same version everywhere"
             )
         if not isinstance(self.parameters, dict):
             raise InputError("parameters must be named numbers and words")

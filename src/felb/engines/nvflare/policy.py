@@ -40,10 +40,11 @@ class Policy:
     max_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        if self.allowed_methods is not None:
-            if isinstance(self.allowed_methods, str) or not all(isinstance(m, str) for m in self.allowed_methods):
+        methods: Any = self.allowed_methods
+        if methods is not None:
+            if not isinstance(methods, list | tuple) or not all(isinstance(method, str) for method in methods):
                 raise InputError("policy: allowed_methods must be a list of words")
-            object.__setattr__(self, "allowed_methods", tuple(self.allowed_methods))
+            object.__setattr__(self, "allowed_methods", tuple(methods))
         if type(self.min_rows) is not int or self.min_rows < 1:
             raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
         if not isinstance(self.require_privacy, bool):

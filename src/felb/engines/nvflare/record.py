@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 import warnings
@@ -13,13 +12,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from felb.atomic import replacing, try_lock
 from felb.engines.checkpoint import load_snapshot, save_snapshot
-from felb.engines.local import Snapshot
 from felb.engines.nvflare.plan import RUN_ID, Plan
 from felb.errors import FederationError, InputError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
+    from felb.engines.local import Snapshot
     from felb.federated.server import Recipe
 
 PLAN, STATUS, CHECKPOINT, PREVIOUS, LOCK = (
@@ -44,6 +44,7 @@ class Status:
     sites : the sites that answered the last round
     reasons : why sites did not answer it, or were not counted, by site
     message : why a run failed
+    hopeless : it would fail again, because sites refuse it
     """
 
     state: str
@@ -53,6 +54,7 @@ class Status:
     sites: tuple[str, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
+    hopeless: bool = False
     time: float = field(default_factory=time.time)
 
 
@@ -75,7 +77,8 @@ class RunRecord:
         if self.exists:
             if self.plan().to_json() != plan.to_json():
                 raise InputError(
-                    f"run {self.run_id!r} was begun with other settings; give the new run another id, or remove {self.folder}"
+                    f"run {self.run_id!r} was begun with other settings; give the new run another id, "
+                    f"or remove {self.folder}"
                 )
             return
         self.folder.mkdir(parents=True, exist_ok=True)
