@@ -26,6 +26,10 @@ VERBS = {
     "show": "show a result: its components by name, its data, its rounds",
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
+    "federation": "found a federation of several sites and run its server",
+    "site": "take part in a federation as a site that keeps its data",
+    "run": "play a run over the sites of a federation",
+    "status": "show the sites and runs of a federation",
 }
 EPILOG = """\b
 Start with a data set that comes with felb:

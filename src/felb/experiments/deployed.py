@@ -168,3 +168,36 @@ def read_columns(path: Path) -> tuple[str, ...]:
     if not names or len(set(names)) != len(names):
         raise InputError(f"{path} must hold one column name a line, each once")
     return names
+
+
+def demonstrate(
+    *,
+    sites: int,
+    n_components: int,
+    rounds: int,
+    out: str | os.PathLike[str] | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    on_status: Callable[[Status], None] = lambda _: None,
+    on_event: Callable[[str], None] = lambda _: None,
+) -> tuple[Result, str]:
+    """Play a federation of real processes on this machine on the zoo data; return its result and where it is kept."""
+    from felb.datasets import partition
+    from felb.datasets.registry import load
+    from felb.datasets.shards import split
+    from felb.engines.nvflare.local_federation import LocalFederation
+
+    matrix = load("zoo")
+    shards, _ = split(matrix, [f"site-{number + 1:02}" for number in partition.even(len(matrix), sites)])
+    columns = matrix.columns or ()
+    plan = Plan("demo", "felb-mu", n_components, len(columns), {"max_iter": rounds}, columns=fingerprint(columns))
+    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=rounds + 1), tuple(shards), columns)
+    with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
+        folder = Path(scratch if keep is None else keep) / "federation"
+        on_event(f"making keys and certificates of a coordinator and {sites} sites")
+        federation = LocalFederation(folder, shards, policy={"min_rows": 1})
+        on_event("starting them; they talk over mutual TLS")
+        with federation:
+            on_event("playing the run")
+            place = Path(out) if out is not None else Path(scratch) / "result"
+            result = run_deployed(federation.coordinator, run, place, on_status=on_status, on_event=on_event)
+    return result, "not kept" if out is None else str(out)

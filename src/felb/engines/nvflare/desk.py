@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,3 +90,17 @@ class Desk:
         if U is not None:
             with replacing(self.folder / ASSIGNMENT) as partial, partial.open("wb") as file:
                 sp.save_npz(file, sp.csr_array(U))
+
+
+def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, Any]]:
+    """Return the lines of a site's outbound logs, each with its run; a line that was cut short is left out."""
+    lines = []
+    for log in sorted(state.glob(f"*/{OUTBOUND}")):
+        if run_id is not None and log.parent.name != run_id:
+            continue
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                lines.append({"run": log.parent.name, **json.loads(line)})
+            except (ValueError, TypeError):
+                continue
+    return lines

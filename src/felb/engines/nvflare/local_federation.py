@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
 import subprocess
 import time
@@ -78,10 +76,20 @@ class LocalFederation:
 
     def kill(self, name: str) -> None:
         """End the server or a site with all its workers at once, as a power cut would."""
+        import psutil  # comes with FLARE
+
         process = self.processes.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        family = [psutil.Process(process.pid)] if process.poll() is None else []
+        for member in [*family, *(child for parent in family for child in parent.children(recursive=True))]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
         process.wait()
+
+    def workers(self, name: str) -> list[int]:
+        """Return the processes that play a job for the server or a site."""
+        import psutil
+
+        return [child.pid for child in psutil.Process(self.processes[name].pid).children(recursive=True)]
 
     def stop_all(self) -> None:
         """End everything that was started here."""

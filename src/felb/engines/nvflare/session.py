@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import tempfile
 import time
@@ -97,7 +98,8 @@ class Line:
         try:
             if self._session is None:
                 kit = str(self._coordinator.person)
-                self._session = new_secure_session(PERSON, kit, timeout=CONNECT_SECONDS, auto_login_max_tries=1)
+                with contextlib.redirect_stdout(io.StringIO()):  # it tells the terminal what it does
+                    self._session = new_secure_session(PERSON, kit, timeout=CONNECT_SECONDS, auto_login_max_tries=1)
             return getattr(self._session, what)(*arguments)
         except (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.AuthenticationError) as error:
             raise FederationError(f"the server refused: {error}") from error

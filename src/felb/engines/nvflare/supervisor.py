@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from felb.atomic import try_lock
-from felb.engines.nvflare.record import LOCK, RunRecord, Status
+from felb.engines.nvflare.record import LOCK, STATUS, RunRecord, Status
 from felb.engines.nvflare.session import Line, Unreachable
 from felb.errors import FederationError
 
@@ -181,6 +182,31 @@ def check_hope(status: Status) -> None:
     """Raise if a failed run would fail again: sites refused it, rather than were away."""
     if status.hopeless:
         raise FederationError(status.message)
+
+
+def overview(coordinator: Coordinator) -> dict[str, Any]:
+    """Return plain data about a federation: its server, the sites that are connected, and where its runs stand."""
+    invitation, sites, reachable = coordinator.invitation, [], True
+    with Line(coordinator) as line:
+        try:
+            sites = line.sites()
+        except Unreachable:
+            reachable = False
+    runs = []
+    for folder in sorted(path for path in coordinator.runs.iterdir() if (path / STATUS).is_file()):
+        record = RunRecord(coordinator.runs, folder.name)
+        status = asdict(record.status())
+        if status["state"] == RUNNING and not held(record):
+            status["state"] = "interrupted"
+        changed = datetime.fromtimestamp(status.pop("time"), UTC).isoformat(timespec="seconds")
+        runs.append({"run": folder.name, **status, "changed": changed})
+    return {
+        "federation": invitation.federation,
+        "server": f"{invitation.host}:{invitation.port}",
+        "reachable": reachable,
+        "sites": sites,
+        "runs": runs,
+    }
 
 
 def _never_begun(record: RunRecord) -> Status:
