@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import warnings
 from dataclasses import replace
@@ -20,26 +19,17 @@ from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, question, re
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.record import RunRecord, Status, runs_folder
 from felb.engines.nvflare.referee import Referee
+from felb.engines.nvflare.rounds import NOT_ANSWERED, Answers, QuorumError, combined
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, FelbError
-from felb.federated.messages import Broadcast, Release, Total
 
 if TYPE_CHECKING:
     from nvflare.apis.client import Client
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
-    from felb.federated.server import Recipe
+    from felb.federated.messages import Broadcast, Release
 
-NOT_ANSWERED = "did not answer in time"
-
-
-class QuorumError(FederationError):
-    """Too few sites answered; says why for each of the others."""
-
-    def __init__(self, reasons: dict[str, str], message: str) -> None:
-        super().__init__(message)
-        self.reasons = reasons
 
 
 class RunController(Controller):
@@ -176,49 +166,3 @@ class RunController(Controller):
         if result.get(RUN) != self._plan.run_id or result.get(ROUND) != broadcast.round:
             raise FederationError(f"the answer of {site} is to another question")
         return referee.admit(result.get(VALUES), broadcast, site=site)
-
-
-class Answers:
-    """What came in during a round; written by FLARE's threads, read by the controller's."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._releases: dict[str, Release] = {}
-        self._reasons: dict[str, str] = {}
-        self._closed = False
-
-    def add(self, site: str, release: Release) -> None:
-        """Keep an answer, unless the round is closed or the site has answered."""
-        with self._lock:
-            if not self._closed and site not in self._releases:
-                self._releases[site] = release
-                self._reasons.pop(site, None)
-
-    def fail(self, site: str, reason: str) -> None:
-        """Keep why a site has no answer."""
-        with self._lock:
-            if not self._closed and site not in self._releases:
-                self._reasons[site] = reason
-
-    def counts(self) -> tuple[int, int]:
-        """Return how many answers were admitted, and how many sites gave none."""
-        with self._lock:
-            return len(self._releases), len(self._reasons)
-
-    def taken(self) -> tuple[dict[str, Release], dict[str, str]]:
-        """Close the round and return what came in."""
-        with self._lock:
-            self._closed = True
-            return dict(self._releases), dict(self._reasons)
-
-
-def combined(
-    recipe: Recipe, snapshot: Snapshot, broadcast: Broadcast, *, releases: dict[str, Release], reasons: dict[str, str]
-) -> Snapshot:
-    """Add up a round in the order of names, so that arrival does not show, and let the server combine the sum."""
-    total = Total.of(releases[site] for site in sorted(releases))
-    server = recipe.server.combine(total.values, total.n_clients, snapshot.server)
-    row: dict[str, Any] = {"round": broadcast.round, "task": broadcast.task, "clients": total.n_clients}
-    if reasons:
-        row["missing"] = sorted(reasons)
-    return replace(snapshot, server=server, history=snapshot.history.plus({**row, **recipe.server.record(server)}))

@@ -60,8 +60,8 @@ class LocalFederation:
     ) -> None:
         self.stop_all()
 
-    def start(self, name: str) -> None:
-        """Start the server or a site, in a process group of its own, so that its workers end with it."""
+    def start(self, name: str, *, env: Mapping[str, str] | None = None) -> None:
+        """Start the server or a site, in a session of its own, so that Ctrl-C reaches only whoever started it."""
         command = self.coordinator.command() if name == SERVER else self.sites[name].command()
         log = (self.folder / f"{name}.log").open("ab")
         self._logs.append(log)
@@ -70,7 +70,7 @@ class LocalFederation:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=environment(),
+            env={**environment(), **(env or {})},
             start_new_session=True,
         )
 
