@@ -139,7 +139,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         components=outcome.components,
         columns=run.columns,
         supports=tuple(outcome.supports.tolist()),
-        clients=dict.fromkeys(last.sites),  # how many rows a site has is its own affair
+        clients=dict.fromkeys(last.sites),  # only the sum of their rows is kept
         scores=counts.scores(),
         converged=outcome.converged,
         integrality_gap=outcome.integrality_gap,

@@ -79,7 +79,7 @@ class Result:
     components : Boolean V, components × features
     columns : feature names, if the data had any
     supports : records of all clients that were assigned each component
-    clients : number of rows of each client; None where only the client knows
+    clients : number of rows of each client; None where only their sum is kept
     """
 
     components: NDArray[np.bool_]

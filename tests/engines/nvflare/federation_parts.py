@@ -1,0 +1,46 @@
+"""What the tests of real federations share: zoo data at three sites, a run, and trouble at the right moment."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from felb.datasets import partition
+from felb.datasets.registry import load
+from felb.datasets.shards import split
+from felb.engines.nvflare.plan import Plan, fingerprint
+from felb.engines.nvflare.record import RunRecord
+from felb.engines.nvflare.supervisor import Patience
+from felb.engines.nvflare.terms import Terms
+from felb.experiments.deployed import DeployedRun, run_deployed
+
+ZOO = load("zoo")
+SITES = ("site-1", "site-2", "site-3")
+SHARDS = split(ZOO, [SITES[i] for i in partition.even(101, 3)])[0]
+PATIENCE = Patience(server=60, sites=30, start=60, restarts=3)
+
+
+def plan(run_id, *, rounds=12, method="felb-mu", **parameters):
+    settings = {"max_iter": rounds, **parameters}
+    return Plan(run_id, method, 4, 17, settings, columns=fingerprint(ZOO.columns))
+
+
+def play(federation, out, made, *, trouble=None, at=3, **terms):
+    """Play a run; `trouble` happens once, when that many rounds are done. Return the result and what was told."""
+    terms = Terms(**{"quorum": 3, "grace": 3.0, "round_timeout": 60.0, **terms})
+    record, told = RunRecord(federation.coordinator.runs, made.run_id), []
+
+    def wait_and_disturb():
+        end = time.monotonic() + 120
+        while time.monotonic() < end and not (record.exists and record.status().round >= at):
+            time.sleep(0.05)
+        trouble()
+
+    thread = threading.Thread(target=wait_and_disturb if trouble else lambda: None)
+    thread.start()
+    try:
+        run = DeployedRun(made, terms, SITES, ZOO.columns)
+        result = run_deployed(federation.coordinator, run, out, patience=PATIENCE, on_event=told.append)
+    finally:
+        thread.join()
+    return result, told
