@@ -81,6 +81,8 @@ def test_a_site_that_is_killed_comes_back_with_the_next_job(federation, tmp_path
     assert clients[:3] == [3, 3, 3]
     assert clients[-1] == 3, "back for its assignment"
     assert 2 in clients
+    assert all(row.get("missing", ["site-3"]) == ["site-3"] for row in result.history)
+    assert [row["clients"] for row in result.history if "missing" in row] == [2] * clients.count(2)
     assert (federation.sites["site-3"].state / "daemon" / "assignment.npz").is_file()
 
 

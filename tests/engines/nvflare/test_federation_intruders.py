@@ -73,6 +73,8 @@ def test_a_job_with_code_is_refused_by_the_sites(federation, tmp_path):
     assert ended != "FINISHED:COMPLETED"
     assert status.round == 0
     assert not marker.exists()
+    server = (federation.folder / "server.log").read_text(errors="replace")
+    assert all(f"{name}: NVFLARE_ERROR: BYOC not permitted" in server for name in SITES)
 
 
 @pytest.mark.parametrize("path", ["nvflare.app_common.np.np_trainer.NPTrainer", "felb.engines.nvflare.desk.Desk"])
@@ -146,8 +148,10 @@ def greeting(federation, context=None):
     """Return what the server says to a caller who speaks its protocol; nothing if it hangs up."""
     address = ("localhost", federation.coordinator.invitation.port)
     try:
-        with socket.create_connection(address, timeout=5) as plain:
-            line = plain if context is None else context.wrap_socket(plain, server_hostname="localhost")
+        line = socket.create_connection(address, timeout=5)
+        if context is not None:
+            line = context.wrap_socket(line, server_hostname="localhost")
+        with line:
             line.settimeout(3)
             line.sendall(PREFACE)
             return line.recv(9)
@@ -180,3 +184,15 @@ def test_an_approval_of_another_authority_is_not_taken(federation, tmp_path):
     with pytest.raises(InputError, match="does not fit"):
         site.admit(other.approve(request, tmp_path / "site-9.signed.zip"))
     assert not site.admitted
+
+
+def test_a_renewed_approval_keeps_policy_and_settings(federation, tmp_path):
+    coordinator = federation.coordinator
+    site, request = Site.join(tmp_path / "site", coordinator.invitation, name="site-9")
+    site.admit(coordinator.approve(request, tmp_path / "site-9.signed.zip"))
+    site.configure(data="data.csv", policy={"min_rows": 77})
+    before = (site.kit / "startup" / "client.crt").read_bytes()
+    site.admit(coordinator.approve(request, tmp_path / "site-9.signed.zip"))
+    assert (site.kit / "startup" / "client.crt").read_bytes() != before
+    assert (site.config().policy.min_rows, site.config().data) == (77, "data.csv")
+    assert json.loads((site.kit / "local" / "resources.json").read_text())["allow_log_streaming"] is False

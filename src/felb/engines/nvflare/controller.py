@@ -19,17 +19,18 @@ from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, question, re
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.record import RunRecord, Status, runs_folder
 from felb.engines.nvflare.referee import Referee
-from felb.engines.nvflare.rounds import NOT_ANSWERED, Answers, QuorumError, combined
+from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, QuorumError, combined
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, FelbError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nvflare.apis.client import Client
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
     from felb.federated.messages import Broadcast, Release
-
 
 
 class RunController(Controller):
@@ -39,11 +40,13 @@ class RunController(Controller):
     ----------
     plan : what is run, see `Plan`
     terms : how long to wait for whom, see `Terms`
+    wanted : sites whose absence is written down
     """
 
-    def __init__(self, plan: Any = None, terms: Any = None) -> None:
+    def __init__(self, plan: Any = None, terms: Any = None, wanted: Sequence[str] = ()) -> None:
         super().__init__(task_check_period=0.1)
         self._plan, self._terms = Plan.of(plan), Terms.of(terms)
+        self._wanted = tuple(wanted)
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Find the run's record."""
@@ -69,7 +72,7 @@ class RunController(Controller):
 
     def _report_failure(self, status: Status, error: Exception) -> None:
         reasons = error.reasons if isinstance(error, QuorumError) else {}
-        away = isinstance(error, OSError) or NOT_ANSWERED in reasons.values()
+        away = isinstance(error, OSError) or bool({NOT_ANSWERED, ABSENT} & set(reasons.values()))
         with contextlib.suppress(OSError, FelbError):  # on a full disk nothing can be written down
             self._record.report(
                 replace(
@@ -151,6 +154,7 @@ class RunController(Controller):
             return None
         releases, reasons = answers.taken()
         reasons |= {site: NOT_ANSWERED for site in sites if site not in releases and site not in reasons}
+        reasons |= {site: ABSENT for site in self._wanted if site not in sites}
         for site, reason in reasons.items():
             self.log_warning(fl_ctx, f"felb: round {broadcast.round} goes on without {site}: {reason}")
         if len(releases) < self._terms.quorum:

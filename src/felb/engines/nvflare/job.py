@@ -20,8 +20,10 @@ TASK_REQUEST_INTERVAL = 0.1
 HEARTBEAT_TIMEOUT = 600
 
 
-def write_job(folder: Path, plan: Plan, terms: Terms, *, sites: Sequence[str] | None = None) -> Path:
-    """Write a job folder; `sites` limits it to some of those connected."""
+def write_job(
+    folder: Path, plan: Plan, terms: Terms, *, sites: Sequence[str] | None = None, wanted: Sequence[str] = ()
+) -> Path:
+    """Write a job folder; `sites` limits it to some of those connected, `wanted` are those whose absence counts."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
     targets = ["@ALL"] if sites is None else ["server", *sites]
@@ -35,7 +37,8 @@ def write_job(folder: Path, plan: Plan, terms: Terms, *, sites: Sequence[str] | 
         },
     )
     shared = {"format_version": 2, "task_data_filters": [], "task_result_filters": [], "components": []}
-    workflow = {"id": "felb", "path": CONTROLLER, "args": {"plan": plan.to_json(), "terms": terms.to_json()}}
+    arguments = {"plan": plan.to_json(), "terms": terms.to_json(), "wanted": list(wanted)}
+    workflow = {"id": "felb", "path": CONTROLLER, "args": arguments}
     _write(
         config / "config_fed_server.json",
         {

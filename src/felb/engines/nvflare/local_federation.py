@@ -42,6 +42,7 @@ class LocalFederation:
         self.coordinator = Coordinator.found(folder / "coordinator", name="demo", host="localhost", port=free_port())
         self.sites = {name: self._site(name, shard, dict(policy or {})) for name, shard in shards.items()}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, float] = {}
         self._logs: list[IO[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -65,6 +66,7 @@ class LocalFederation:
         command = self.coordinator.command() if name == SERVER else self.sites[name].command()
         log = (self.folder / f"{name}.log").open("ab")
         self._logs.append(log)
+        self._started[name] = time.time()
         self.processes[name] = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -100,12 +102,15 @@ class LocalFederation:
         self._logs.clear()
 
     def wait_for_sites(self, *, seconds: float = 90.0) -> None:
-        """Wait until every running site is connected."""
-        wanted = {name for name in self.processes if name != SERVER}
+        """Wait until every running site is connected, and not only remembered from before it was started."""
+        wanted = [name for name in self.processes if name != SERVER]
         end = time.monotonic() + seconds
         with Line(self.coordinator) as line:
             line.wait(seconds)
-            while not wanted <= set(line.sites()):
+            while True:
+                heard = line.heard()
+                if all(heard.get(name, 0) > self._started[name] for name in wanted):
+                    return
                 if time.monotonic() > end:
                     raise TimeoutError(f"sites did not connect within {seconds:.0f} s; see {self.folder}/*.log")
                 time.sleep(0.3)

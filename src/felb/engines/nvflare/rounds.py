@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from felb.federated.messages import Broadcast, Release
     from felb.federated.server import Recipe
 
-NOT_ANSWERED = "did not answer in time"
+NOT_ANSWERED, ABSENT = "did not answer in time", "was not connected"
 
 
 class QuorumError(FederationError):

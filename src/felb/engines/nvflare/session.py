@@ -47,12 +47,18 @@ class Line:
 
     def sites(self) -> list[str]:
         """Return the sites that are connected."""
-        return sorted(client.name for client in self._ask("get_connected_client_list"))
+        return sorted(self.heard())
 
-    def submit(self, plan: Plan, terms: Terms, *, sites: Sequence[str] | None = None) -> str:
-        """Send a job and return FLARE's name for it."""
+    def heard(self) -> dict[str, float]:
+        """Return when each connected site was last heard; one that was cut off stays in the list for a while."""
+        return {client.name: float(client.last_connect_time or 0) for client in self._ask("get_connected_client_list")}
+
+    def submit(
+        self, plan: Plan, terms: Terms, *, sites: Sequence[str] | None = None, wanted: Sequence[str] = ()
+    ) -> str:
+        """Send a job to `sites` and return FLARE's name for it; the absence of others that are wanted is recorded."""
         with tempfile.TemporaryDirectory() as folder:
-            job = write_job(Path(folder) / "job", plan, terms, sites=sites)
+            job = write_job(Path(folder) / "job", plan, terms, sites=sites, wanted=wanted)
             return str(self._ask("submit_job", str(job)))
 
     def submit_folder(self, folder: str) -> str:

@@ -87,7 +87,7 @@ def supervise(
             job = status.job if status.state == RUNNING and held(record) and status.job else None
             if job is None:
                 present = gather(line, sites, terms, patience=patience, on_event=on_event)
-                job = line.submit(plan, terms, sites=present)
+                job = line.submit(plan, terms, sites=present, wanted=sites or ())
             end = watch(line, record, job, patience=patience, on_status=on_status)
             if end.state == FAILED:
                 check_hope(end)
