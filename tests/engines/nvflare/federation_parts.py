@@ -17,7 +17,7 @@ from felb.experiments.deployed import DeployedRun, run_deployed
 ZOO = load("zoo")
 SITES = ("site-1", "site-2", "site-3")
 SHARDS = split(ZOO, [SITES[i] for i in partition.even(101, 3)])[0]
-PATIENCE = Patience(server=60, sites=30, start=60, restarts=3)
+PATIENCE = Patience(server=120, sites=60, start=120, restarts=5)
 
 
 def plan(run_id, *, rounds=12, method="felb-mu", **parameters):

@@ -35,8 +35,8 @@ class Patience:
 
     Parameters
     ----------
-    server : seconds to wait for a server that does not answer
-    sites : seconds to wait for absent sites before a job starts with those there are
+    server : seconds to wait for a server that does not answer, or for a quorum of sites
+    sites : seconds to wait for absent sites when a quorum is there
     start : seconds a job may take to begin
     restarts : jobs in a row that may end without a single new round
     """
@@ -110,12 +110,14 @@ def gather(
 ) -> list[str]:
     """Wait for the sites of a run; return those that are connected, at least a quorum."""
     needed = terms.quorum if wanted is None else max(terms.quorum, len(wanted))
-    end, told = time.monotonic() + patience.sites, False
+    start, told = time.monotonic(), False
     while True:
         present = [site for site in line.sites() if wanted is None or site in wanted]
         if len(present) >= needed:
             return present
-        if time.monotonic() > end:
+        # After a restart of the server the sites find it again one by one; without a quorum there is nothing to lose.
+        enough = len(present) >= terms.quorum
+        if time.monotonic() - start > (patience.sites if enough else max(patience.sites, patience.server)):
             break
         if not told:
             on_event(f"waiting for sites: {len(present)} of {needed} are connected")
