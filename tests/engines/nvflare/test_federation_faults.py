@@ -64,7 +64,7 @@ def test_a_worker_that_is_killed(federation, tmp_path):
         for process in federation.workers("site-2"):
             os.kill(process, signal.SIGKILL)
 
-    made = plan("worker")
+    made = plan("worker", rounds=40)
     result, told = play(federation, tmp_path / "out", made, trouble=kill)
     assert_same(result, made)
     assert any("broke off" in line for line in told)
@@ -92,7 +92,7 @@ def test_a_server_that_is_killed(federation, tmp_path):
         time.sleep(1)
         federation.start(SERVER)
 
-    made = plan("server")
+    made = plan("server", rounds=40)
     result, told = play(federation, tmp_path / "out", made, trouble=kill)
     assert_same(result, made)
     assert told
@@ -105,7 +105,7 @@ def test_a_checkpoint_damaged_by_a_crash_costs_one_round(federation, tmp_path):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         federation.start(SERVER)
 
-    made = plan("damaged")
+    made = plan("damaged", rounds=40)
     result, _ = play(federation, tmp_path / "out", made, trouble=kill)
     assert_same(result, made)
 
