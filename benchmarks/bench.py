@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bench_baselines
 import bench_boolean
 import bench_growth
 import bench_memory
@@ -74,6 +75,8 @@ def measure(effort: Effort) -> list[Section]:
         if name == "ratings":
             boolean += tell_all(bench_boolean.measure(name, A, shape.k, repeats=min(3, effort.repeats)))
         del A
+    tell("pooled methods")
+    oracles, baselines = tell_all(bench_baselines.oracles()), tell_all(bench_baselines.speed())
     tell("growth")
     growth = bench_growth.measure(steps=effort.steps, repeats=effort.repeats, size=effort.growth, tell=tell)
     fewest = f"processor time in one thread, the smallest of {effort.repeats} interleaved runs"
@@ -96,6 +99,8 @@ def measure(effort: Effort) -> list[Section]:
         Section("Start", f"Processor time of new processes, the smallest of {effort.repeats}.", start),
         Section("Growth", bench_growth.__doc__.strip() + f" {fewest.capitalize()}.", growth),
         Section("Boolean kernels", bench_boolean.__doc__.strip() + " Processor time in passes.", boolean),
+        Section("Pooled methods", "What reference implementations give, on data beside the project.", oracles),
+        Section("Speed of pooled methods", "Processor time of a whole fit.", baselines),
     ]
 
 

@@ -16,20 +16,32 @@ if TYPE_CHECKING:
     from felb.engines.local import Participation
     from felb.errors import ConvergenceWarning, FelbError, InputError
     from felb.estimators.felb import FELB, FELBMU
+    from felb.estimators.posthoc import PostHoc
+    from felb.estimators.sums import FederatedBMF
     from felb.federated.recipes.felb import Setting as FelbSetting
     from felb.linalg.binary import BinaryMatrix
+    from felb.models.asso import Asso
     from felb.models.elbmf import ELBMF
+    from felb.models.grecond import GreConD
+    from felb.models.mebf import MEBF
+    from felb.models.zhang import Zhang
 
 __all__ = [
     "ELBMF",
     "FELB",
     "FELBMU",
+    "MEBF",
+    "Asso",
     "BinaryMatrix",
     "ConvergenceWarning",
+    "FederatedBMF",
     "FelbError",
     "FelbSetting",
+    "GreConD",
     "InputError",
     "Participation",
+    "PostHoc",
+    "Zhang",
     "__version__",
     "datasets",
     "metrics",
@@ -37,15 +49,21 @@ __all__ = [
 
 # Imported on first use: `import felb` and `felb --help` stay instant.
 _LAZY = {
+    "Asso": "felb.models.asso",
     "BinaryMatrix": "felb.linalg.binary",
     "ConvergenceWarning": "felb.errors",
     "ELBMF": "felb.models.elbmf",
     "FELB": "felb.estimators.felb",
     "FELBMU": "felb.estimators.felb",
+    "FederatedBMF": "felb.estimators.sums",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.recipes.felb:Setting",
+    "GreConD": "felb.models.grecond",
     "InputError": "felb.errors",
+    "MEBF": "felb.models.mebf",
     "Participation": "felb.engines.local",
+    "PostHoc": "felb.estimators.posthoc",
+    "Zhang": "felb.models.zhang",
     "datasets": "felb.datasets:",
     "metrics": "felb.metrics:",
 }

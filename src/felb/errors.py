@@ -21,6 +21,10 @@ class FederationError(FelbError, RuntimeError):
     """A round could not be completed, for example because too few clients answered."""
 
 
+class PrivacyError(FelbError, RuntimeError):
+    """A release was refused, because it is not protected or would cost more than was agreed."""
+
+
 class ConvergenceWarning(UserWarning):
     """The result is usable but not what was hoped for: collapsed, or not yet Boolean."""
 

@@ -47,7 +47,7 @@ def test_options_of_reading_apply(felb, in_folder):
 
 def test_a_run_from_disk_is_the_run_on_the_source(felb, table):
     assert felb("convert", table, "t.felb").code == 0
-    options = ("-k", 3, "--rounds", 8, "--clients", 4, "--split", "consecutive", "--json")
+    options = ("--method", "felb-mu", "-k", 3, "--rounds", 8, "--clients", 4, "--split", "consecutive", "--json")
     one, other = (felb("simulate", data, "-o", Path(data).stem, *options).json for data in (table, "t.felb"))
     assert one["clients"] == other["clients"] == {f"client-{i:02}": 15 for i in range(1, 5)}
     for key in ("scores", "components", "supports"):

@@ -19,7 +19,7 @@ from felb.results import Result
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
-SMALL = ("-k", 3, "--rounds", 8, "--clients", 3)
+SMALL = ("--method", "felb-mu", "-k", 3, "--rounds", 8, "--clients", 3)
 STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 
@@ -74,7 +74,7 @@ def test_a_stopped_simulation_can_be_resumed(felb, table, in_folder, after_round
 @pytest.mark.parametrize(("number", "code"), STOPS)
 def test_a_stopped_fit_leaves_nothing(felb, table, in_folder, monkeypatch, number, code):
     monkeypatch.setattr(ELBMF, "_settled", lambda self, rows: os.kill(os.getpid(), number))
-    done = felb("fit", table, "-o", "out", "-k", 3)
+    done = felb("fit", table, "--method", "elbmf", "-o", "out", "-k", 3)
     assert done.code == code
     assert done.out == ""
     assert done.err.strip() == "interrupted"
@@ -101,7 +101,7 @@ def test_a_full_disk_is_told_with_the_way_on(felb, table, after_round):
 
 def test_too_little_memory_is_told_without_a_traceback(felb, table, monkeypatch, in_folder):
     monkeypatch.setattr(ELBMF, "_settled", lambda self, rows: fail(MemoryError()))
-    done = felb("fit", table, "-o", "out", "-k", 3)
+    done = felb("fit", table, "--method", "elbmf", "-o", "out", "-k", 3)
     assert done.code == 1
     assert "not enough memory" in done.err
     assert leftovers(in_folder) == ["table.csv"]

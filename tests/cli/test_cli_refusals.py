@@ -14,7 +14,7 @@ from cli_files import leftovers, write_csv
 from felb.results import Result
 
 GOOD = [[1, 0, 1], [0, 1, 0], [1, 1, 1], [0, 0, 1]]
-SMALL = ("-k", 2, "--rounds", 3, "--clients", 2)
+SMALL = ("--method", "felb-mu", "-k", 2, "--rounds", 3, "--clients", 2)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_header_advice_speaks_of_options(refused, in_folder):
     ],
 )
 def test_clients_that_cannot_be(refused, good, options, code, words):
-    refused("simulate", good, "-o", "out", "-k", 2, "--rounds", 3, *options, words=words, code=code)
+    refused("simulate", good, "-o", "out", "--method", "felb-mu", "-k", 2, "--rounds", 3, *options, words=words, code=code)
 
 
 def test_rows_without_a_client(refused, in_folder):
@@ -166,6 +166,11 @@ def test_rows_without_a_client(refused, in_folder):
         (("--inertia", 0.5), 2, ("'--inertia'", "0<=x<0.5")),
         (("--seed", -1), 2, ("'--seed'", "x>=0")),
         (("--unknown", 1), 2, ("--unknown",)),
+        (("--param", "tau"), 2, ("'tau' is not NAME=VALUE",)),
+        (("--param", "tau=0.9"), 1, ("method 'felb' has no parameter 'tau'", "local_steps")),
+        (("--method", "asso+vote", "--param", "tau=7"), 1, ("tau", "7")),
+        (("--method", "asso+median"), 1, ("unknown method 'asso+median'", "asso+vote")),
+        (("--method", "asso+vote", "--time-limit", 0), 2, ("'--time-limit'", "x>0")),
     ],
 )
 @pytest.mark.parametrize("verb", ["fit", "simulate"])
@@ -182,7 +187,7 @@ def test_parameters_that_cannot_be(refused, good, verb, options, code, words):
         (("--local-steps", 0), 2, ("'--local-steps'", "x>=1")),
         (("--proximity", -1), 2, ("'--proximity'", "x>=0")),
         (("--setting", "loud"), 2, ("'loud'", "recommended", "literal")),
-        (("--method", "elbmf"), 1, ("'elbmf' is not federated", "felb, felb-mu", "felb fit")),
+        (("--method", "elbmf"), 1, ("'elbmf' is for pooled data", "felb, felb-mu", "felb fit", "elbmf+vote")),
     ],
 )
 def test_parameters_of_a_simulation(refused, good, options, code, words):
@@ -190,7 +195,7 @@ def test_parameters_of_a_simulation(refused, good, options, code, words):
 
 
 def test_a_weight_that_overflows_leaves_nothing(refused, good):
-    options = ("-k", 2, "--clients", 2, "--proximity", "inf", "--rounds", 9)
+    options = ("--method", "felb-mu", "-k", 2, "--clients", 2, "--proximity", "inf", "--rounds", 9)
     refused("simulate", good, "-o", "out", *options, words=("holds NaN or infinity",))
 
 

@@ -14,7 +14,7 @@ from cli_files import write_csv
 from felb.cli import main
 from felb.cli.output import warnings_as_notes
 
-SMALL = ("-k", 3, "--rounds", 8, "--clients", 3)
+SMALL = ("--method", "felb-mu", "-k", 3, "--rounds", 8, "--clients", 3)
 
 
 class Terminal(io.StringIO):

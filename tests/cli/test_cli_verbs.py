@@ -18,7 +18,7 @@ from felb.federated.recipes.felb import FelbServer
 from felb.results import Result, read_assignment
 from felb.results.result import file_stem
 
-SMALL = ("-k", 3, "--rounds", 8)
+SMALL = ("--method", "felb-mu", "-k", 3, "--rounds", 8)
 
 
 @pytest.fixture
@@ -199,6 +199,32 @@ def test_options_reach_the_method(felb, table, option):
     assert (made["method"] if name == "method" else made["parameters"][name]) == option[1]
 
 
+def test_post_hoc_methods_run_like_any_other(felb, in_folder):
+    options = ("-k", 4, "--clients", 3, "--param", "tau=[0.5, 0.9]", "--time-limit", 60, "--json")
+    found = json.loads(felb("simulate", "zoo", "--method", "asso+or", "-o", "out", *options).out)
+    assert found["rounds"] == {"factorize alone": 1, "assign": 1}
+    assert found["complete"] is True
+    parameters = found["provenance"]["parameters"]
+    assert parameters["aggregation"] == "or"
+    assert parameters["model__tau"] == [0.5, 0.9]
+    assert parameters["model__time_limit"] == 60
+    log = [json.loads(line) for line in (in_folder / "out/outbound/client-01.jsonl").read_text().splitlines()]
+    assert [line["what"] for line in log] == ["V", "unfinished", "counts", "supports"]
+
+
+@pytest.mark.parametrize("method", ["asso", "grecond", "mebf", "zhang"])
+def test_pooled_methods_fit(felb, in_folder, method):
+    found = json.loads(felb("fit", "zoo", "--method", method, "-k", 3, "-o", "out", "--json").out)
+    assert found["n_components"] == 3
+    assert found["scores"]["f1"] > 0.5
+
+
+def test_a_result_cut_short_says_so(felb, in_folder):
+    done = felb("fit", "zoo", "--method", "grecond", "-k", 9, "-o", "out", "--time-limit", 1e-9)
+    assert "warning: GreConD was ended by its time limit" in done.err
+    assert "ended by its time limit" in done.out
+
+
 def test_missing_folders_on_the_way_are_made(felb, table):
     assert felb("simulate", table, "-o", "new/deep/out", *SMALL).code == 0
     assert felb("show", "new/deep/out").code == 0
@@ -208,10 +234,10 @@ def test_missing_folders_on_the_way_are_made(felb, table):
 
 
 def test_fit_prints_and_stores_like_simulate(felb, table, in_folder, rows):
-    done = felb("fit", table, "-o", "out", "-k", 3, "--seed", 2)
+    done = felb("fit", table, "--method", "elbmf", "-o", "out", "-k", 3, "--seed", 2)
     assert (done.code, done.err) == (0, "")
     assert "elbmf, seed 2" in done.out
-    again = felb("fit", table, "-o", "again", "-k", 3, "--seed", 2, "--json")
+    again = felb("fit", table, "--method", "elbmf", "-o", "again", "-k", 3, "--seed", 2, "--json")
     assert again.json["clients"] == {"pooled": 60}
     assert np.array_equal(Result.read("out").components, Result.read("again").components)
     assert leftovers(in_folder / "out") == ["assignments", "components.csv", "components.npz", "result.json"]
@@ -243,8 +269,8 @@ def test_fit_binarizes_on_request(felb, in_folder):
 
 
 def test_a_data_set_of_felb_is_found_even_beside_a_folder_of_its_name(felb, in_folder):
-    assert felb("fit", "zoo", "-o", "zoo", "-k", 2, "--max-iter", 5).code == 0
-    done = felb("fit", "zoo", "-o", "other", "-k", 2, "--max-iter", 5, "--json")
+    assert felb("fit", "zoo", "-o", "zoo", "-k", 2).code == 0
+    done = felb("fit", "zoo", "-o", "other", "-k", 2, "--json")
     assert done.code == 0, done.err
     assert done.json["provenance"]["data"]["source"] == "zoo"
 
@@ -350,7 +376,7 @@ def test_a_collapsed_result_comes_with_advice_on_one_line(felb, table, monkeypat
 
 
 def test_notes_do_not_disturb_json(felb, table):
-    done = felb("simulate", table, "-o", "out", "-k", 3, "--rounds", 1, "--l2", 0, "--clients", 2, "--json")
+    done = felb("simulate", table, "-o", "out", "--method", "felb-mu", "-k", 3, "--rounds", 1, "--l2", 0, "--clients", 2, "--json")
     assert done.code == 0
     assert done.json["converged"] is False
     assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["warning:"]

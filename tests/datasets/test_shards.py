@@ -1,9 +1,11 @@
 """Clients must agree on their columns before anything runs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from felb.datasets import partition
+from felb.datasets import partition, registry
 from felb.datasets.registry import SHIPPED, load, row_names
 from felb.datasets.shards import check_shards, named, split
 from felb.errors import InputError
@@ -90,5 +92,20 @@ def test_shipped_data():
     assert row_names("zoo")[0] == "aardvark"
     assert len(row_names("zoo")) == 101
     assert SHIPPED["zoo"].licence == "CC BY 4.0"
-    with pytest.raises(InputError, match="zoo"):
+    with pytest.raises(InputError, match="zoo, soybean"):
         load("aquarium")
+
+
+def test_soybean():
+    soybean = load("soybean")
+    assert soybean.shape == (683, 99)
+    assert soybean.nnz == 21_568
+    assert soybean.columns[0] == "date=0"
+    assert SHIPPED["soybean"].licence == "CC BY 4.0"
+    assert row_names("soybean") is None
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_data_says_where_it_comes_from(name):
+    shipped = Path(registry.__file__).parent / "shipped"
+    assert f"| {name}.npz |" in (shipped / "ATTRIBUTION.md").read_text(encoding="utf-8")

@@ -110,8 +110,8 @@ def test_rounds_are_reported_as_they_pass(make_job, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "nmf"}, "unknown method 'nmf'; use one of felb"),
-        ({"method": "elbmf", "parameters": {}}, "not federated"),
+        ({"method": "nmf"}, "unknown method 'nmf'; use one of bmf, felb"),
+        ({"method": "elbmf", "parameters": {}}, "for pooled data"),
         ({"parameters": {"colour": 1}}, "no parameter 'colour'; it has"),
         ({"parameters": {"max_iter": 0}}, "max_iter must be at least 1"),
         ({"parameters": {"setting": "loud"}}, "unknown setting 'loud'"),

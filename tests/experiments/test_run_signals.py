@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 ROUNDS = 60
-OPTIONS = ("--clients", "8", "-k", "8", "--rounds", str(ROUNDS), "--l2-rate", "1", "--seed", "3")
+OPTIONS = ("--method", "felb-mu", "--clients", "8", "-k", "8", "--rounds", str(ROUNDS), "--l2-rate", "1", "--seed", "3")
 PATIENCE = 120
 
 

@@ -26,6 +26,7 @@ VERBS = {
     "show": "show a result: its components by name, its data, its rounds",
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
+    "data": "list public data sets and load their raw files",
     "federation": "found a federation of several sites and run its server",
     "site": "take part in a federation as a site that keeps its data",
     "run": "play a run over the sites of a federation",
@@ -120,7 +121,7 @@ def report(message: str, error: BaseException) -> None:
 def in_options(message: str) -> str:
     """Speak of options where the library speaks of its keywords: ``header=False`` is ``--no-header`` here."""
     message = message.replace("header=False", "--no-header").replace("header=True", "--header")
-    message = message.replace("force=True", "--force")
+    message = message.replace("force=True", "--force").replace("any_shape=True", "--any-shape")
     return re.sub(
         r"\b(binarize_threshold|client_column|header)= ?", lambda found: f"--{found[1].replace('_', '-')} ", message
     )

@@ -8,19 +8,21 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_result, warnings_as_notes
-from felb.estimators.methods import METHODS
+from felb.estimators.methods import DEFAULT, summaries
 from felb.experiments import Job, fit
 
-EPILOG = options.methods(*((method.name, method.summary) for method in METHODS.values()))
+EPILOG = options.methods(*summaries())
 
 
 @click.command("fit", epilog=EPILOG)
 @click.argument("data")
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
-@click.option("--method", default="elbmf", show_default=True, metavar="METHOD", help="See the list below.")
+@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="See the list below.")
 @options.components
 @click.option("--max-iter", help="Iterations at most.", **options.COUNT)
 @options.weights
+@options.time_limit
+@options.param
 @options.seed
 @options.client_column_left_out
 @options.reading
@@ -30,18 +32,19 @@ def command(
     data: str,
     out: str,
     method: str,
-    n_components: int,
+    n_components: int | str,
     seed: int,
     client_column: str | None,
     binarize_threshold: float | None,
     header: bool | None,
     force: bool,
     as_json: bool,
+    others: dict[str, Any],
     **parameters: Any,
 ) -> None:
     """Factorize pooled DATA.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set that comes with felb: zoo.
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
     The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
     result.json with parameters, seed, version, data fingerprint, scores and history.
     """
@@ -50,7 +53,7 @@ def command(
         method,
         n_components,
         seed=seed,
-        parameters=options.given(**parameters),
+        parameters=options.given(**parameters) | others,
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,

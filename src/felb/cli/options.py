@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +25,27 @@ seed = click.option(
     show_default=True,
     help="Fixes everything random.",
 )
+
+
+class NumberOrAuto(click.IntRange):
+    """A number of components, or "auto" to let the method find it."""
+
+    name = "number or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or the method's own word."""
+        return "mdl" if value == "auto" else super().convert(value, param, ctx)
+
+
 components = click.option(
-    "-k", "--components", "n_components", default=10, show_default=True, help="Number of components.", **COUNT
+    "-k",
+    "--components",
+    "n_components",
+    type=NumberOrAuto(min=1),
+    metavar="N|auto",
+    default=10,
+    show_default=True,
+    help="Number of components; auto finds the one with the shortest description (bmf).",
 )
 
 
@@ -61,6 +81,37 @@ weights = together(
     click.option(
         "--inertia", type=click.FloatRange(0, 0.5, max_open=True), metavar="X", help="Inertia β of the steps."
     ),
+)
+
+time_limit = click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop after this with the best until then; a post-hoc method at each client.",
+)
+
+
+def _read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", ctx, option)
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value  # a word
+    return found
+
+
+param = click.option(
+    "-p",
+    "--param",
+    "others",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_read_parameters,
+    help="Any other parameter of the method, e.g. tau=0.9; may be repeated.",
 )
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from felb.results import Component
 
 SHOWN_FEATURES = 12
+FIGURES = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
+"""Of a round's record, what to show beside the bar, and with how many digits."""
 SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 
 
@@ -71,14 +73,16 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result in words."""
     made, rounds, source = result.provenance, result.rounds(), result.provenance.data
     tasks = f" ({', '.join(f'{count} {task}' for task, count in rounds.items())})" if len(rounds) > 1 else ""
-    return {
+    gap = f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})"
+    facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: {source['rows']} records x {source['columns']} features, {source['ones']} ones",
         "clients": describe_clients(result.clients),
         "rounds": f"{sum(rounds.values())}{tasks}",
-        "boolean": f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})",
+        "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
+    return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
 
 
 def describe_clients(clients: Mapping[str, int | None]) -> str:
@@ -134,7 +138,7 @@ def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
 
         def advance(snapshot: Snapshot) -> None:
             last = snapshot.history[-1]
-            figures = f"loss {last['loss']:.0f} gap {last['integrality_gap']:.2f}" if "loss" in last else ""
+            figures = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in FIGURES if key in last)
             progress.update(task, completed=len(snapshot.history), figures=figures)
 
         yield advance

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from felb.cli import options
 from felb.cli.output import print_result, round_progress, warnings_as_notes
-from felb.estimators.methods import METHODS
+from felb.estimators.methods import DEFAULT, make_federated, summaries
 from felb.experiments import Job, resume, simulate, unfinished_job
 from felb.experiments.job import PARTITIONS
 from felb.federated.recipes.felb import SETTINGS
@@ -19,8 +19,8 @@ from felb.federated.recipes.felb import SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EPILOG = options.methods(*((method.name, method.summary) for method in METHODS.values() if method.federated))
-DEFAULT_CLIENTS, DEFAULT_ROUNDS = 10, 100
+EPILOG = options.methods(*summaries(pooled=False))
+DEFAULT_CLIENTS = 10
 
 
 @click.command("simulate", epilog=EPILOG)
@@ -38,9 +38,9 @@ DEFAULT_CLIENTS, DEFAULT_ROUNDS = 10, 100
     help="Rows at random to clients of the same or of random sizes, or in runs, without loading a .felb.",
 )
 @click.option("--client-column", metavar="NAME", help="Or take each row's client from this column.")
-@click.option("--method", default="felb-mu", show_default=True, metavar="METHOD", help="See the list below.")
+@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="See the list below.")
 @options.components
-@click.option("--rounds", default=DEFAULT_ROUNDS, show_default=True, help="Rounds at most.", **options.COUNT)
+@click.option("--rounds", help="Rounds at most; of a post-hoc method, iterations at each client.", **options.COUNT)
 @click.option("--local-steps", help="Steps of a client between two rounds.", **options.COUNT)
 @options.weights
 @click.option("--proximity", help="Pull γ of clients towards the shared components.", **options.WEIGHT)
@@ -62,6 +62,8 @@ DEFAULT_CLIENTS, DEFAULT_ROUNDS = 10, 100
     help="Chance that an asked client is silent.",
 )
 @click.option("--workers", default=1, show_default=True, help="Clients at the same time.", **options.COUNT)
+@options.time_limit
+@options.param
 @options.seed
 @options.reading
 @options.force
@@ -74,8 +76,8 @@ def command(
     split: str,
     client_column: str | None,
     method: str,
-    n_components: int,
-    rounds: int,
+    n_components: int | str,
+    rounds: int | None,
     sample: float,
     dropout: float,
     workers: int,
@@ -84,11 +86,12 @@ def command(
     header: bool | None,
     force: bool,
     as_json: bool,
+    others: dict[str, Any],
     **parameters: Any,
 ) -> None:
     """Factorize DATA split among simulated clients; only what passes each client's gate is shared.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set that comes with felb: zoo.
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
     The folder gets the components (components.csv, .npz), the assignments of each client (assignments/), a log of
     everything that left each client (outbound/), and result.json with parameters, seed, version, data fingerprint,
     scores and history.
@@ -97,7 +100,9 @@ def command(
     """
     if resumed is not None:
         check_alone(click.get_current_context())
-        with warnings_as_notes(), telling_how_to_go_on(resumed), round_progress(planned_rounds(resumed)) as advance:
+        job = unfinished_job(resumed)
+        rounds = None if job is None else planned(job)
+        with warnings_as_notes(), telling_how_to_go_on(resumed), round_progress(rounds) as advance:
             result = resume(resumed, on_round=advance)
         print_result(result, resumed, as_json=as_json)
         return
@@ -108,7 +113,7 @@ def command(
         method,
         n_components,
         seed=seed,
-        parameters=options.given(max_iter=rounds, **parameters),
+        parameters=options.given(max_iter=rounds, **parameters) | others,
         clients=DEFAULT_CLIENTS if clients is None and client_column is None else clients,
         split=split,
         client_column=client_column,
@@ -117,7 +122,7 @@ def command(
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,
     )
-    with warnings_as_notes(), telling_how_to_go_on(out), round_progress(rounds + 1) as advance:
+    with warnings_as_notes(), telling_how_to_go_on(out), round_progress(planned(job)) as advance:
         result = simulate(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)
 
@@ -131,10 +136,10 @@ def check_alone(ctx: click.Context) -> None:
             raise click.UsageError(f"--resume does not go with {given}: the run remembers its data and options.", ctx)
 
 
-def planned_rounds(out: str) -> int | None:
-    """Return how many rounds an unfinished run has at most, with the one for the assignment."""
-    job = unfinished_job(out)
-    return None if job is None else job.parameters.get("max_iter", DEFAULT_ROUNDS) + 1
+def planned(job: Job) -> int | None:
+    """Return how many rounds a run has at most, with the one for the assignment, if its method knows."""
+    rounds = make_federated(job.method, **{"n_components": job.n_components, **job.parameters}).max_rounds
+    return None if rounds is None else rounds + 1
 
 
 @contextmanager

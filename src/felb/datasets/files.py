@@ -33,10 +33,12 @@ class Table:
     ----------
     matrix : the 0/1 data, one row per record
     clients : the client each row belongs to, if the file says so
+    rows : the name of each row, if the file says so and the loader keeps it
     """
 
     matrix: BinaryMatrix
     clients: tuple[str, ...] | None = None
+    rows: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

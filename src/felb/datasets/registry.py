@@ -24,8 +24,12 @@ class Shipped:
 
 SHIPPED = {
     entry.name: entry
-    for entry in (Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),)
-}  # fmt: skip
+    for entry in (
+        Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),
+        Shipped("soybean", "683 diseased plants x 99 symptoms (UCI Soybean)", "CC BY 4.0"),
+        Shipped("sc_10x_brain_10k", "10000 mouse brain cells x 1000 genes, count > 0 (10x Genomics)", "CC BY 4.0"),
+    )
+}
 
 
 def load(name: str) -> BinaryMatrix:
@@ -41,11 +45,11 @@ def load(name: str) -> BinaryMatrix:
         return read(folder / f"{name}.npz").matrix
 
 
-def row_names(name: str) -> tuple[str, ...]:
-    """Names of the records of a shipped data set."""
+def row_names(name: str) -> tuple[str, ...] | None:
+    """Names of the records of a shipped data set, if they have any."""
     _check(name)
-    text = (files("felb.datasets") / "shipped" / f"{name}.rows.txt").read_text(encoding="utf-8")
-    return tuple(text.splitlines())
+    file = files("felb.datasets") / "shipped" / f"{name}.rows.txt"
+    return tuple(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
 
 
 def _check(name: str) -> None:

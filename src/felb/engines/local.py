@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.deadline import Deadline
 from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate
 from felb.federated.messages import Broadcast, Release, Total
+from felb.federated.server import Concludes
 from felb.linalg.blas import one_blas_thread
 from felb.results.history import History
 
@@ -105,6 +107,7 @@ def run(
     seed: int = 0,
     participation: Participation | None = None,
     workers: int = 1,
+    deadline: Deadline | None = None,
     resume: Snapshot | None = None,
     on_round: Callable[[Snapshot], None] = lambda _: None,
     outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
@@ -117,6 +120,7 @@ def run(
     shards : rows of each client by its name
     seed : fixes the start, the sampling of clients and every client's own randomness
     workers : clients that work at the same time; does not change the result
+    deadline : when it has passed, the round that is being played is the last one before the recipe concludes
     resume : where to go on, as passed to `on_round` before
     on_round : called after each completed round
     outbound : gives each client's log of what leaves it
@@ -124,6 +128,9 @@ def run(
     names = sorted(shards)
     participation = participation or Participation()
     gates = {name: Gate(name, outbound(name)) for name in names}
+    deadline = deadline or Deadline()
+    if deadline.seconds is not None and not isinstance(recipe.server, Concludes):
+        raise InputError(f"{recipe.name} cannot be ended early; leave out the time limit and lower its rounds instead")
     snapshot = resume or Snapshot(recipe.server.start(seed))
 
     def answer(name: str, broadcast: Broadcast, states: Mapping[str, Any]) -> tuple[Any, Release]:
@@ -134,6 +141,10 @@ def run(
 
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         while (broadcast := recipe.server.broadcast(snapshot.server)) is not None:
+            if deadline.passed and isinstance(recipe.server, Concludes):
+                snapshot = replace(snapshot, server=recipe.server.conclude(snapshot.server))
+                broadcast = recipe.server.broadcast(snapshot.server)
+                assert broadcast is not None  # concluding leaves the last task to be asked for
             asked, lost = participation.answering(names, broadcast, seed=seed)
             clients, total, failed = dict(snapshot.clients), Total(), []
             # Dozens of clients in one memory: from here on a state lives only until its successor is there.

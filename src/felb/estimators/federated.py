@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from felb.datasets.shards import check_shards, named, split
+from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix
 from felb.models.base import BooleanFactorization
+from felb.models.pooled import warn_of_time_limit
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from felb.engines import Run
-    from felb.federated.server import Recipe
+    from felb.federated.server import Outcome, Recipe
 
 ONE_CLIENT = "client-01"
 
@@ -27,10 +29,28 @@ class FederatedEstimator(BooleanFactorization):
 
     participation: Participation | None
     n_jobs: int | None
+    time_limit: float | None = None
 
     @abstractmethod
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
+
+    def limit(self) -> float | None:
+        """Return the seconds that a run, or a part of it, may take."""
+        return self.time_limit
+
+    def rank(self) -> Any:
+        """Return the number of components that was asked for."""
+        return self.n_components
+
+    @property
+    def max_rounds(self) -> int | None:
+        """Rounds at most before the assignment; None if only the run will tell."""
+        return getattr(self, "max_iter", None)
+
+    def _recipe_alone(self, n_features: int) -> Recipe:
+        """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
+        return self.recipe(n_features)
 
     def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Find components shared by all clients.
@@ -54,15 +74,18 @@ class FederatedEstimator(BooleanFactorization):
         return self._fit(X, groups)
 
     def _fit(self, X: Any, groups: ArrayLike | None) -> NDArray[np.bool_]:
+        deadline = Deadline(self.time_limit)
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
-        self.check_rank(self.n_components, shape)
+        self.check_rank(self.rank(), shape)
+        alone = groups is None and not is_list_of_matrices(X)
         finished = run(
-            self.recipe(shape[1]),
+            self._recipe_alone(shape[1]) if alone else self.recipe(shape[1]),
             shards,
             seed=self._seed(),
             participation=self.participation,
             workers=effective_workers(self.n_jobs),
+            deadline=deadline,
         )
         self._keep(finished)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
@@ -80,7 +103,14 @@ class FederatedEstimator(BooleanFactorization):
         self.converged_ = outcome.converged
         self.counts_ = outcome.counts
         self.supports_ = outcome.supports
-        self.warn_about(self.components_, self.supports_, self.integrality_gap_)
+        self.complete_ = outcome.complete
+        self.warn_about_outcome(outcome)
+
+    def warn_about_outcome(self, outcome: Outcome) -> None:
+        """Warn about a result that collapsed, is not Boolean, or was cut short."""
+        self.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
+        if not outcome.complete:
+            warn_of_time_limit(type(self).__name__, self.limit())
 
     def _shards(self, X: Any, groups: ArrayLike | None) -> tuple[dict[str, BinaryMatrix], dict[str, NDArray[Any]]]:
         """Return the rows of each client and where they stand in X."""

@@ -8,10 +8,21 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import InputError
 from felb.estimators.federated import FederatedEstimator
 from felb.estimators.felb import FELB, FELBMU
+from felb.estimators.posthoc import PostHoc
+from felb.estimators.sums import FederatedBMF
+from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
+from felb.models.asso import Asso
 from felb.models.elbmf import ELBMF
+from felb.models.grecond import GreConD
+from felb.models.mebf import MEBF
+from felb.models.pooled import PooledFactorization
+from felb.models.zhang import Zhang
 
 if TYPE_CHECKING:
     from felb.models.base import BooleanFactorization
+
+JOIN = "+"
+"""Between a method for pooled data and the aggregation that federates it: asso+vote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +38,68 @@ class Method:
         """Whether it runs over several clients."""
         return issubclass(self.estimator, FederatedEstimator)
 
+    @property
+    def post_hoc(self) -> bool:
+        """Whether it is a method for pooled data, run at every client and aggregated once."""
+        return self.estimator is PostHoc
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("felb", FELB, "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)"),
-        Method("felb-mu", FELBMU, "FELB with multiplicative steps, one step size per entry"),
-        Method("elbmf", ELBMF, "the same optimisation on pooled data (not federated)"),
-    )
-}
+    def parameters(self) -> list[str]:
+        """Return the names of the parameters that `make` takes; for a post-hoc method also those of its model."""
+        names = set(self.estimator._get_param_names())
+        if self.post_hoc:
+            names = (names | set(METHODS[self.name.split(JOIN)[0]].estimator._get_param_names())) - {
+                "model",
+                "aggregation",
+            }
+        return sorted(names)
+
+
+DEFAULT = "bmf"
+"""What is run if nothing else is asked for."""
+
+FEDERATED = (
+    Method(DEFAULT, FederatedBMF, "sums over clients, the same result as pooling; recommended"),
+    Method("felb", FELB, "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)"),
+    Method("felb-mu", FELBMU, "FELB with multiplicative steps, one step size per entry"),
+)
+POOLED = (
+    Method("elbmf", ELBMF, "the optimisation of FELB on pooled data"),
+    Method("asso", Asso, "greedy cover by rows of the association between columns"),
+    Method("grecond", GreConD, "greedy formal concepts, never a false positive"),
+    Method("mebf", MEBF, "geometric segmentation around the median column or row"),
+    Method("zhang", Zhang, "multiplicative steps with a penalty, thresholds by a grid"),
+)
+POST_HOC = tuple(
+    Method(f"{method.name}{JOIN}{aggregation}", PostHoc, f"{method.name} at every client, aggregated by {aggregation}")
+    for method in POOLED
+    for aggregation in BOOLEAN_AGGREGATIONS
+)
+METHODS: dict[str, Method] = {method.name: method for method in FEDERATED + POOLED + POST_HOC}
+
+
+def summaries(*, pooled: bool = True) -> list[tuple[str, str]]:
+    """Return names and summaries for a help text; the post-hoc methods, which are many, in one line."""
+    methods = FEDERATED + (POOLED if pooled else ())
+    models, aggregations = "|".join(method.name for method in POOLED), "|".join(BOOLEAN_AGGREGATIONS)
+    combined = f"({models}){JOIN}({aggregations}), e.g. asso+vote: a pooled method at every client, aggregated once"
+    return [*((method.name, method.summary) for method in methods), ("post-hoc", combined)]
 
 
 def make(name: str, **parameters: Any) -> BooleanFactorization:
     """Return the estimator of a method; a parameter the method does not have is an error that lists those it has."""
     if name not in METHODS:
         raise InputError(f"unknown method {name!r}; use one of {', '.join(METHODS)}")
-    estimator = METHODS[name].estimator
-    known = set(estimator._get_param_names())
-    unknown = sorted(set(parameters) - known)
+    method = METHODS[name]
+    unknown = sorted(set(parameters) - set(method.parameters()))
     if unknown:
-        raise InputError(f"method {name!r} has no parameter {unknown[0]!r}; it has {', '.join(sorted(known))}")
-    return estimator(**parameters)
+        raise InputError(f"method {name!r} has no parameter {unknown[0]!r}; it has {', '.join(method.parameters())}")
+    if not method.post_hoc:
+        return method.estimator(**parameters)
+    inner, aggregation = name.split(JOIN)
+    outer = {key: parameters.pop(key) for key in PostHoc._get_param_names() if key in parameters}
+    model = make(inner, **parameters)
+    assert isinstance(model, PooledFactorization)
+    return PostHoc(model, aggregation, **outer)
 
 
 def make_federated(name: str, **parameters: Any) -> FederatedEstimator:
@@ -55,5 +107,7 @@ def make_federated(name: str, **parameters: Any) -> FederatedEstimator:
     model = make(name, **parameters)
     if not isinstance(model, FederatedEstimator):
         choices = ", ".join(method.name for method in METHODS.values() if method.federated)
-        raise InputError(f"method {name!r} is not federated; use one of {choices}, or `felb fit` on pooled data")
+        raise InputError(
+            f"method {name!r} is for pooled data; use `felb fit`, {name}{JOIN}vote, or another of {choices}"
+        )
     return model

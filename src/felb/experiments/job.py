@@ -33,7 +33,7 @@ class Job:
     ----------
     data : path of a data file, or the name of a shipped data set
     method : a word of `felb.estimators.methods.METHODS`
-    n_components, seed : as in the estimators
+    n_components, seed : as in the estimators; "mdl" where the method finds the number
     parameters : further parameters of the estimator
     clients, split : deal the rows out to this many clients in one of the ways of `PARTITIONS`
     client_column : or take the client of each row from this column
@@ -44,7 +44,7 @@ class Job:
 
     data: str
     method: str
-    n_components: int
+    n_components: int | str
     seed: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
     clients: int | None = None

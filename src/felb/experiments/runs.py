@@ -10,11 +10,13 @@ import numpy as np
 
 from felb._version import __version__
 from felb.datasets.shards import check_shards, split
+from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
 from felb.estimators.methods import make, make_federated
 from felb.experiments.folder import RunFolder
 from felb.metrics import confusion
+from felb.models.base import BooleanFactorization
 from felb.results import Provenance, Result
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from felb.experiments.job import Job
     from felb.federated.server import Recipe
     from felb.linalg.binary import BinaryMatrix
-    from felb.models.base import BooleanFactorization
 
 POOLED = "pooled"
 NOT_OF_THE_METHOD = {"participation", "n_jobs", "random_state", "binarize_threshold"}
@@ -52,6 +53,7 @@ def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
             provenance=_provenance(job, model, matrix),
+            complete=model.complete_,
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
@@ -121,8 +123,8 @@ class Federation:
         table = job.read()
         shards, _ = split(table.matrix, job.labels(table))
         check_shards(shards)
-        recipe = model.recipe(table.matrix.shape[1])
         model.check_rank(job.n_components, table.matrix.shape)
+        recipe = model.recipe(table.matrix.shape[1])
         return cls(job, model, participation, table.matrix, shards, recipe)
 
 
@@ -143,9 +145,10 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapsho
             resume=folder.snapshot(federation.recipe),
             on_round=after_round,
             outbound=folder.outbound,
+            deadline=Deadline(model.time_limit),
         )
         outcome = finished.outcome
-        model.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
+        model.warn_about_outcome(outcome)
         result = Result(
             components=outcome.components,
             columns=matrix.columns,
@@ -156,6 +159,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapsho
             integrality_gap=outcome.integrality_gap,
             history=finished.history,
             provenance=_provenance(job, model, matrix),
+            complete=outcome.complete,
         )
         folder.finish(result, finished.assignments)
     return result
@@ -169,7 +173,7 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
     return Provenance(
         method=job.method,
         parameters={
-            **{name: value for name, value in model.get_params(deep=False).items() if name not in NOT_OF_THE_METHOD},
+            **_plain_parameters(model),
             "clients": job.clients,
             "split": job.split,
             "client_column": job.client_column,
@@ -186,6 +190,15 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
             "fingerprint": job.fingerprint or matrix.fingerprint(),  # known already in a simulation
         },
     )
+
+
+def _plain_parameters(model: BooleanFactorization) -> dict[str, Any]:
+    """Return the parameters of a method; those of a model within it are named as scikit-learn does, model__tau."""
+    return {
+        name: value
+        for name, value in model.get_params().items()
+        if name.rpartition("__")[2] not in NOT_OF_THE_METHOD and not isinstance(value, BooleanFactorization)
+    }
 
 
 def _absolute(data: str) -> str:

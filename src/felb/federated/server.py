@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from felb.federated.client import Client
     from felb.federated.messages import Broadcast
     from felb.metrics import Counts
+    from felb.optim.belief import Belief
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class Outcome:
     n_iter : rounds of optimisation
     counts : summed confusion counts of all clients for their final assignments
     supports : records of all clients that were assigned each component
+    weights : what covering a one and covering a zero was worth in the assignment
+    complete : False if a time limit ended the search of a client or of the run
+    belief : the model that rows were inferred under, for methods that have one; others assign by `weights`
     """
 
     components: NDArray[np.bool_]
@@ -38,6 +42,9 @@ class Outcome:
     n_iter: int
     counts: Counts
     supports: NDArray[np.int64]
+    weights: tuple[float, float] = (1.0, -1.0)
+    complete: bool = True
+    belief: Belief | None = None
 
 
 class Server(Protocol):
@@ -66,6 +73,15 @@ class Server(Protocol):
 
     def outcome(self, state: Any) -> Outcome:
         """Return what was found; also for a run that was stopped early."""
+        ...
+
+
+@runtime_checkable
+class Concludes(Protocol):
+    """A server that can be told to come to an end; what it has found so far is a valid result."""
+
+    def conclude(self, state: Any) -> Any:
+        """Return a state that asks only for what a result needs; the same state if nothing else is left to ask."""
         ...
 
 

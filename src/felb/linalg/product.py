@@ -89,6 +89,26 @@ def product_size(U: Any, V: Any) -> int:
     return int(sizes @ counts)
 
 
+def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return |A ∧ (U∘V)| and |U∘V| for every pair of a U and a V, as two arrays of shape ``(len(Us), len(Vs))``."""
+    rows = [component_masks(U) for U in Us]
+    grouped = [group_masks(masks) for masks in rows]
+    columns = [(component_masks(V.T), pack(V)) for V in Vs]
+    covered = np.zeros((len(Us), len(Vs)), dtype=np.int64)
+    claimed = np.zeros_like(covered)
+    for a, (U, row_masks, (distinct, _, counts)) in enumerate(zip(Us, rows, grouped, strict=True)):
+        sizes = np.zeros(distinct.shape[0], dtype=np.int64)
+        for b, (V, (column_masks, packed)) in enumerate(zip(Vs, columns, strict=True)):
+            check_factors(U, V, shape=A.shape)
+            if row_masks.shape[1] == 1:
+                covered[a, b] = covered_ones_one_word(A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0])
+            else:
+                covered[a, b] = covered_ones(A.indptr, A.indices, row_masks, column_masks)
+            union_sizes_into(sizes, distinct, packed)
+            claimed[a, b] = sizes @ counts
+    return covered, claimed
+
+
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 

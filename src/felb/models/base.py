@@ -36,6 +36,9 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     random_state: Any
     components_: NDArray[np.bool_]
 
+    if_collapsed = "a smaller l2, another random_state"
+    """What to try if nothing was found, in a warning."""
+
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.bool_]:
         """Fit and return the assignment U of the rows of X, in their order."""
         return np.asarray(self.fit(X, y, **fit_params).transform(X))
@@ -126,7 +129,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             what = "no record has any of the components" if components.any() else "all components are empty"
             warnings.warn(
                 f"{type(self).__name__} collapsed: {what}. The data may be too noisy or too sparse for these settings; "
-                "try a smaller l2, another random_state, fewer components, fewer clients, or another method.",
+                f"try {self.if_collapsed}, fewer components, fewer clients, or another method.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -12,6 +12,7 @@ import numpy as np
 from felb.deadline import Deadline
 from felb.errors import ConvergenceWarning
 from felb.models.base import BooleanFactorization
+from felb.results.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +43,8 @@ class PooledFactorization(BooleanFactorization):
     """Base of the methods for pooled data.
 
     A subclass defines `factorize` and, if it has parameters of its own, `check`. The time limit, the number of
-    components and what the fitted estimator shows are the same for all.
+    components and what the fitted estimator shows are the same for all: ``history_``, ``n_iter_``,
+    ``integrality_gap_`` and ``converged_`` are those of a method that is Boolean throughout, unless it says otherwise.
     """
 
     time_limit: float | None
@@ -77,17 +79,23 @@ class PooledFactorization(BooleanFactorization):
         self.components_ = found.V
         self.supports_ = np.count_nonzero(found.U, axis=0)
         self.complete_ = found.complete
+        self.history_, self.n_iter_, self.integrality_gap_, self.converged_ = History(), len(found.V), 0.0, True
         for name, value in found.attributes.items():
             setattr(self, name, value)
-        self.warn_about(found.V, self.supports_, getattr(self, "integrality_gap_", 0.0))
+        self.warn_about(found.V, self.supports_, self.integrality_gap_)
         if not found.complete:
-            warnings.warn(
-                f"{type(self).__name__} was ended by its time limit of {self.time_limit} s; the result is the best "
-                "until then. Give it more time (time_limit) or fewer components.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warn_of_time_limit(type(self).__name__, self.time_limit)
         return found.U
+
+
+def warn_of_time_limit(method: str, seconds: float | None) -> None:
+    """Warn that a result is not what the method would have found with more time."""
+    warnings.warn(
+        f"{method} was ended by its time limit of {seconds:g} s; the result is the best until then. "
+        "Give it more time (time_limit) or fewer components.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
 
 
 def _padded(found: Factors, k: int) -> Factors:

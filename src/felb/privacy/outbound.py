@@ -6,15 +6,22 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
+
+    from felb.privacy.cost import Cost
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundRecord:
-    """One array that left: which round and task, what, how large, under which mechanism, at what cost."""
+    """One array that left: which round and task, what, how large, under which mechanism, at what cost.
+
+    A cost of None means unprotected, not free. `total` is what the client has spent so far, including all arrays of the
+    same round, if it keeps a ledger.
+    """
 
     client: str
     round: int
@@ -24,7 +31,8 @@ class OutboundRecord:
     dtype: str
     bytes: int
     mechanism: str
-    cost: float | None
+    cost: Cost | None
+    total: Mapping[str, Any] | None = None
 
 
 class OutboundLog:

@@ -80,6 +80,7 @@ class Result:
     columns : feature names, if the data had any
     supports : records of all clients that were assigned each component
     clients : number of rows of each client; None where only their sum is kept
+    complete : False if a time limit ended the search; the result is the best until then
     """
 
     components: NDArray[np.bool_]
@@ -91,6 +92,7 @@ class Result:
     integrality_gap: float
     history: History
     provenance: Provenance
+    complete: bool = True
 
     def described(self) -> list[Component]:
         """The components by name, most supported first."""
@@ -111,6 +113,7 @@ class Result:
             "format": FORMAT,
             "scores": dict(self.scores),
             "converged": self.converged,
+            "complete": self.complete,
             "integrality_gap": self.integrality_gap,
             "n_components": self.components.shape[0],
             "n_features": self.components.shape[1],
@@ -155,6 +158,7 @@ class Result:
                 integrality_gap=raw["integrality_gap"],
                 history=History(raw["history"]),
                 provenance=Provenance(**raw["provenance"]),
+                complete=raw["complete"],
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):

@@ -8,6 +8,7 @@ import numpy as np
 
 from felb.federated.messages import Broadcast, Update
 from felb.linalg.assign import assign_rows
+from felb.linalg.exact import assign_rows_exact
 from felb.metrics import Counts, confusion
 
 if TYPE_CHECKING:
@@ -32,14 +33,33 @@ def assign_task(keep: Callable[[Any, Broadcast, NDArray[np.bool_]], Any]) -> Tas
     ) -> tuple[Any, Update]:
         V = np.asarray(broadcast.values["components"], dtype=bool)
         U = assign_rows(shard, V)
-        c = confusion(shard, U, V)
-        update = {
-            "counts": np.array([c.tp, c.fp, c.fn, c.cells]),
-            "supports": np.count_nonzero(U, axis=0),
-        }
-        return keep(state, broadcast, U), Update(update)
+        return keep(state, broadcast, U), Update(assignment_counts(shard, U, V))
 
     return assign
+
+
+def assign_exactly_task(keep: Callable[[Any, Broadcast, NDArray[np.bool_]], Any]) -> Task:
+    """Make the task with the best U_i for the broadcast weights of cells, by branch and bound up to a node cap."""
+
+    def assign_exactly(
+        state: Any,
+        shard: BinaryMatrix,
+        broadcast: Broadcast,
+        rng: np.random.Generator,  # noqa: ARG001
+    ) -> tuple[Any, Update]:
+        V = np.asarray(broadcast.values["components"], dtype=bool)
+        one, zero = (float(weight) for weight in broadcast.values["weights"])
+        node_cap = int(broadcast.values["node_cap"])
+        U, _ = assign_rows_exact(shard, V, weight_one=one, weight_zero=zero, node_cap=node_cap)
+        return keep(state, broadcast, U), Update(assignment_counts(shard, U, V))
+
+    return assign_exactly
+
+
+def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component."""
+    c = confusion(shard, U, V)
+    return {"counts": np.array([c.tp, c.fp, c.fn, c.cells]), "supports": np.count_nonzero(U, axis=0)}
 
 
 def summed_counts(counts: NDArray[np.int64] | None) -> Counts:

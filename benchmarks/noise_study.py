@@ -1,0 +1,79 @@
+"""How the methods stand noise: F1* on S1 data at xor noise of 0 to 50%, ten clients, post-hoc methods by vote.
+
+    python benchmarks/noise_study.py            writes NOISE.md
+    python benchmarks/noise_study.py --seeds 1  one seed, prints only
+
+S1 is described in quality.py. A method runs with its defaults; Asso with the grid of tau as well as with tau = 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from machine import facts
+
+from felb.atomic import replacing
+from felb.datasets import partition, planted
+from felb.estimators.methods import make
+from felb.metrics import confusion
+
+TABLE = Path(__file__).with_name("NOISE.md")
+NOISE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
+METHODS: dict[str, tuple[str, dict[str, object]]] = {
+    "FELB": ("felb", {}),
+    "FELB-MU": ("felb-mu", {}),
+    "ELBMF+vote": ("elbmf+vote", {}),
+    "Asso+vote (tau 1)": ("asso+vote", {}),
+    "Asso+vote (tau grid)": ("asso+vote", {"tau": "auto"}),
+    "GreConD+vote": ("grecond+vote", {}),
+    "MEBF+vote": ("mebf+vote", {}),
+    "Zhang+vote": ("zhang+vote", {}),
+}
+
+
+def f1_star(label: str, noise: float, seed: int) -> float:
+    """Fit one planted data set and score the reconstruction against the planted signal."""
+    warnings.simplefilter("ignore")
+    name, parameters = METHODS[label]
+    data = planted(2000, 200, 10, noise=noise, seed=seed)
+    model = make(name, n_components=10, random_state=seed, **parameters)
+    U = model.fit_transform(data.A, groups=partition.even(2000, 10, seed=seed))
+    return confusion(data.signal, U, model.components_).f1
+
+
+def main() -> None:
+    """Print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    rows = []
+    with ProcessPoolExecutor(options.workers) as pool:
+        for label in METHODS:
+            cells = [(label, noise, seed) for noise in NOISE for seed in range(options.seeds)]
+            scores = np.reshape(list(pool.map(f1_star, *zip(*cells, strict=True))), (len(NOISE), options.seeds))
+            rows.append(f"| {label} | " + " | ".join(f"{score:.3f}" for score in scores.mean(axis=1)) + " |")
+            print(rows[-1], flush=True)
+    if options.seeds < 3:
+        return
+    lines = [
+        "# Noise",
+        "",
+        f"Written by `python benchmarks/noise_study.py`: F1* on S1, 10 clients, mean of {options.seeds} seeds.",
+        "",
+        "| method | " + " | ".join(f"{noise:.0%}" for noise in NOISE) + " |",
+        "|---|" + "---|" * len(NOISE),
+        *rows,
+        "",
+        *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),
+    ]
+    with replacing(TABLE) as partial:
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

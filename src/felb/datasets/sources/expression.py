@@ -1,0 +1,66 @@
+"""Tables of measurements, genes x samples or samples x genes, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.datasets.files import Table
+from felb.datasets.sources.fields import field_blocks
+from felb.datasets.sources.raw import read_header, unique_names
+from felb.errors import InputError
+from felb.linalg import BinaryMatrix
+from felb.linalg.binary import index_dtype
+from felb.linalg.convert import from_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from felb.datasets.sources.raw import RawFile
+
+    Rule = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
+
+
+def genes_in_lines(raw: RawFile, rule: Rule, *, missing: bool = False) -> Table:
+    """Read one gene a line under a header that names the samples; turn it round into samples x genes.
+
+    `rule` makes ones of the values genes x samples of some lines, each whole; with `missing`, NaN stands where the
+    file has no value.
+    """
+    ones: list[NDArray[Any]] = []
+    genes: list[str] = []
+    with raw.open() as file:
+        samples = read_header(file, "\t")[1:]
+        if not samples:
+            raise InputError("line 1 names no samples; expected a table separated by tabs, one gene a line")
+        for fields in field_blocks(file, len(samples) + 1, separator=b"\t", first_line=2):
+            genes += fields.texts(0)
+            ones += [np.flatnonzero(row).astype(np.int32) for row in rule(fields.table(1, missing=missing))]
+        if not genes:
+            raise InputError("holds no genes, only a header; the file is incomplete")
+        matrix = from_columns(ones, len(samples), columns=unique_names(genes, range(1, len(genes) + 1)))
+    return Table(matrix, rows=tuple(samples))
+
+
+def samples_in_lines(raw: RawFile, n_labels: int, rule: Rule) -> Table:
+    """Read one sample a line, behind columns that label it, under a header that names the genes."""
+    rows: list[str] = []
+    with raw.open() as file:
+        header = read_header(file, "\t")
+        genes = unique_names(header[n_labels:], range(1, len(header) - n_labels + 1))
+        if not genes:
+            raise InputError(f"line 1 names no genes behind the {n_labels} columns that label a cell")
+        blocks: list[BinaryMatrix] = []
+        for fields in field_blocks(file, len(header), separator=b"\t", first_line=2):
+            labels = [fields.texts(column) for column in range(n_labels)]
+            rows += ["/".join(parts) for parts in zip(*labels, strict=True)]
+            mask = rule(fields.table(n_labels))
+            indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(mask, axis=1))])
+            indices = np.nonzero(mask)[1].astype(index_dtype(len(genes)))
+            blocks.append(BinaryMatrix(indptr, indices, len(genes)))
+        if not rows:
+            raise InputError("holds no cells, only a header; the file is incomplete")
+        return Table(BinaryMatrix.vstack(blocks).with_columns(genes), rows=tuple(rows))

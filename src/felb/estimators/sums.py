@@ -1,0 +1,178 @@
+"""`FederatedBMF`, the default method as an estimator."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from felb.errors import ConvergenceWarning
+from felb.estimators.federated import FederatedEstimator
+from felb.federated.recipes.sums import MDL, Effort, federated_bmf
+from felb.linalg.exact import assign_rows_exact
+from felb.optim.belief import assign_new_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from felb.engines import Participation, Run
+    from felb.federated.server import Recipe
+
+
+class FederatedBMF(FederatedEstimator):
+    """Boolean matrix factorization from sums over clients, the recommended method.
+
+    Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
+    the rows are split, so the components are exactly those that pooled data would give; without `groups` this is a
+    centralized method. A non-negative factorization gives the start, thresholds make it Boolean, and single entries of
+    the components are flipped as long as the clients' summed loss falls.
+
+    Parameters
+    ----------
+    n_components : int, or "mdl": the number with the shortest description of the data (see `rank_curve_`)
+    max_components : with "mdl", where the search for the number starts; it should be well above what is expected
+    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for what lies
+        behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the data is
+        large (rows × features × components > 2²⁸), costs are given, clients are sampled or the number of components is
+        to be found, "recover", and takes the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is
+        no smaller) or 1.25 times the F1
+    effort : "fast", "default" or "high": how much work goes into escaping from local minima; or an `Effort`. With
+        "high", and without `groups`, patterns for the search come from single rows too; then the components may differ
+        from those of a federation with the same rows
+    time_limit : seconds after which the run ends with the best components so far; see `complete_`
+    false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
+        ratio matters, and only for the objectives "hamming" and "auto"
+    participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
+        round, statistics are averaged over rounds, and work that compares losses is left out
+    n_jobs : clients that work at the same time; does not change the result
+    node_cap : limit of the search for the best assignment of a row
+    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    relaxed_components_ : the non-negative components they were cut from; None where they were found without
+    history_ : figures per round; ``history_["loss"]`` gives one of them over time
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    integrality_gap_ : 0, the components are Boolean
+    converged_ : the refinement ended because nothing was left to improve
+    complete_ : False if the time limit ended the run
+    rank_curve_ : with ``n_components="mdl"``, the description length in bits of each number of components tried
+    weights_ : what covering a one and covering a zero is worth when rows are assigned
+    belief_ : the model of the noise that rows are inferred under (`felb.optim.belief.Belief`), if that was chosen
+    n_iter_ : rounds played
+
+    Examples
+    --------
+    >>> from felb.datasets import partition, planted
+    >>> from felb.estimators.sums import FederatedBMF
+    >>> data = planted(600, 60, 4, noise=0.05, seed=0)
+    >>> pooled = FederatedBMF(n_components=4, random_state=0).fit(data.A)
+    >>> hospitals = partition.uneven(600, 5)
+    >>> shared = FederatedBMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> bool((pooled.components_ == shared.components_).all())
+    True
+    """
+
+    n_components: Any
+
+    def __init__(
+        self,
+        n_components: int | str = 10,
+        *,
+        max_components: int = 30,
+        objective: str = "auto",
+        effort: str | Effort = "default",
+        false_positive_cost: float = 1.0,
+        false_negative_cost: float = 1.0,
+        time_limit: float | None = None,
+        participation: Participation | None = None,
+        n_jobs: int | None = None,
+        node_cap: int = 1_000,
+        binarize_threshold: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.max_components = max_components
+        self.objective = objective
+        self.effort = effort
+        self.false_positive_cost = false_positive_cost
+        self.false_negative_cost = false_negative_cost
+        self.time_limit = time_limit
+        self.participation = participation
+        self.n_jobs = n_jobs
+        self.node_cap = node_cap
+        self.binarize_threshold = binarize_threshold
+        self.random_state = random_state
+
+    def recipe(self, n_features: int) -> Recipe:
+        """Return the recipe with this estimator's parameters, to be run on any engine."""
+        return self._recipe(n_features, alone=False)
+
+    def _recipe_alone(self, n_features: int) -> Recipe:
+        return self._recipe(n_features, alone=True)
+
+    def _recipe(self, n_features: int, *, alone: bool) -> Recipe:
+        played = self.participation
+        return federated_bmf(
+            n_features,
+            self.n_components,
+            max_components=int(self.max_components),
+            objective=self.objective,
+            effort=self.effort,
+            false_positive_cost=self.false_positive_cost,
+            false_negative_cost=self.false_negative_cost,
+            sampled=played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None),
+            alone=alone,
+            node_cap=self.node_cap,
+        )
+
+    @staticmethod
+    def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
+        """Return the number of components, or the most there could be where it is to be found."""
+        if isinstance(n_components, str) and n_components == MDL:
+            return min(shape)
+        return FederatedEstimator.check_rank(n_components, shape)
+
+    def transform(self, X: Any) -> NDArray[np.bool_]:
+        """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
+
+        Where the components were recovered from noise, rows are inferred under its model instead: a component is
+        assigned if it is likely enough given the row.
+        """
+        check_is_fitted(self)
+        one, zero = self.weights_
+        matrix = self._matrix(X, reset=False)
+        if self.belief_ is not None:
+            return assign_new_rows(matrix, self.belief_)
+        U, _ = assign_rows_exact(
+            matrix, self.components_, weight_one=one, weight_zero=zero, node_cap=int(self.node_cap)
+        )
+        return U
+
+    def _keep(self, finished: Run) -> None:
+        self.weights_ = finished.outcome.weights
+        self.belief_ = finished.outcome.belief
+        if self.n_components == MDL:
+            self.rank_curve_ = {
+                int(row["n_components"]): float(row["description_length"])
+                for row in finished.history
+                if "description_length" in row
+            }
+        super()._keep(finished)
+
+    def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64], gap: float) -> None:
+        """Warn about data in which nothing was found."""
+        if self.objective == "recover" and not (components.any() and supports.any()):
+            warnings.warn(
+                "FederatedBMF found no recoverable structure: no record is likelier than not to have any component. "
+                "The data may be noise; objective='hamming' fits it nevertheless.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        else:
+            super().warn_about(components, supports, gap)

@@ -1,0 +1,169 @@
+"""The start: a non-negative V from the leading singular vectors of all rows, by sums alone.
+
+A randomized range finder (Halko, Martinsson, Tropp): Q ← qr(Σ AᵢᵀAᵢ Q) brings a random m × (k+10) basis close to the
+leading right singular vectors; the Gram matrix Qᵀ(Σ AᵢᵀAᵢ)Q then gives them and the singular values. NNDSVD (Boutsidis,
+Gallopoulos) keeps the larger of the positive and the negative part of each pair of singular vectors; of the left ones,
+which stay at the clients, it needs norms only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.federated.messages import Broadcast, Update
+from felb.federated.phases.base import ClientState, Known, stream
+from felb.linalg.fixed import as_sketch, fixed_sketch, from_sketch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.federated.client import Task
+    from felb.linalg.binary import BinaryMatrix
+
+SKETCH, SIGNS = "sketch", "signs"
+
+EXTRA = 10
+"""Columns of the basis beyond the components; they catch what the first ones would miss."""
+
+FLOOR = 0.01
+"""Added to V, whose rows have the largest entry 1, because a sweep can hardly bring back what all rows have at zero."""
+
+NEGLIGIBLE = 1e-6
+"""Singular values below this share of the largest belong to nothing; their components start at random."""
+
+SQUARE_BITS = 40
+"""Fractional bits of squares of left vectors; they add up to 1."""
+
+
+def sketch_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    broadcast: Broadcast,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """AᵀA Q, in fixed point."""
+    state = replace(state or ClientState(0), round=broadcast.round)
+    return state, Update({"sketch": fixed_sketch(shard, np.asarray(broadcast.values["Q"]))})
+
+
+def signs_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    broadcast: Broadcast,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """Squared norms of the positive and of the negative parts of the left vectors A v / s, in fixed point."""
+    vectors, values = (np.asarray(broadcast.values[name]) for name in ("vectors", "values"))
+    left = shard.to_scipy(np.float64) @ vectors / values
+    squares = np.rint(np.ldexp(left * left, SQUARE_BITS)).astype(np.int64)
+    update = {
+        "positive": np.where(left > 0, squares, 0).sum(axis=0),
+        "negative": np.where(left < 0, squares, 0).sum(axis=0),
+    }
+    return replace(state or ClientState(0), round=broadcast.round), Update(update)
+
+
+@dataclass(frozen=True, slots=True)
+class StartState:
+    """The basis, then the singular vectors (features × components) and values, then V."""
+
+    round: int
+    seed: int
+    Q: NDArray[np.float64]
+    vectors: NDArray[np.float64] | None = None
+    values: NDArray[np.float64] | None = None
+    V: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Find a non-negative V to start from; everybody's rows count, so everybody is asked.
+
+    Parameters
+    ----------
+    n_features, n_components : size of V
+    power : how often the basis is multiplied by AᵀA before the Gram matrix is taken
+    """
+
+    n_features: int
+    n_components: int
+    power: int = 2
+    name: str = "start"
+    state_type: type[Any] = StartState
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """Sketches of AᵀA and the parts of left vectors."""
+        return {SKETCH: sketch_task, SIGNS: signs_task}
+
+    def start(self, known: Known, seed: int) -> StartState:  # noqa: ARG002
+        """Draw a random basis."""
+        width = min(self.n_features, self.n_components + EXTRA)
+        drawn = stream(seed, self.name, 0).standard_normal((self.n_features, width))
+        return StartState(0, seed, as_sketch(np.linalg.qr(drawn)[0]))
+
+    def broadcast(self, state: StartState) -> Broadcast | None:
+        """Ask for sketches, then for the parts of the left vectors."""
+        if state.V is not None:
+            return None
+        if state.vectors is None:
+            return Broadcast(SKETCH, state.round, {"Q": state.Q}, everyone=True)
+        assert state.values is not None
+        values = {"vectors": state.vectors, "values": state.values}
+        return Broadcast(SIGNS, state.round, values, everyone=True)
+
+    def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: StartState) -> StartState:  # noqa: ARG002
+        """Turn the basis towards the leading vectors, take these, and choose their parts."""
+        state = replace(state, round=state.round + 1)
+        if state.vectors is not None:
+            return replace(state, V=self._choose_parts(total["positive"], total["negative"], state))
+        product = from_sketch(total["sketch"])
+        if state.round <= self.power:
+            return replace(state, Q=as_sketch(np.linalg.qr(product)[0]))
+        gram = state.Q.T @ product
+        eigenvalues, turn = np.linalg.eigh((gram + gram.T) / 2)
+        leading = np.argsort(-eigenvalues, kind="stable")[: self.n_components]
+        values = np.sqrt(np.maximum(eigenvalues[leading], 0.0))
+        floor = max(NEGLIGIBLE * float(values.max(initial=0.0)), np.finfo(np.float32).tiny)
+        # Values below the floor are told as infinite: their left vectors vanish and their components start at random.
+        return replace(
+            state, vectors=as_sketch(state.Q @ turn[:, leading]), values=np.where(values > floor, values, 2.0**500)
+        )
+
+    def _choose_parts(
+        self, positive: NDArray[np.int64], negative: NDArray[np.int64], state: StartState
+    ) -> NDArray[np.float32]:
+        assert state.vectors is not None
+        V = stream(state.seed, self.name, state.round).random((self.n_components, self.n_features))
+        for component, vector in enumerate(state.vectors.T):
+            if positive[component] + negative[component] == 0:
+                continue
+            if component == 0:
+                V[component] = np.abs(vector)
+                continue
+            parts = np.maximum(vector, 0), np.maximum(-vector, 0)
+            # Comparing ‖u₊‖‖v₊‖ with ‖u₋‖‖v₋‖ in squares.
+            sizes = [
+                int(u) * float(v @ v) for u, v in zip((positive[component], negative[component]), parts, strict=True)
+            ]
+            V[component] = parts[int(sizes[1] > sizes[0])]
+        highest = V.max(axis=1, keepdims=True)
+        return np.asarray(V / np.where(highest > 0, highest, 1.0) + FLOOR, dtype=np.float32)
+
+    def record(self, state: StartState) -> Mapping[str, float]:  # noqa: ARG002
+        """Nothing is measured yet."""
+        return {}
+
+    def result(self, state: StartState) -> Known:
+        """Return V, or the absolute basis while there is none."""
+        if state.V is not None:
+            return Known(relaxed=state.V)
+        V = np.zeros((self.n_components, self.n_features), dtype=np.float32)
+        rows = np.abs(state.Q.T[: self.n_components])
+        V[: len(rows)] = rows
+        return Known(relaxed=V)

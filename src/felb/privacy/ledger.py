@@ -1,0 +1,297 @@
+"""The ledger: adds up what releases cost, and refuses before the agreed total is exceeded.
+
+The only module that accounts, by the privacy loss distributions of dp-accounting. The closed form for Gaussian noise,
+`gaussian_delta`, is here to check it against and as a starting point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.atomic import replacing
+from felb.errors import InputError, PrivacyError, missing_extra
+from felb.privacy.cost import Cost, Neighbours, Unit
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+INTERVAL = 1e-4
+"""Privacy losses are rounded up to multiples of this, or of more where the losses would need too many of them."""
+
+MAX_STEPS = 1 << 17
+"""Multiples of the interval that a distribution of losses may take."""
+
+MAX_BITS_EPSILON = 50.0
+"""Randomized response beyond this pure ε is not composed finely: its ε is simply added."""
+
+SLACK = 1e-6
+"""Relative distance kept from the agreed ε when noise is calibrated, so that rounding never looks like overspending."""
+
+
+# -- Gaussian noise in closed form -----------------------------------------------------------------------------------
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), exactly, for Gaussian noise with μ = Δ₂/σ (Balle and Wang, 2018)."""
+    from scipy.special import log_ndtr, ndtr
+
+    if mu <= 0:
+        return 0.0
+    return max(0.0, float(ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return the ε with δ(ε) = `delta`, or 0 if even δ(0) is smaller."""
+    from scipy.optimize import brentq
+
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    upper = 1.0
+    while gaussian_delta(mu, upper) > delta:
+        upper *= 2
+    return float(brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, upper, xtol=1e-12))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """Return the largest μ with δ(ε) <= `delta`: the inverse of `gaussian_epsilon`."""
+    from scipy.optimize import brentq
+
+    check_budget(epsilon, delta)
+    upper = 1.0
+    while gaussian_delta(upper, epsilon) < delta:
+        upper *= 2
+    return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 0.0, upper, xtol=1e-14))
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Raise unless 0 < ε < ∞ and 0 < δ < 1."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise InputError(
+            f"epsilon must be positive and finite, got {epsilon}; smaller protects more, 1 is a good start"
+        )
+    if not 0 < delta < 1:
+        raise InputError(f"delta must lie between 0 and 1, got {delta}; take less than one in the number of records")
+
+
+# -- accounting ------------------------------------------------------------------------------------------------------
+
+
+def total_epsilon(costs: Iterable[Cost], delta: float) -> float:
+    """Return the ε of all `costs` together at a total δ, by composing their privacy loss distributions."""
+    squares, simple = 0.0, 0.0
+    laplace: list[tuple[float, int]] = []
+    bits: list[tuple[float, int]] = []
+    for cost in costs:
+        if cost.kind == "gaussian":
+            squares += cost.count * cost.loss**2  # Gaussian noises of μ₁, μ₂ … are together one of √Σμ²
+        elif cost.pure_epsilon > MAX_BITS_EPSILON:
+            simple += cost.pure_epsilon
+        else:
+            (laplace if cost.kind == "laplace" else bits).append((cost.loss, cost.count))
+    return simple + _composed_epsilon(math.sqrt(squares), tuple(sorted(laplace)), tuple(sorted(bits)), delta)
+
+
+def calibrated_mu(epsilon: float, delta: float) -> float:
+    """Return the largest μ that the accountant lets Gaussian releases spend in total for (ε, δ), up to `SLACK`."""
+    mu = gaussian_mu(epsilon, delta)
+    for _ in range(60):
+        spent = total_epsilon([Cost("gaussian", mu, "record")], delta)
+        if spent <= epsilon * (1 - SLACK):
+            return mu
+        mu *= min(1 - SLACK, epsilon / spent)
+    raise PrivacyError(f"no noise could be calibrated for epsilon={epsilon}, delta={delta}")
+
+
+@lru_cache(maxsize=256)
+def _composed_epsilon(
+    mu: float, laplace: tuple[tuple[float, int], ...], bits: tuple[tuple[float, int], ...], delta: float
+) -> float:
+    if not (mu or laplace or bits):
+        return 0.0
+    accountant = _accountant()
+    pure = sum(loss * count for loss, count in laplace + bits)
+    interval = max(INTERVAL, (mu * mu / 2 + 12 * mu + pure) / MAX_STEPS)
+    parts = []
+    if mu:
+        parts.append(accountant.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval))
+    for loss, count in laplace:
+        # A Laplace shift by Δ₁ in one entry is easier to see than the same shift spread over many entries.
+        part = accountant.from_laplace_mechanism(1 / loss, value_discretization_interval=interval)
+        parts.append(part.self_compose(count) if count > 1 else part)
+    for loss, count in bits:
+        flip = 1 / (1 + math.exp(loss))
+        part = accountant.from_randomized_response(2 * flip, 2, value_discretization_interval=interval)
+        parts.append(part.self_compose(count) if count > 1 else part)
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.compose(part)
+    return float(whole.get_epsilon_for_delta(delta))
+
+
+def _accountant() -> Any:
+    try:
+        from dp_accounting.pld import privacy_loss_distribution
+    except ImportError as error:
+        missing_extra("privacy accounting", "privacy", error)
+    return privacy_loss_distribution
+
+
+# -- the ledger ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One charged release: which run, round and value, a digest of what was sent, and its cost."""
+
+    run: str
+    round: int
+    what: str
+    digest: str
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A release that asks to be charged: its key, the value as it would leave, its cost (None: unprotected)."""
+
+    run: str
+    round: int
+    what: str
+    value: NDArray[Any]
+    cost: Cost | None
+
+
+class Ledger:
+    """Keeps the total of everything charged within (ε, δ).
+
+    A release is charged before it leaves. Sending the very same bits of a (run, round, what) again tells nothing new
+    and is not charged again; other bits under the same key are a second look at the data and are.
+
+    Parameters
+    ----------
+    epsilon, delta : the agreed total
+    unit, neighbours : whom it protects; costs that speak of another unit or relation are refused
+    path : file that survives the process; an existing one is read, and must hold the same agreement
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from felb.privacy.cost import Cost
+    >>> ledger = Ledger(1.0, 1e-5)
+    >>> ledger.charge(Charge("run", 0, "sizes", np.zeros(3), Cost("gaussian", 0.1, "record")))
+    >>> ledger.mu
+    0.1
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        *,
+        unit: Unit = "record",
+        neighbours: Neighbours = "add_remove",
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        check_budget(epsilon, delta)
+        self.epsilon, self.delta, self.unit, self.neighbours = float(epsilon), float(delta), unit, neighbours
+        self.path = None if path is None else Path(path)
+        self._entries: tuple[Entry, ...] = ()
+        if self.path is not None and self.path.exists():
+            self._entries = self._read(self.path)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Everything that was charged, in order."""
+        return self._entries
+
+    @property
+    def mu(self) -> float:
+        """√Σμ² of the Gaussian releases."""
+        return math.sqrt(sum(e.cost.count * e.cost.loss**2 for e in self._entries if e.cost.kind == "gaussian"))
+
+    @property
+    def spent(self) -> float:
+        """ε of everything charged so far, at the agreed δ."""
+        return total_epsilon((entry.cost for entry in self._entries), self.delta)
+
+    def charge(self, *charges: Charge) -> None:
+        """Charge all or none; raises a `PrivacyError` if one is unprotected or the total would exceed the agreement."""
+        fresh = self._fresh(charges)
+        if not fresh:
+            return
+        entries = (*self._entries, *fresh)
+        total = total_epsilon((entry.cost for entry in entries), self.delta)
+        if total > self.epsilon:
+            raise PrivacyError(
+                f"{', '.join(entry.what for entry in fresh)} of round {fresh[0].round} would bring the total to "
+                f"epsilon={total:.4g} at delta={self.delta:g}, but {self.epsilon:g} was agreed; nothing was sent. "
+                "Agree on more, plan fewer rounds, or add more noise"
+            )
+        if self.path is not None:
+            self._write(self.path, entries)
+        self._entries = entries
+
+    def total(self) -> dict[str, Any]:
+        """Return the running total as plain values, for the outbound log."""
+        return {"epsilon": self.spent, "delta": self.delta, "mu": self.mu, "unit": self.unit}
+
+    def _fresh(self, charges: Sequence[Charge]) -> list[Entry]:
+        """Return the charges that tell something new, or raise if one cannot be charged here."""
+        known = {(entry.run, entry.round, entry.what, entry.digest) for entry in self._entries}
+        fresh = []
+        for charge in charges:
+            if charge.cost is None:
+                raise PrivacyError(
+                    f"{charge.what} of round {charge.round} is not protected and may not leave under a privacy budget; "
+                    "nothing was sent. Release it by a mechanism, or not at all"
+                )
+            if (charge.cost.unit, charge.cost.neighbours) != (self.unit, self.neighbours):
+                raise PrivacyError(
+                    f"{charge.what} protects a {charge.cost.unit} ({charge.cost.neighbours}), but the budget is per "
+                    f"{self.unit} ({self.neighbours}); such costs cannot be added up"
+                )
+            entry = Entry(charge.run, charge.round, charge.what, _digest(charge.value), charge.cost)
+            if (entry.run, entry.round, entry.what, entry.digest) not in known:
+                fresh.append(entry)
+        return fresh
+
+    def _agreement(self) -> dict[str, Any]:
+        return {"epsilon": self.epsilon, "delta": self.delta, "unit": self.unit, "neighbours": self.neighbours}
+
+    def _write(self, path: Path, entries: Sequence[Entry]) -> None:
+        rows = [
+            {"run": e.run, "round": e.round, "what": e.what, "digest": e.digest, "cost": e.cost.to_json()}
+            for e in entries
+        ]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            partial.write_text(json.dumps({"agreed": self._agreement(), "charged": rows}, indent=1), encoding="utf-8")
+
+    def _read(self, path: Path) -> tuple[Entry, ...]:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            agreed, rows = content["agreed"], content["charged"]
+            entries = tuple(Entry(**{**row, "cost": Cost.from_json(row["cost"])}) for row in rows)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path} is no readable ledger ({error}); restore it, it says what was spent") from error
+        if agreed != self._agreement():
+            raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._agreement()}; keep to it or ask anew")
+        return entries
+
+
+def _digest(value: NDArray[Any]) -> str:
+    array = np.ascontiguousarray(value)
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,246 @@
+"""Synthetic rows from noisy co-occurrence, so that any factorization can be run where no data is.
+
+Everything here works on what has been released already, and so costs no privacy. Two kinds of rows are drawn: from
+latent-class models, which know groups of records, and from a Gaussian copula, which knows correlations of features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.linalg.binary import BinaryMatrix
+from felb.privacy.cooccurrence import NoisyCooccurrence, heavy_columns
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+CLASSES_PER_EIGENVALUE = 2
+FEWEST_CLASSES, MOST_CLASSES = 5, 60
+DEAD = 1e-4
+"""Classes with less weight than this are started anew."""
+
+RARE = 1e-4
+"""Frequencies are kept this far from 0 and 1 in the copula, where its correlations are not determined."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatentClasses:
+    """Rows that belong to class c with probability π_c and then have feature j with probability P_jc, independently."""
+
+    P: Array
+    pi: Array
+
+    def sample(self, n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+        """Draw n rows."""
+        member = rng.choice(self.pi.size, n, p=self.pi / self.pi.sum())
+        return np.asarray(rng.random((n, self.P.shape[0])) < self.P[:, member].T)
+
+
+@dataclass(frozen=True, slots=True)
+class Synthetic:
+    """Synthetic rows over the kept columns.
+
+    Parameters
+    ----------
+    latent, copula : rows of either kind; the columns are those of `columns`, in order
+    columns : numbers of the kept columns
+    n_columns : columns of the data
+    n_classes : classes of the latent-class models
+    """
+
+    latent: BinaryMatrix
+    copula: BinaryMatrix
+    columns: NDArray[np.int64]
+    n_columns: int
+    n_classes: int
+
+    @property
+    def mix(self) -> BinaryMatrix:
+        """All rows."""
+        return BinaryMatrix.vstack([self.latent, self.copula])
+
+    def expand(self, V: NDArray[np.bool_], n_components: int | None = None) -> NDArray[np.bool_]:
+        """Return components of the kept columns as components of all, with empty ones up to `n_components`."""
+        k = V.shape[0] if n_components is None else max(n_components, V.shape[0])
+        whole = np.zeros((k, self.n_columns), dtype=bool)
+        whole[: V.shape[0], self.columns] = V
+        return whole
+
+
+def synthesize(
+    released: NoisyCooccurrence,
+    *,
+    z: float = 3.0,
+    fits: int = 6,
+    copulas: int = 2,
+    rows: int = 2500,
+    seed: int = 0,
+) -> Synthetic:
+    """Draw synthetic rows that co-occur as the release says.
+
+    Parameters
+    ----------
+    released : M, N and σ
+    z : columns are kept if M_jj > zσ
+    fits, copulas : latent-class models fitted from different starts, and samples of the copula
+    rows : rows drawn from each of them
+    seed : fixes everything
+    """
+    if min(fits, copulas) < 0 or fits + copulas < 1 or rows < 1:
+        raise InputError("synthetic rows need at least one model and one row from each")
+    columns = heavy_columns(np.diag(released.M), sigma=released.sigma, z=z)
+    part = released.of_columns(columns)
+    part = NoisyCooccurrence(part.M, max(part.N, float(np.diag(part.M).max()), 1.0), part.sigma)
+    n_classes = count_classes(part)
+    streams = np.random.SeedSequence(seed).spawn(fits + copulas)
+    latent, copula = [], []
+    for stream in streams[:fits]:
+        rng = np.random.default_rng(stream)
+        latent.append(fit_latent_classes(part, n_classes, rng=rng).sample(rows, rng))
+    if copulas:
+        factor, thresholds = gaussian_copula(part)
+        for stream in streams[fits:]:
+            normal = np.random.default_rng(stream).standard_normal((rows, factor.shape[1]))
+            copula.append(normal @ factor.T < thresholds)
+    empty = np.zeros((0, columns.size), dtype=bool)
+    return Synthetic(
+        BinaryMatrix.of(np.vstack([empty, *latent])),
+        BinaryMatrix.of(np.vstack([empty, *copula])),
+        columns,
+        released.M.shape[0],
+        n_classes,
+    )
+
+
+# -- latent classes ----------------------------------------------------------------------------------------------------
+
+
+def count_classes(released: NoisyCooccurrence) -> int:
+    """Return twice the number of eigenvalues of M, diagonal apart, above those of noise, 2σ√m, within 5 to 60."""
+    M = released.M - np.diag(np.diag(released.M))
+    values = np.linalg.eigvalsh(M)
+    above = int((values > max(2 * released.sigma * math.sqrt(len(M)), 1e-3 * float(values[-1]))).sum())
+    return int(np.clip(CLASSES_PER_EIGENVALUE * above, FEWEST_CLASSES, MOST_CLASSES))
+
+
+def fit_latent_classes(
+    released: NoisyCooccurrence, n_classes: int, *, rng: np.random.Generator, iterations: int = 120
+) -> LatentClasses:
+    """Fit π >= 0 and P in [0, 1] to pairs and frequencies by bounded quasi-Newton steps.
+
+    With Q = M/N off the diagonal and q = diag(M)/N, minimises
+
+        ½ Σ_{i≠j} (Q_ij − Σ_c π_c P_ic P_jc)² + λ Σ_j (q_j − Σ_c π_c P_jc)² + mλ (1 − Σ_c π_c)²,   λ = m/4.
+
+    Starts from the conditional frequencies of columns drawn by frequency; classes that die are started anew, once, from
+    columns that are explained badly.
+    """
+    m = released.M.shape[0]
+    q = np.clip(np.diag(released.M) / released.N, 0, 1)
+    Q = released.M / released.N
+    Q = Q - np.diag(np.diag(Q))
+    conditional = np.clip(Q / np.maximum(q, 1e-9)[:, None], 0, 1)
+
+    def start_from(columns: NDArray[np.int64]) -> Array:
+        P = (0.6 * conditional[columns] + 0.4 * q).T
+        P[columns, np.arange(columns.size)] = 1.0
+        return np.clip(P + 0.02 * rng.random(P.shape), 0, 1)
+
+    P = start_from(rng.choice(m, n_classes, p=_weights(q)))
+    pi = np.full(n_classes, 1 / n_classes)
+    P, pi = _descend(Q, q, P, pi, iterations=iterations // 2)
+    dead = np.flatnonzero(pi < DEAD)
+    if dead.size:
+        left = np.clip(Q - (P * pi) @ P.T, 0, None)
+        np.fill_diagonal(left, 0)
+        P[:, dead] = start_from(rng.choice(m, dead.size, p=_weights(left.sum(axis=1))))
+        pi[dead] = 0.5 / n_classes
+        pi /= pi.sum()
+    P, pi = _descend(Q, q, P, pi, iterations=iterations // 2)
+    return LatentClasses(P, np.maximum(pi, 1e-12))
+
+
+def moment_loss(x: Array, Q: Array, q: Array) -> tuple[float, Array]:
+    """Return the loss that `fit_latent_classes` minimises and its gradient at x = (P row by row, π)."""
+    m = q.size
+    k = x.size // (m + 1)
+    lam = m / 4
+    P, pi = x[: m * k].reshape(m, k), x[m * k :]
+    weighted = P * pi
+    residual = weighted @ P.T - Q
+    np.fill_diagonal(residual, 0)
+    off, excess = weighted.sum(axis=1) - q, pi.sum() - 1
+    value = 0.5 * float((residual * residual).sum()) + lam * float(off @ off) + m * lam * float(excess) ** 2
+    product = residual @ P
+    by_P = 2 * pi * (product + lam * off[:, None])
+    by_pi = (P * product).sum(axis=0) + 2 * lam * (off @ P) + 2 * m * lam * excess
+    return value, np.concatenate((by_P.ravel(), by_pi))
+
+
+def _descend(Q: Array, q: Array, P: Array, pi: Array, *, iterations: int) -> tuple[Array, Array]:
+    from scipy.optimize import Bounds, minimize
+
+    found = minimize(
+        moment_loss,
+        np.concatenate((P.ravel(), pi)),
+        args=(Q, q),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=Bounds(0.0, 1.0),
+        options={"maxiter": iterations, "maxcor": 8},
+    ).x
+    return found[: P.size].reshape(P.shape).copy(), found[P.size :].copy()
+
+
+def _weights(values: Array) -> Array:
+    positive = np.maximum(values, 0) + 1e-12
+    return np.asarray(positive / positive.sum())
+
+
+# -- Gaussian copula ---------------------------------------------------------------------------------------------------
+
+
+def gaussian_copula(released: NoisyCooccurrence, *, z: float = 2.0) -> tuple[Array, Array]:
+    """Return (L, h) such that rows [Lx < h], x standard normal, have the released frequencies and excesses.
+
+    h_j = Φ⁻¹(M_jj/N). The correlation ρ_ij is the one for which P(both) − P(i)P(j) equals the released excess,
+    soft-thresholded at zσ/N so that noise alone correlates nothing; LLᵀ is the nearest positive part, rescaled to 1.
+    """
+    from scipy.special import ndtri
+
+    m = released.M.shape[0]
+    q = np.clip(np.diag(released.M) / released.N, RARE, 1 - RARE)
+    h = np.asarray(ndtri(q))
+    i, j = np.triu_indices(m, 1)
+    excess = released.M[i, j] / released.N - q[i] * q[j]
+    excess = np.sign(excess) * np.maximum(np.abs(excess) - z * released.sigma / released.N, 0)
+    R = np.zeros((m, m))
+    R[i, j] = _correlations(h[i], h[j], excess)
+    values, vectors = np.linalg.eigh(R + R.T + np.eye(m))
+    factor = vectors[:, values > 0] * np.sqrt(values[values > 0])
+    return factor / np.maximum(np.linalg.norm(factor, axis=1), 1e-9)[:, None], h
+
+
+def _correlations(a: Array, b: Array, excess: Array, *, halvings: int = 14) -> Array:
+    """Solve Φ₂(a, b; ρ) − Φ(a)Φ(b) = excess for ρ by bisection; the left side is ∫₀^ρ φ₂(a, b; t) dt."""
+    nodes, weights = np.polynomial.legendre.leggauss(10)
+    nodes, weights = (nodes + 1) / 2, weights / 2
+    low, high = np.full(a.shape, -0.98), np.full(a.shape, 0.98)
+    squares, product = a * a + b * b, a * b
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        value = np.zeros_like(middle)
+        for node, weight in zip(nodes, weights, strict=True):
+            t = middle * node
+            rest = 1 - t * t
+            value += weight * np.exp((t * product - squares / 2) / rest) / np.sqrt(rest)
+        below = value * middle / (2 * np.pi) < excess
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray(np.where(excess == 0, 0.0, (low + high) / 2))

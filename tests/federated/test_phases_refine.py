@@ -1,0 +1,194 @@
+"""Refinement and revival from any Boolean V, against loops over cells."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from phase_loop import cut, play
+
+from felb.datasets import planted
+from felb.errors import InputError
+from felb.federated.phases.base import Known
+from felb.federated.phases.objective import Cost, NegativeF1
+from felb.federated.phases.refine import Refine, safe_flips
+from felb.federated.phases.revive import Revive, candidates_from
+from felb.linalg.assign import assign_rows
+from felb.metrics import Counts, confusion
+
+DATA = planted(300, 40, 5, noise=0.1, seed=5)
+SPLIT = cut(DATA.A, 3, 50, 51, 200)
+OBJECTIVES = [Cost(), Cost(2.0, 1.0), Cost(0.7, 1.9), NegativeF1()]
+
+
+def disturbed(seed, flips=0.2):
+    rng = np.random.default_rng(seed)
+    return Known(components=DATA.V ^ (rng.random(DATA.V.shape) < flips))
+
+
+def value_at(objective, V, weights):
+    U = assign_rows(DATA.A, V, weight_one=weights[0], weight_zero=weights[1])
+    return objective.value(confusion(DATA.A, U, V))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_summed_loss_never_rises_and_is_that_of_the_result(objective, seed):
+    phase = Refine(objective)
+    states = play(phase, SPLIT, disturbed(seed), seed=seed)
+    losses = [phase.record(state)["loss"] for state in states[1:]]
+    assert all(b <= a for a, b in itertools.pairwise(losses))
+    assert losses[-1] < losses[0]
+    found = phase.result(states[-1])
+    assert found.value == losses[-1] == objective.value(Counts(*found.counts))
+    assert len(states) - 1 <= phase.rounds + 1
+    if isinstance(objective, Cost):
+        assert found.value == value_at(objective, found.components, objective.weights(None))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+def test_no_split_shows(objective):
+    phase = Refine(objective)
+    pooled, split, rows = (
+        phase.result(play(phase, shards, disturbed(1), seed=4)[-1])
+        for shards in ([DATA.A], SPLIT, cut(DATA.A, *range(1, 60)))
+    )
+    for other in (split, rows):
+        np.testing.assert_array_equal(other.components, pooled.components)
+        np.testing.assert_array_equal(other.counts, pooled.counts)
+        np.testing.assert_array_equal(other.exclusive, pooled.exclusive)
+        assert other.value == pooled.value
+
+
+@pytest.mark.parametrize("objective", [Cost(), Cost(2.0, 1.0)], ids=str)
+def test_where_it_settles_no_single_flip_helps(objective):
+    phase = Refine(objective, rounds=60)
+    found = phase.result(play(phase, SPLIT, disturbed(2), seed=1)[-1])
+    assert found.settled
+    weights = objective.weights(None)
+    U = assign_rows(DATA.A, found.components, weight_one=weights[0], weight_zero=weights[1])
+    for c, j in np.ndindex(found.components.shape):
+        other = found.components.copy()
+        other[c, j] ^= True
+        assert objective.value(confusion(DATA.A, U, other)) >= found.value
+    for c in range(5):
+        without = found.components.copy()
+        without[c] = False
+        lost = objective.value(confusion(DATA.A, U, without)) - found.value
+        assert lost == found.exclusive[c]
+
+
+def test_unbalanced_costs_shift_the_balance():
+    counts = {}
+    for cost in (0.25, 1.0, 4.0):
+        phase = Refine(Cost(false_positive=cost), rounds=20)
+        counts[cost] = Counts(*phase.result(play(phase, SPLIT, disturbed(0), seed=0)[-1]).counts)
+    assert counts[0.25].fp > counts[1.0].fp > counts[4.0].fp
+    assert counts[0.25].fn < counts[1.0].fn < counts[4.0].fn
+
+
+def test_objective_f1_raises_f1():
+    hamming, f1 = Refine(), Refine(NegativeF1())
+    first = hamming.result(play(hamming, SPLIT, disturbed(0), seed=0)[-1])
+    second = f1.result(play(f1, SPLIT, first, seed=0)[-1])
+    assert Counts(*second.counts).f1 >= Counts(*first.counts).f1
+    assert -second.value == Counts(*second.counts).f1
+    F = Counts(*second.counts).f1
+    np.testing.assert_allclose(second.weights, (1 - F / 2, -F / 2), atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10_000))
+def test_safe_flips_are_improving_and_include_the_best_of_each_column(seed):
+    rng = np.random.default_rng(seed)
+    gains, V = rng.integers(-4, 5, (4, 9)).astype(float), rng.random((4, 9)) < 0.5
+    flips = safe_flips(gains, V, np.random.default_rng(seed))
+    improvement = np.where(V, -gains, gains)
+    assert (improvement[flips] > 0).all()
+    for j in range(9):
+        best = improvement[:, j].max()
+        assert flips[:, j].any() == (best > 0)
+        assert best <= 0 or flips[improvement[:, j].argmax(), j]
+
+
+def test_averaged_gains_keep_the_last_v():
+    phase = Refine(memory=0.5, rounds=15)
+    states = play(phase, SPLIT, disturbed(0), seed=0)
+    assert phase.result(states[-1]).value == states[-1].measured
+    assert states[-1].measured < states[1].measured
+
+
+# -- revival ---------------------------------------------------------------------------------------------------------
+
+
+def stuck():
+    """One planted component is missing and another is there twice."""
+    V = DATA.V.copy()
+    V[3] = V[0]
+    refine = Refine()
+    return refine.result(play(refine, SPLIT, Known(components=V))[-1])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+def test_revival_finds_what_is_missing_and_keeps_only_what_helps(objective):
+    refine, phase = Refine(objective), Revive(objective)
+    known = refine.result(play(refine, SPLIT, stuck())[-1])
+    states = play(phase, SPLIT, known, seed=2)
+    losses = [phase.record(state)["loss"] for state in states]
+    assert all(b <= a for a, b in itertools.pairwise(losses))
+    assert losses[-1] < losses[0]
+    found = phase.result(states[-1])
+    assert objective.value(Counts(*found.counts)) == found.value
+    if objective == Cost():
+        assert min(np.count_nonzero(v ^ DATA.V[3]) for v in found.components) <= 2
+
+
+def test_no_split_shows_in_a_revival():
+    phase = Revive(NegativeF1(), tries=4)
+    a, b = (phase.result(play(phase, shards, stuck(), seed=2)[-1]) for shards in ([DATA.A], SPLIT))
+    np.testing.assert_array_equal(a.components, b.components)
+    assert a.value == b.value
+
+
+def test_an_unfinished_try_does_not_count():
+    phase, known = Revive(), stuck()
+    unfinished = [state for state in play(phase, SPLIT, known) if state.tries == 1]
+    assert len(unfinished) >= 4  # what is left, what is left together, weighing, and at least one refinement
+    for state in unfinished:
+        assert phase.result(state) is known
+
+
+def test_a_perfect_cover_leaves_nothing_to_revive():
+    clean = planted(60, 20, 1, density=1.0, seed=0)
+    refine, phase = Refine(), Revive()
+    V = np.vstack([clean.V, clean.V])
+    known = refine.result(play(refine, [clean.A], Known(components=V))[-1])
+    states = play(phase, [clean.A], known)
+    assert phase.result(states[-1]).value == 0
+
+
+def test_candidates_follow_their_definition():
+    left = np.array([10, 8, 2, 0])
+    found = candidates_from(np.array([[10, 7, 2, 0]]), left, np.array([0]), n_rows=100)
+    expected = {(True, True, False, False), (True, True, True, False), (True, False, False, False)}
+    assert {tuple(row) for row in found} == expected
+
+
+@pytest.mark.parametrize("wrong", [{"tries": -1}, {"patience": 0}, {"rounds": -1}, {"n_seeds": 0}])
+def test_impossible_settings(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Revive(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
+def test_costs_are_positive_numbers(wrong):
+    with pytest.raises(InputError, match="false_positive_cost"):
+        Cost(false_positive=wrong)
+
+
+def test_refinement_and_revival_need_components():
+    with pytest.raises(InputError, match="this phase needs a V"):
+        Refine().start(Known(), 0)
+    with pytest.raises(InputError, match="exclusive gains"):
+        Revive().start(Known(components=DATA.V), 0)

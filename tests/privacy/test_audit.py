@@ -1,0 +1,173 @@
+"""The audits pass for what felb does, and fail for each mistake they are there to find."""
+
+import math
+
+import numpy as np
+import pytest
+
+from felb.errors import InputError
+from felb.linalg.binary import BinaryMatrix
+from felb.optim.prox import prox_elb
+from felb.privacy.audit import isolation, on_grid, scale_matches, transcript
+from felb.privacy.cooccurrence import row_size_histogram, weighted_cooccurrence
+from felb.privacy.cost import Cost
+from felb.privacy.discrete import discrete_gaussian
+from felb.privacy.ledger import gaussian_epsilon, total_epsilon
+from felb.privacy.paper import FrobeniusClip, PaperGaussian
+from felb.privacy.policy import Privacy
+from felb.privacy.statistics import (
+    StatisticsBounds,
+    clipped_statistics,
+    fit_rows,
+    improve_components,
+    read_statistics,
+)
+
+K, M = 2, 12
+BOUNDS = StatisticsBounds(c=1.0, s=2.0, w=0.5)
+START = np.full((K, M), 0.5) + np.arange(K * M).reshape(K, M) % 7 / 50
+
+
+def records(seed=0, n=12):
+    rng = np.random.default_rng(seed)
+    return BinaryMatrix.of(rng.random((n, M)) < 0.3)
+
+
+def canary(A):
+    """Return A with a record that uses its bounds to the full."""
+    return BinaryMatrix.vstack([A, BinaryMatrix.of(np.ones((1, M), dtype=bool))])
+
+
+# -- scale -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (0.9, False), (1.1, False), (0.5, False)])
+def test_noise_of_the_wrong_scale_is_found(factor, passes):
+    assert scale_matches(discrete_gaussian(37.0 * factor, 20_000), 37.0) is passes
+
+
+@pytest.mark.parametrize("noise", ["client", "aggregate"])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_planned_releases_carry_the_noise_that_their_sensitivity_asks_for(noise, neighbours):
+    plan = Privacy(2.0, noise=noise, neighbours=neighbours, row_bound=5).plan(
+        n_records=1000, n_clients=4, n_columns=200
+    )
+    empty = weighted_cooccurrence(BinaryMatrix.of(np.zeros((0, 200), dtype=bool)), 5)
+    mechanism = plan.mechanism_for("cooccurrence", empty)
+    released, cost = mechanism.release("cooccurrence", empty.values, rng=None)
+    sigma = 64 * 4.0 * (math.sqrt(2) if neighbours == "replace" else 1) / plan.mu_of("cooccurrence")
+    assert scale_matches(released, sigma / (2 if noise == "aggregate" else 1))
+    assert not scale_matches(released, 1.1 * sigma / (2 if noise == "aggregate" else 1))
+    assert cost.loss == pytest.approx(plan.mu_of("cooccurrence"))
+    assert plan.sigma_of_sum("cooccurrence", empty) == pytest.approx(
+        sigma / 64 * (2 if noise == "client" else 1), rel=1e-12
+    )
+
+
+# -- isolation ---------------------------------------------------------------------------------------------------------
+
+
+def honest(A):
+    return clipped_statistics(A, fit_rows(A, START, steps=8), BOUNDS).values
+
+
+def local_v_steps(A):
+    """Like the paper's loop: V moves at the client before U is summed up."""
+    V = START
+    for _ in range(3):
+        U = fit_rows(A, V, steps=4)
+        gram = U.T @ U
+        V = np.clip(V - (gram @ V - U.T @ A.toarray()) / (np.linalg.norm(gram, 2) + 1e-6), 0, 1)
+    return clipped_statistics(A, U, BOUNDS).values
+
+
+def private_step_size(A):
+    """The step of all rows comes from the data of all rows."""
+    dense, U = A.toarray().astype(float), np.full((A.shape[0], K), 0.5)
+    step = 1 / (np.linalg.norm(START @ START.T, 2) + np.linalg.norm(dense, 2))
+    for _ in range(8):
+        U = np.clip(prox_elb(U - step * (U @ START @ START.T - dense @ START.T), 0.0, 0.02), 0, 1)
+    return clipped_statistics(A, U, BOUNDS).values
+
+
+def unclipped(A):
+    return clipped_statistics(A, fit_rows(A, START, steps=8), StatisticsBounds(c=9.0, s=9.0, w=0.5)).values
+
+
+def row_count_weight(A):
+    return honest(A) * A.shape[0]
+
+
+STEPS = clipped_statistics(records(), np.zeros((12, K)), BOUNDS).sensitivity
+
+
+def test_honest_statistics_are_isolated():
+    assert isolation(honest, canary(records()), sensitivity=STEPS).holds
+
+
+@pytest.mark.parametrize("defect", [local_v_steps, private_step_size, unclipped, row_count_weight])
+def test_records_that_reach_beyond_their_own_part_are_found(defect):
+    assert not isolation(defect, canary(records()), sensitivity=STEPS).holds
+
+
+def test_a_sensitivity_stated_too_small_is_found():
+    A = canary(records())
+    assert not isolation(lambda rows: row_size_histogram(rows).values, A, sensitivity=60.0).holds
+    assert isolation(lambda rows: row_size_histogram(rows).values, A, sensitivity=64.0).holds
+    with pytest.raises(InputError):
+        isolation(honest, A.rows(0, 0), sensitivity=1.0)
+
+
+# -- transcript --------------------------------------------------------------------------------------------------------
+
+
+def play(mu=3.0, rounds=4, noise_factor=1.0, forget_rounds=False):
+    """Audit adaptive rounds of statistics whose noise is calibrated for a total of μ, or wrongly so."""
+    sigma = STEPS * (1 if forget_rounds else math.sqrt(rounds)) / mu * noise_factor
+
+    def statistic(A, V):
+        return clipped_statistics(A, fit_rows(A, V, steps=4), BOUNDS).values
+
+    def server(released, V):
+        S, G = read_statistics(released, K, M, grid=2.0**-6, bounds=BOUNDS)
+        return improve_components(V, S, G, lam=0.0, steps=1)
+
+    A = records()
+    return transcript(
+        statistic,
+        server,
+        (A, canary(A)),
+        noise=lambda shape: discrete_gaussian(sigma, math.prod(shape)).reshape(shape),
+        sigma=sigma,
+        start=START,
+        rounds=rounds,
+        runs=120,
+    )
+
+
+def test_honest_rounds_reveal_what_was_charged_and_not_more():
+    found = play()
+    assert found.within(3.0)
+    assert found.mu + 4 * found.standard_error > 0.8 * 3.0, "the canary does not saturate, so the audit would be blind"
+
+
+@pytest.mark.parametrize("defect", [{"noise_factor": 0.5}, {"forget_rounds": True}])
+def test_too_little_noise_over_the_rounds_is_found(defect):
+    assert not play(**defect).within(3.0)
+
+
+# -- grid and accountant -----------------------------------------------------------------------------------------------
+
+
+def test_floating_point_noise_is_found():
+    value = np.zeros(100)
+    assert on_grid(discrete_gaussian(50.0, 100))
+    assert not on_grid(PaperGaussian(1.0, clip=FrobeniusClip(1.0)).release("V", value, rng=np.random.default_rng(0))[0])
+
+
+def test_an_accountant_that_forgets_to_compose_is_found():
+    mus = [0.3, 0.4]
+    exact = gaussian_epsilon(0.5, 1e-5)
+    assert total_epsilon([Cost("gaussian", mu, "record") for mu in mus], 1e-5) == pytest.approx(exact, abs=1e-3)
+    for wrong in (gaussian_epsilon(max(mus), 1e-5), sum(gaussian_epsilon(mu, 1e-5) for mu in mus)):
+        assert wrong != pytest.approx(exact, abs=1e-3)

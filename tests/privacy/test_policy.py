@@ -1,0 +1,146 @@
+"""Agreements: refusals, calibration, the statement."""
+
+import math
+
+import numpy as np
+import pytest
+
+from felb.errors import InputError, PrivacyError
+from felb.federated.gate import Gate
+from felb.federated.messages import Broadcast, Update
+from felb.linalg.binary import BinaryMatrix
+from felb.privacy.cooccurrence import row_size_histogram, weighted_cooccurrence
+from felb.privacy.cost import Cost
+from felb.privacy.ledger import calibrated_mu, total_epsilon
+from felb.privacy.mechanisms import ByName
+from felb.privacy.policy import Privacy
+
+PAPER = {"unit": "client", "mechanism": "paper", "theta": 3.0, "rounds": 20}
+SIZE = {"n_records": 20_000, "n_clients": 10, "n_columns": 200}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 0}, "epsilon must be positive"),
+        ({"epsilon": -1}, "epsilon must be positive"),
+        ({"epsilon": math.inf}, "finite"),
+        ({"delta": 0}, "delta must lie"),
+        ({"delta": 1.0}, "delta must lie"),
+        ({"unit": "village"}, "unit='village': choose one of record, client"),
+        ({"mechanism": "magic"}, "choose one of cooccurrence"),
+        ({"noise": "server"}, "choose one of client, aggregate"),
+        ({"neighbours": "friends"}, "choose one of add_remove"),
+        ({"unit": "client"}, "does not protect a client"),
+        ({"mechanism": "paper"}, "does not protect a record"),
+        ({**PAPER, "theta": None}, "needs theta"),
+        ({**PAPER, "theta": -1.0}, "theta must"),
+        ({**PAPER, "rounds": None}, "needs rounds"),
+        ({**PAPER, "noise": "aggregate"}, "at each client"),
+        ({**PAPER, "row_bound": 3}, "does not release"),
+        ({"theta": 2.0}, "theta bounds"),
+        ({"row_bound": 0}, "row_bound must"),
+        ({"rounds": 3}, "released once"),
+        ({"mechanism": "statistics", "rounds": 0}, "at least one round"),
+        ({"mechanism": "statistics", "norm_bound": 0}, "c must"),
+        ({"colluders": -1, "noise": "aggregate"}, "0 or more"),
+        ({"dropouts": 1}, "only with noise='aggregate'"),
+    ],
+)
+def test_nonsense_is_refused_at_once(options, message):
+    with pytest.raises(InputError, match=message):
+        Privacy(**{"epsilon": 1.0, **options})
+
+
+def test_a_delta_that_could_publish_a_record_is_refused():
+    with pytest.raises(InputError, match="publish a record"):
+        Privacy(1.0, 1e-3).plan(n_records=1000, n_clients=3, n_columns=5)
+    assert Privacy(1.0, 0.9e-3).delta_for(1000) == 0.9e-3
+    assert Privacy(1.0).delta_for(1000) == 1e-5
+    assert Privacy(1.0).delta_for(10**6) == pytest.approx(1e-7)
+    with pytest.raises(InputError, match="at least one record"):
+        Privacy(1.0).delta_for(0)
+
+
+def test_nobody_left_to_add_noise_is_refused():
+    with pytest.raises(InputError, match="nobody"):
+        Privacy(1.0, noise="aggregate", colluders=2, dropouts=1).plan(n_records=100, n_clients=3, n_columns=5)
+    with pytest.raises(InputError, match="column"):
+        Privacy(1.0).plan(n_records=100, n_clients=3, n_columns=0)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"row_bound": 30},
+        {"mechanism": "statistics", "rounds": 7},
+        {"mechanism": "hybrid", "neighbours": "replace"},
+        {"noise": "aggregate", "colluders": 2, "dropouts": 1},
+        PAPER,
+    ],
+)
+@pytest.mark.parametrize("n_columns", [200, 20_000])
+def test_all_releases_of_a_plan_together_spend_the_agreed_total(options, n_columns):
+    plan = Privacy(1.0, **options).plan(**{**SIZE, "n_columns": n_columns})
+    assert sum(plan.shares.values()) == pytest.approx(1.0)
+    costs = []
+    for what in plan.shares:
+        rounds = plan.privacy.n_rounds if what in ("statistics", "V") else 1
+        costs += [Cost("gaussian", plan.mu_of(what), plan.privacy.unit)] * rounds
+    assert 0.999 < total_epsilon(costs, plan.delta) <= 1.0
+    assert ("columns" in plan.shares) == (n_columns == 20_000 and plan.privacy.mechanism in ("cooccurrence", "hybrid"))
+
+
+def test_the_plan_is_kept_by_gate_and_ledger(tmp_path):
+    A = BinaryMatrix.of(np.random.default_rng(0).random((50, 20)) < 0.3)
+    plan = Privacy(1.0, row_bound=6).plan(n_records=500, n_clients=10, n_columns=20)
+    statistic = weighted_cooccurrence(A, 6)
+    ledger = plan.ledger(tmp_path / "ledger.json")
+    mechanism = ByName({"cooccurrence": plan.mechanism_for("cooccurrence", statistic)})
+    gate = Gate("site", lambda _: None, mechanism, ledger, run="r")
+    update = Update({"cooccurrence": statistic.values})
+    released = gate.release(update, Broadcast("count", 0, {}), rng=None)
+    assert released.values["cooccurrence"].dtype == np.int64
+    assert ledger.mu == pytest.approx(plan.mu_of("cooccurrence"))
+    with pytest.raises(PrivacyError, match="nothing was sent"):  # fresh noise on the same data is a second look
+        gate.release(update, Broadcast("count", 0, {}), rng=None)
+
+
+def test_clients_share_the_noise_of_an_aggregate():
+    plan = Privacy(1.0, noise="aggregate", colluders=2, dropouts=1).plan(**SIZE)
+    sizes = row_size_histogram(BinaryMatrix.of(np.zeros((3, 200), dtype=bool)))
+    alone = Privacy(1.0).plan(**SIZE)
+    assert plan.noise_shares == 7
+    assert plan.sigma_of_sum("sizes", sizes, n_answers=7) == pytest.approx(1 / plan.mu_of("sizes"))
+    assert alone.sigma_of_sum("sizes", sizes) == pytest.approx(math.sqrt(10) / plan.mu_of("sizes"))
+
+
+def test_the_papers_mechanism_keeps_an_honest_total():
+    plan = Privacy(2.0, 1e-5, **PAPER).plan(**SIZE)
+    mechanism = plan.upload_mechanism()
+    _, cost = mechanism.release("V", np.ones((10, 200)), rng=np.random.default_rng(0))
+    assert cost.loss == pytest.approx(calibrated_mu(2.0, 1e-5) / math.sqrt(20))
+    assert mechanism.sigma(2000) == pytest.approx(3.0 / cost.loss)
+    with pytest.raises(InputError, match="does not upload"):
+        Privacy(1.0).plan(**SIZE).upload_mechanism()
+    with pytest.raises(InputError, match="'V' is not released"):
+        Privacy(1.0).plan(**SIZE).mu_of("V")
+
+
+def test_the_statement_says_everything_that_matters():
+    text = Privacy(1.0).plan(**SIZE).statement(row_bound=35)
+    for part in ("one record", "add or remove", "(1, 5e-06)", "mu = 0.257", "none: each client", "B = 35",
+                 "stays local", "pair of features", "55 of 100"):  # fmt: skip
+        assert part in text
+    assert "median" in Privacy(1.0).plan(**SIZE).statement()
+    aggregate = Privacy(8.0, noise="aggregate", colluders=2, neighbours="replace", mechanism="hybrid").plan(**SIZE)
+    for part in ("secure sum", "at most 2 reveal", "replace one", "promises little", "c = 1", "1/2.83 of its scale"):
+        assert part in aggregate.statement()
+
+
+def test_the_papers_noise_is_never_called_private():
+    text = Privacy(1.0, **PAPER).plan(**SIZE).statement()
+    assert text.startswith("Noise as in the paper, for reproduction")
+    assert "rivacy" not in text
+    assert "floating point" in text
