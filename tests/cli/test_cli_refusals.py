@@ -140,7 +140,9 @@ def test_header_advice_speaks_of_options(refused, in_folder):
     ],
 )
 def test_clients_that_cannot_be(refused, good, options, code, words):
-    refused("simulate", good, "-o", "out", "--method", "felb-mu", "-k", 2, "--rounds", 3, *options, words=words, code=code)
+    refused(
+        "simulate", good, "-o", "out", "--method", "felb-mu", "-k", 2, "--rounds", 3, *options, words=words, code=code
+    )
 
 
 def test_rows_without_a_client(refused, in_folder):

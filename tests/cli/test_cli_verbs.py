@@ -376,7 +376,23 @@ def test_a_collapsed_result_comes_with_advice_on_one_line(felb, table, monkeypat
 
 
 def test_notes_do_not_disturb_json(felb, table):
-    done = felb("simulate", table, "-o", "out", "--method", "felb-mu", "-k", 3, "--rounds", 1, "--l2", 0, "--clients", 2, "--json")
+    done = felb(
+        "simulate",
+        table,
+        "-o",
+        "out",
+        "--method",
+        "felb-mu",
+        "-k",
+        3,
+        "--rounds",
+        1,
+        "--l2",
+        0,
+        "--clients",
+        2,
+        "--json",
+    )
     assert done.code == 0
     assert done.json["converged"] is False
     assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["warning:"]

@@ -14,6 +14,7 @@ from felb.engines.nvflare.plan import Plan, fingerprint
 from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, InputError
+from felb.estimators.methods import DEFAULT
 from felb.results import Provenance, Result
 from felb.results.result import RESULT
 
@@ -75,7 +76,7 @@ class DeployedRun:
         plan = Plan.of(
             {
                 "run_id": raw["id"],
-                "method": raw.get("method", "felb-mu"),
+                "method": raw.get("method", DEFAULT),
                 "n_components": raw["components"],
                 "n_features": raw["features"] if columns is None else len(columns),
                 "parameters": raw.get("parameters", {}),
@@ -144,6 +145,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         converged=outcome.converged,
         integrality_gap=outcome.integrality_gap,
         history=snapshot.history,
+        complete=outcome.complete,
         provenance=Provenance(
             method=run.plan.method,
             parameters={"n_components": run.plan.n_components, **run.plan.parameters, "terms": run.terms.to_json()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from federation_parts import SHARDS
+from federation_parts import METHODS_PLAYED, SHARDS
 
 from felb.engines.nvflare.local_federation import LocalFederation
 from felb.engines.nvflare.lockdown import COORDINATOR
@@ -18,7 +18,8 @@ def federation(tmp_path_factory):
     What the intruders below meet is the sites' own defence.
     """
     pytest.importorskip("nvflare")
-    made = LocalFederation(tmp_path_factory.mktemp("federation") / "f", SHARDS, policy={"allowed_methods": ["felb-mu"]})
+    policy = {"allowed_methods": list(METHODS_PLAYED)}
+    made = LocalFederation(tmp_path_factory.mktemp("federation") / "f", SHARDS, policy=policy)
     local = made.coordinator.server / "local"
     everything = dict.fromkeys(COORDINATOR, "any")
     permissions = {"format_version": "1.0", "permissions": {"lead": everything, "project_admin": everything}}

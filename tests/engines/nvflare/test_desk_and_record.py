@@ -23,6 +23,7 @@ from felb.engines.nvflare.rounds import combined
 from felb.engines.nvflare.wire import pack
 from felb.errors import FederationError, InputError
 from felb.federated.messages import Broadcast
+from felb.federated.state import to_arrays
 
 ZOO = load("zoo")
 SHARDS = split(ZOO, [f"site-{i}" for i in partition.even(101, 3)])[0]
@@ -94,6 +95,39 @@ def test_same_result_as_the_local_engine_and_assignments_stay_at_the_sites(loop,
         kept = sp.load_npz(loop.folder / name / "state" / "r1" / "assignment.npz").toarray()
         np.testing.assert_array_equal(kept, U)
     assert not list((loop.folder / "runs").rglob("*assignment*"))
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("bmf", {}),
+        ("bmf", {"effort": "fast", "objective": "f1"}),
+        ("bmf", {"objective": "recover"}),
+        ("felb", {"max_iter": 4}),
+        ("asso+vote", {"tau": 0.8}),
+        ("elbmf+or", {"max_iter": 20}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+def test_every_method_is_the_local_engine_s_also_if_everything_dies_after_some_rounds(tmp_path, method, parameters):
+    plan = Plan("r2", method, 4, 17, parameters, seed=3)
+    local, loop = run(plan.recipe(), SHARDS, seed=3), Loopback(tmp_path, plan)
+    while loop.round():
+        played = len(loop.snapshot.history)
+        if played < 5 or played % 7 == 0:
+            alive = to_arrays(loop.snapshot.server)
+            loop.restart()
+            again = to_arrays(loop.snapshot.server)  # states of phases within states of phases
+            assert alive.keys() == again.keys()
+            for name, array in alive.items():
+                np.testing.assert_array_equal(array, again[name])
+    outcome = loop.recipe.server.outcome(loop.snapshot.server)
+    np.testing.assert_array_equal(outcome.components, local.outcome.components)
+    assert outcome.counts == local.outcome.counts
+    assert [row["task"] for row in loop.snapshot.history] == [row["task"] for row in local.history]
+    for name, U in local.assignments.items():
+        kept = sp.load_npz(loop.folder / name / "state" / "r2" / "assignment.npz").toarray()
+        np.testing.assert_array_equal(kept, U)
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["before the checkpoint", "after it"])

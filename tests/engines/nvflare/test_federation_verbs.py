@@ -48,7 +48,7 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         assert (checked["rows"], checked["columns"]) == (len(shard), 17)
         assert Site.open(site).config().policy.min_rows == 30
     (tmp_path / "run.toml").write_text(
-        'id = "first"\ncomponents = 4\nfeatures = 17\nsites = ["site-1", "site-2", "site-3"]\n'
+        'id = "first"\nmethod = "felb-mu"\ncomponents = 4\nfeatures = 17\nsites = ["site-1", "site-2", "site-3"]\n'
         "[parameters]\nmax_iter = 6\n[terms]\nquorum = 3\n"
     )
     assert felb("status", fed, "--json")["reachable"] is False

@@ -22,7 +22,7 @@ def test_both_sides_make_the_same_plan_of_plain_data():
     ("change", "said"),
     [
         ({"method": "asso-nova"}, "unknown method"),
-        ({"method": "elbmf"}, "not federated"),
+        ({"method": "elbmf"}, "for pooled data"),
         ({"method": "../felb"}, "unknown method"),
         ({"run_id": "../../etc"}, "run id"),
         ({"run_id": "a/b"}, "run id"),
@@ -49,6 +49,9 @@ def test_both_sides_make_the_same_plan_of_plain_data():
         ({"parameters": {"random_state": 3}}, "may set"),
         ({"parameters": {"participation": None}}, "may set"),
         ({"parameters": {"n_jobs": 99}}, "may set"),
+        ({"method": "bmf", "parameters": {"time_limit": 5.0}}, "no time_limit"),
+        ({"method": "asso+nova"}, "unknown method"),
+        ({"method": "asso+vote+or"}, "unknown method"),
         ({"parameters": {"__class__": 1}}, "may set"),
     ],
 )

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from felb.atomic import replacing
-from felb.engines.local import _CLIENT, _stream
 from felb.engines.nvflare.memory import Memory, Remembered
 from felb.engines.nvflare.plan import Plan, fingerprint
 from felb.engines.nvflare.policy import Refusal, SiteConfig
 from felb.engines.nvflare.wire import digest
+from felb.engines.streams import CLIENT_STREAM, random_stream
 from felb.errors import InputError
 from felb.federated.gate import Gate
 from felb.linalg.blas import one_blas_thread
@@ -67,7 +67,7 @@ class Desk:
         if known is not None:
             return known
         before = self._memory.before(broadcast.round)
-        rng = _stream(self.plan.seed, _CLIENT, broadcast.round, self.name)
+        rng = random_stream(self.plan.seed, CLIENT_STREAM, broadcast.round, self.name)
         with one_blas_thread():
             state, update = self._recipe.client.step(before, self.shard(), broadcast, rng=rng)
         release = self._gate.release(update, broadcast, rng=self._noise)

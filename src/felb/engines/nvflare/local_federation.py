@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    import psutil
+
     from felb.linalg.binary import BinaryMatrix
 
 SERVER = "server"
+GONE_WITHIN = 10.0
 
 
 class LocalFederation:
@@ -81,17 +84,23 @@ class LocalFederation:
         import psutil  # comes with FLARE
 
         process = self.processes.pop(name)
-        family = [psutil.Process(process.pid)] if process.poll() is None else []
-        for member in [*family, *(child for parent in family for child in parent.children(recursive=True))]:
+        frozen: set[psutil.Process] = set()
+        # Until nobody new is found: what is frozen can neither end by itself nor start another worker.
+        while met := set(_family(process)) - frozen:
+            for member in met:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.suspend()
+            frozen |= met
+        for member in frozen:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
         process.wait()
+        # A worker holds the lock of its run until it is gone.
+        psutil.wait_procs(frozen, timeout=GONE_WITHIN)
 
     def workers(self, name: str) -> list[int]:
         """Return the processes that play a job for the server or a site."""
-        import psutil
-
-        return [child.pid for child in psutil.Process(self.processes[name].pid).children(recursive=True)]
+        return [child.pid for child in _family(self.processes[name])[1:]]
 
     def stop_all(self) -> None:
         """End everything that was started here."""
@@ -124,6 +133,19 @@ class LocalFederation:
             (site.folder / "data.columns.txt").write_text("\n".join(shard.columns) + "\n", encoding="utf-8")
         site.configure(data=str(data), policy=policy)
         return site
+
+
+def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return a process and all that it has started; nothing if it has ended."""
+    import psutil
+
+    if process.poll() is not None:
+        return []
+    try:
+        parent = psutil.Process(process.pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def free_port() -> int:

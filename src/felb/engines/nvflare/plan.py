@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
 from felb.errors import InputError
-from felb.estimators.methods import make_federated
+from felb.estimators.methods import METHODS, make_federated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from felb.federated.server import Recipe
 
 WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+METHOD = re.compile(r"[a-z][a-z0-9-]{0,39}(\+[a-z][a-z0-9-]{0,39})?")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NOT_OF_THE_METHOD = frozenset({"participation", "n_jobs", "random_state", "binarize_threshold", "n_components"})
 """Parameters of estimators that a plan says in another way, or that are not the coordinator's to choose."""
@@ -52,7 +53,7 @@ class Plan:
     def __post_init__(self) -> None:
         if not isinstance(self.run_id, str) or not RUN_ID.fullmatch(self.run_id):
             raise InputError(f"run id {_short(self.run_id)} must consist of letters, digits, - and _, at most 64")
-        if not isinstance(self.method, str) or not WORD.fullmatch(self.method):
+        if not isinstance(self.method, str) or not METHOD.fullmatch(self.method):
             raise InputError(f"unknown method {_short(self.method)}")
         _check_count("n_components", self.n_components, MAX_COMPONENTS)
         _check_count("n_features", self.n_features, MAX_FEATURES)
@@ -92,6 +93,8 @@ class Plan:
     def recipe(self) -> Recipe:
         """Return the recipe that both sides play."""
         model = make_federated(self.method, n_components=self.n_components, **self.parameters)
+        if self.parameters.get("time_limit") is not None and not METHODS[self.method].post_hoc:
+            raise InputError(f"a run of {self.method} over sites has no time_limit; lower its rounds or effort instead")
         return model.recipe(self.n_features)
 
     def to_json(self) -> dict[str, Any]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 REHEARSED_ROWS = 4
 ROOM_FOR_NAMES = 1 << 14
+SETTING = 4
+"""Numbers in an array up to which it is a setting of the task, such as weights, and not a V."""
 MAX_COUNT = 1 << 53
 """Of a whole number in an answer; sums of many stay far from the end of int64."""
 
@@ -36,30 +38,35 @@ class Expected:
     dtype: np.dtype[Any]
 
 
+Question = tuple[Any, ...]
+
+
 class Referee:
     """Knows what answers look like by having rehearsed each task on a few made-up rows.
 
-    Answers are sums over rows or have V's shape, so they look alike for every number of rows.
+    Answers are sums over rows or have V's shape, so they look alike for every number of rows. A task may be asked about
+    more or fewer components or candidates, and with other settings, so it is rehearsed for each of these; always as a
+    site that is new to the run, since rounds in between may have been skipped.
     """
 
     def __init__(self, recipe: Recipe, n_features: int) -> None:
         self._recipe = recipe
         rows = np.random.default_rng(0).random((REHEARSED_ROWS, n_features)) < 0.5 if n_features < 1 << 20 else None
         self._rows = BinaryMatrix.of(np.zeros((1, n_features), bool) if rows is None else rows)
-        self._known: dict[str, dict[str, Expected]] = {}
-        self._state: Any = None
+        self._known: dict[Question, dict[str, Expected]] = {}
         self._lock = threading.Lock()
 
     def expect(self, broadcast: Broadcast) -> Mapping[str, Expected]:
         """Return what a task's answers look like."""
         with self._lock:
-            if broadcast.task not in self._known:
+            asked = _kind(broadcast)
+            if asked not in self._known:
                 rng = np.random.default_rng(0)
-                self._state, update = self._recipe.client.step(self._state, self._rows, broadcast, rng=rng)
-                self._known[broadcast.task] = {
+                _, update = self._recipe.client.step(None, self._rows, broadcast, rng=rng)
+                self._known[asked] = {
                     name: Expected(np.shape(value), np.asarray(value).dtype) for name, value in update.values.items()
                 }
-            return self._known[broadcast.task]
+            return self._known[asked]
 
     def admit(self, data: Any, broadcast: Broadcast, *, site: str) -> Release:
         """Return a site's answer if it may enter the sum; otherwise raise an error that names the site."""
@@ -87,6 +94,15 @@ def check(values: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected]) 
             raise FederationError(f"{name} holds NaN or infinity")
         if value.dtype.kind in "iu" and value.size and np.abs(value.astype(np.float64)).max() > MAX_COUNT:
             raise FederationError(f"{name} holds a count that no data can have")
+
+
+def _kind(broadcast: Broadcast) -> Question:
+    """Return what the look of a task's answers depends on: its settings, and the shapes of what it is about."""
+    values = ((name, np.asarray(value)) for name, value in sorted(broadcast.values.items()))
+    return (
+        broadcast.task,
+        *((name, a.shape, a.dtype.str, a.tobytes() if a.size <= SETTING else b"") for name, a in values),
+    )
 
 
 def _gate(site: str) -> Gate:
