@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from felb.deadline import Deadline
 from felb.engines.streams import CLIENT_STREAM, NOISE_STREAM, SAMPLING_STREAM, random_stream
 from felb.errors import FederationError, InputError
@@ -25,6 +23,7 @@ from felb.results.history import History
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from felb.federated.server import Outcome, Recipe
