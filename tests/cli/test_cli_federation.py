@@ -22,10 +22,17 @@ def toml(folder, **settings):
 
 def test_settings_of_a_run(tmp_path):
     (tmp_path / "columns.txt").write_text("a\nb\nc\n")
-    settings = {"features": None, "columns": '"columns.txt"', "sites": '["x", "y"]', "terms": "{quorum = 2}"}
+    settings = {
+        "features": None,
+        "columns": '"columns.txt"',
+        "sites": '["x", "y"]',
+        "terms": "{quorum = 2}",
+        "method": '"felb-mu"',
+    }
     run = DeployedRun.read(toml(tmp_path, **settings, parameters="{max_iter = 5}", seed="7"))
     assert (run.plan.n_features, run.plan.seed, run.plan.parameters) == (3, 7, {"max_iter": 5})
     assert (run.sites, run.columns, run.terms.quorum) == (("x", "y"), ("a", "b", "c"), 2)
+    assert DeployedRun.read(toml(tmp_path)).plan.method == "bmf", "the default of all verbs"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +43,7 @@ def test_settings_of_a_run(tmp_path):
         ({"columns": '"c.txt"'}, "either features or columns"),
         ({"features": None, "columns": '"missing.txt"'}, "cannot be read"),
         ({"componets": "3"}, "unknown setting 'componets'"),
-        ({"method": '"elbmf"'}, "not federated"),
+        ({"method": '"elbmf"'}, "for pooled data"),
         ({"parameters": "{setting = '/etc'}"}, "number or a word"),
         ({"sites": "[]"}, "list of names"),
         ({"sites": '["x"]', "terms": "{quorum = 2}"}, "cannot be had from 1"),
