@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from sklearn.base import clone
 
 import felb
 from felb.datasets import load, partition, planted
@@ -24,19 +25,26 @@ from felb.metrics import confusion
 from felb.report import draw_matrices
 
 CLIENTS = 10
-METHODS = {"FELB": felb.FELB, "FELB-MU": felb.FELBMU, "ELBMF": felb.ELBMF}
+METHODS = {
+    "FederatedBMF": felb.FederatedBMF(),
+    "FELB": felb.FELB(),
+    "FELB-MU": felb.FELBMU(),
+    "Asso, vote": felb.PostHoc(felb.Asso(tau="auto"), "vote"),
+    "ELBMF": felb.ELBMF(),
+}
+POOLED = ("ELBMF",)
 console = Console(highlight=False)
 
 
 def compare(title: str, data: felb.BinaryMatrix, *, k: int, signal: felb.BinaryMatrix | None = None) -> dict[str, Any]:
-    """Print the scores of the federated methods on ten clients and of ELBMF on the pooled rows; return all fits."""
+    """Print the scores of the federated methods on ten clients and of a pooled one for comparison; return all fits."""
     table = new_table(
         title, ["method", "rows held by"], ["F1", "RMSD", *(["F1*"] if signal else []), "rounds", "seconds"]
     )
     clients, fits = partition.even(len(data), CLIENTS, seed=0), {}
     for name, method in METHODS.items():
-        split = {} if method is felb.ELBMF else {"groups": clients}
-        model = method(n_components=k, random_state=0)
+        split = {} if name in POOLED else {"groups": clients}
+        model = with_rank(method, k)
         with console.status(f"{title}: {name}"):
             started = time.perf_counter()
             U = model.fit_transform(data, **split)
@@ -48,6 +56,12 @@ def compare(title: str, data: felb.BinaryMatrix, *, k: int, signal: felb.BinaryM
         fits[name] = model, U
     console.print(table, "")
     return fits
+
+
+def with_rank(method: Any, k: int) -> Any:
+    """Return a copy of a method with k components."""
+    name = "model__n_components" if isinstance(method, felb.PostHoc) else "n_components"
+    return clone(method).set_params(**{name: k, "random_state": 0})
 
 
 def show_components(title: str, model: Any, U: np.ndarray, records: tuple[str, ...]) -> None:
@@ -75,7 +89,7 @@ def draw_toy(path: Path) -> None:
     ranges = {"heights": (0.15, 0.4), "widths": (0.15, 0.4), "contiguous": True}
     toy = planted(160, 100, 6, noise=0.1, density=0.95, seed=14, **ranges)
     clients = partition.even(160, CLIENTS, seed=0)
-    model = felb.FELBMU(n_components=6, random_state=0)
+    model = felb.FederatedBMF(n_components=6, objective="hamming", random_state=0)
     U = model.fit_transform(toy.A, groups=clients)
     counts = confusion(toy.signal, U, model.components_)
     panels = {
@@ -103,14 +117,14 @@ def main(arguments: list[str] | None = None) -> None:
             return
         with console.status("compiling kernels, once"):
             for method in METHODS.values():
-                method(n_components=2, max_iter=2, random_state=0).fit_transform(load("zoo"))
+                with_rank(method, 2).fit_transform(load("zoo"))
         data, zoo = planted(options.rows, 200, 10, noise=0.1, seed=0), load("zoo")
         compare(f"Planted: {options.rows} x 200, ten tiles, 10% of the cells flipped", data.A, k=10, signal=data.signal)
         fits = compare("Real: zoo, 101 animals x 17 properties", zoo, k=6)
-        show_components("What ten clients find in zoo with FELB-MU", *fits["FELB-MU"], row_names("zoo"))
+        show_components("What ten clients find in zoo with FederatedBMF", *fits["FederatedBMF"], row_names("zoo"))
         draw_toy(options.out / "reconstruction.png")
         # The same federation as `felb simulate` runs it, for its files.
-        simulate(Job("zoo", "felb-mu", 6, clients=CLIENTS), options.out / "zoo", force=True)
+        simulate(Job("zoo", "bmf", 6, clients=CLIENTS), options.out / "zoo", force=True)
     console.print("F1, RMSD: against the data. F1*: against the planted signal. ELBMF: iterations.\n", style="dim")
     console.print(f"{options.out}/reconstruction.png   the planted tiles and what clients make of them")
     console.print(f"{options.out}/zoo/components.csv   the components of zoo")

@@ -68,12 +68,11 @@ class FederatedBMF(FederatedEstimator):
 
     Examples
     --------
-    >>> from felb.datasets import partition, planted
-    >>> from felb.estimators.sums import FederatedBMF
-    >>> data = planted(600, 60, 4, noise=0.05, seed=0)
-    >>> pooled = FederatedBMF(n_components=4, random_state=0).fit(data.A)
-    >>> hospitals = partition.uneven(600, 5)
-    >>> shared = FederatedBMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> import felb
+    >>> data = felb.datasets.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> pooled = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A)
+    >>> hospitals = felb.datasets.partition.uneven(600, 5)
+    >>> shared = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
     >>> bool((pooled.components_ == shared.components_).all())
     True
     """
