@@ -4,10 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install demo test lint types imports unit quality scale bench clean
+.PHONY: help install demo test test-federation lint types imports unit quality scale bench clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("felb needs Python 3.11 or newer: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
@@ -22,6 +22,9 @@ demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, co
 	$(BIN)/python examples/demo.py
 
 test: lint types imports unit  ## everything CI runs: linter, types, import contracts, test suite with coverage
+
+test-federation: $(STAMP)  ## coordinator and sites as real processes over TLS: faults and intruders, seven to eleven minutes
+	$(BIN)/python -m pytest -m federation tests/engines/nvflare
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

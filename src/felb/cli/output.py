@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from felb.engines import Snapshot
+    from felb.engines.nvflare.record import Status
     from felb.results import Component
 
 SHOWN_FEATURES = 12
@@ -70,19 +71,28 @@ def plain_console() -> Console:
 
 def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result in words."""
-    made, sizes, rounds = result.provenance, result.clients.values(), result.rounds()
-    source, spread = made.data, " to ".join(map(str, sorted({min(sizes), max(sizes)})))
+    made, rounds, source = result.provenance, result.rounds(), result.provenance.data
     tasks = f" ({', '.join(f'{count} {task}' for task, count in rounds.items())})" if len(rounds) > 1 else ""
     gap = f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: {source['rows']} records x {source['columns']} features, {source['ones']} ones",
-        "clients": f"{len(sizes)} with {spread} records each" if len(sizes) > 1 else next(iter(result.clients)),
+        "clients": describe_clients(result.clients),
         "rounds": f"{sum(rounds.values())}{tasks}",
         "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
     return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
+
+
+def describe_clients(clients: Mapping[str, int | None]) -> str:
+    """Return how many clients there are and how large, as far as that is known; one alone by its name."""
+    if len(clients) <= 1:
+        return next(iter(clients), "none")
+    sizes = [size for size in clients.values() if size is not None]
+    if len(sizes) < len(clients):
+        return f"{len(clients)}: {', '.join(clients)}"
+    return f"{len(clients)} with {' to '.join(map(str, sorted({min(sizes), max(sizes)})))} records each"
 
 
 def score_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
@@ -132,6 +142,69 @@ def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
             progress.update(task, completed=len(snapshot.history), figures=figures)
 
         yield advance
+
+
+@contextmanager
+def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], Callable[[str], None]]]:
+    """Show the rounds of a federation on a terminal; what went wrong and was mended is told as a line on stderr."""
+    disabled = not sys.stderr.isatty()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
+        task = progress.add_task("rounds", total=total)
+        yield (
+            lambda status: progress.update(task, completed=status.round, description=status.state),
+            lambda line: click.echo(f"note: {line}", err=True),
+        )
+
+
+def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print named facts, as a table or as JSON."""
+    if as_json:
+        print_json(dict(facts))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, fact in facts.items():
+        table.add_row(name, str(fact))
+    plain_console().print(table, soft_wrap=True)
+
+
+def print_outbound(lines: Sequence[Mapping[str, Any]]) -> None:
+    """Print what left a site, one line per run, task and array."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("run", "rounds", "task", "what", "shape", "dtype", "bytes", "mechanism", "cost"):
+        table.add_column(name, overflow="fold")
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for line in lines:
+        key = (line["run"], line["task"], line["what"], tuple(line["shape"]), line["dtype"], line["mechanism"])
+        groups.setdefault(key, []).append(line)
+    for (run, task, what, shape, dtype, mechanism), same in groups.items():
+        costs = [line["cost"] for line in same if line["cost"] is not None]
+        size, cost = str(sum(line["bytes"] for line in same)), f"{sum(costs):g}" if costs else "none"
+        table.add_row(run, str(len(same)), task, what, "x".join(map(str, shape)) or "1", dtype, size, mechanism, cost)
+    plain_console().print(table if groups else "nothing has left this site")
+
+
+def print_status(seen: Mapping[str, Any]) -> None:
+    """Print a federation's server, sites and runs."""
+    print_facts(
+        {
+            "federation": seen["federation"],
+            "server": f"{seen['server']} ({'running' if seen['reachable'] else 'not reachable'})",
+            "sites": ", ".join(seen["sites"]) or "none connected",
+        },
+        as_json=False,
+    )
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("run", "state", "round", "sites", "missing", "last change", "message"):
+        table.add_column(name, overflow="fold")
+    for run in seen["runs"]:
+        missing = ", ".join(f"{site} ({reason})" for site, reason in run["reasons"].items())
+        row = (run["state"], str(run["round"]), ", ".join(run["sites"]), missing, run["changed"], run["message"])
+        table.add_row(run["run"], *row)
+    if seen["runs"]:
+        console = plain_console()
+        console.print()
+        console.print(table)
 
 
 @contextmanager

@@ -6,15 +6,13 @@ goes wrong there: clients that are not asked, that drop out, that fail. A seed f
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from felb.deadline import Deadline
+from felb.engines.streams import CLIENT_STREAM, NOISE_STREAM, SAMPLING_STREAM, random_stream
 from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate
 from felb.federated.messages import Broadcast, Release, Total
@@ -25,6 +23,7 @@ from felb.results.history import History
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from felb.federated.server import Outcome, Recipe
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 MAX_ATTEMPTS = 20
 """How often a round is called again when too few clients answer."""
-
-_SAMPLING, _CLIENT, _NOISE = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ class Participation:
         """Draw who answers a broadcast and who was asked in vain; repeated until a quorum answers."""
         if broadcast.everyone:
             return names, []
-        rng = _stream(seed, _SAMPLING, broadcast.round)
+        rng = random_stream(seed, SAMPLING_STREAM, broadcast.round)
         count = max(1, round(self.fraction * len(names)))
         needed = min(self.quorum or 1, count)
         for _ in range(MAX_ATTEMPTS):
@@ -134,9 +131,9 @@ def run(
     snapshot = resume or Snapshot(recipe.server.start(seed))
 
     def answer(name: str, broadcast: Broadcast, states: Mapping[str, Any]) -> tuple[Any, Release]:
-        rng = _stream(seed, _CLIENT, broadcast.round, name)
+        rng = random_stream(seed, CLIENT_STREAM, broadcast.round, name)
         state, update = recipe.client.step(states.get(name), shards[name], broadcast, rng=rng)
-        noise = _stream(seed, _NOISE, broadcast.round, name)
+        noise = random_stream(seed, NOISE_STREAM, broadcast.round, name)
         return state, gates[name].release(update, broadcast, rng=noise)
 
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
@@ -181,10 +178,3 @@ def run(
         assignments={name: recipe.client.assignment(state) for name, state in snapshot.clients.items()},
         history=snapshot.history,
     )
-
-
-def _stream(seed: int, purpose: int, round_: int, name: str = "") -> np.random.Generator:
-    """Give an independent stream per purpose, round and client, so that a resumed round draws the same numbers."""
-    client = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
-    key = (purpose, round_, client)
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -79,14 +79,14 @@ class Result:
     components : Boolean V, components × features
     columns : feature names, if the data had any
     supports : records of all clients that were assigned each component
-    clients : number of rows of each client
+    clients : number of rows of each client; None where only their sum is kept
     complete : False if a time limit ended the search; the result is the best until then
     """
 
     components: NDArray[np.bool_]
     columns: tuple[str, ...] | None
     supports: tuple[int, ...]
-    clients: Mapping[str, int]
+    clients: Mapping[str, int | None]
     scores: Mapping[str, float]
     converged: bool
     integrality_gap: float

@@ -1,0 +1,37 @@
+"""``felb run``."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from felb.cli import options
+from felb.cli.output import print_result, run_progress
+from felb.engines.nvflare.kits import Coordinator
+from felb.experiments.deployed import DeployedRun, run_deployed
+
+
+@click.command("run")
+@click.argument("folder", type=click.Path())
+@click.option("--config", required=True, type=click.Path(), help="The settings of the run (TOML).")
+@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
+@options.force
+@options.as_json
+def command(folder: str, config: str, out: str, force: bool, as_json: bool) -> None:
+    """Play a run over the sites of the federation in FOLDER; its server must be running.
+
+    Called again for a run that was interrupted, it goes on from the last completed round. The result has the
+    components, the history and the summed scores; assignments and outbound logs stay at the sites.
+    """
+    run = DeployedRun.read(config)
+    coordinator = Coordinator.open(folder)
+    try:
+        with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
+            result = run_deployed(coordinator, run, out, force=force, on_status=advance, on_event=tell)
+    except KeyboardInterrupt as error:
+        error.add_note(
+            f"go on with: felb run {shlex.quote(folder)} --config {shlex.quote(config)} --out {shlex.quote(out)}"
+        )
+        raise
+    print_result(result, out, as_json=as_json)

@@ -1,0 +1,102 @@
+"""``felb site``: what a site does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from felb.cli import options
+from felb.cli.output import print_facts, print_json, print_outbound
+from felb.engines.nvflare.desk import read_outbound
+from felb.engines.nvflare.flare import environment
+from felb.engines.nvflare.kits import Invitation, Site
+from felb.errors import InputError
+
+
+@click.group("site")
+def command() -> None:
+    """Take part in a federation as a site that keeps its data.
+
+    A site needs no open port: it connects to the coordinator. Needs felb[nvflare].
+    """
+
+
+@command.command("join")
+@click.argument("folder", type=click.Path())
+@click.option("--invitation", required=True, type=click.Path(), help="The file the coordinator has sent.")
+@click.option("--name", required=True, help="Name of this site in the federation.")
+@click.option("--fingerprint", help="What the coordinator read out; must agree with the invitation.")
+@options.as_json
+def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_json: bool) -> None:
+    """Make this site's key in FOLDER, and a request to send to the coordinator.
+
+    The private key stays in FOLDER.
+    """
+    invited = Invitation.read(invitation)
+    if fingerprint is not None and fingerprint.strip().upper() != invited.fingerprint.upper():
+        raise InputError("the fingerprint is not the invitation's: it was changed on its way; ask the coordinator")
+    site, request = Site.join(folder, invited, name=name)
+    print_facts({"send": str(request), "fingerprint": invited.fingerprint, "folder": str(site.folder)}, as_json=as_json)
+
+
+@command.command("start")
+@click.argument("folder", type=click.Path())
+@click.option("--approval", type=click.Path(), help="The file the coordinator has sent back; needed once.")
+@click.option("--data", type=click.Path(), help="This site's data file; remembered.")
+@click.option("--header/--no-header", default=None, help="Whether a text file names its columns; else detected.")
+@click.option("--binarize-threshold", type=float, metavar="X", help="Make ones of values above this.")
+@click.option("--allow", multiple=True, metavar="METHOD", help="Run only this method; may be repeated.")
+@click.option("--min-rows", help="Take part only with at least this many rows.", **options.COUNT)
+@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs without a privacy mechanism.")
+@click.option("--max-epsilon", type=click.FloatRange(0, min_open=True), metavar="X", help="Privacy budget of a run.")
+@click.option("--check", is_flag=True, help="Check everything, read the data, and do not start.")
+@options.as_json
+def start(
+    folder: str,
+    approval: str | None,
+    data: str | None,
+    header: bool | None,
+    binarize_threshold: float | None,
+    allow: tuple[str, ...],
+    check: bool,
+    as_json: bool,
+    **conditions: object,
+) -> None:
+    """Run the site in FOLDER until it is stopped; its data never leaves this machine.
+
+    Settings are remembered in kit/local/felb.json, so that later starts need none.
+    """
+    site = Site.open(folder)
+    if approval is not None:
+        site.admit(approval)
+    arguments = site.command()
+    policy = options.given(allowed_methods=list(allow) or None, **conditions)
+    where = None if data is None else str(Path(data).absolute())
+    config = site.configure(
+        **options.given(data=where, header=header, binarize_threshold=binarize_threshold), policy=policy
+    )
+    if check or as_json:
+        rows, columns = config.read().shape
+        print_facts({"site": site.name, "data": config.data, "rows": rows, "columns": columns}, as_json=as_json)
+        return
+    if not Path(config.data).exists():
+        raise InputError(f"there is no data at {config.data}; give it with --data")
+    os.execve(arguments[0], arguments, environment())
+
+
+@command.command("log")
+@click.argument("folder", type=click.Path())
+@click.option("--run", "run_id", metavar="ID", help="Only of this run.")
+@options.as_json
+def log(folder: str, run_id: str | None, as_json: bool) -> None:
+    """Show what has left the site in FOLDER: run, round, task, what, size, mechanism, cost.
+
+    The full log is in state/RUN/outbound.jsonl.
+    """
+    lines = read_outbound(Site.open(folder).state, run_id=run_id)
+    if as_json:
+        print_json(lines)
+    else:
+        print_outbound(lines)

@@ -1,0 +1,22 @@
+"""``felb status``."""
+
+from __future__ import annotations
+
+import click
+
+from felb.cli import options
+from felb.cli.output import print_json, print_status
+from felb.engines.nvflare.kits import Coordinator
+from felb.engines.nvflare.supervisor import overview
+
+
+@click.command("status")
+@click.argument("folder", type=click.Path())
+@options.as_json
+def command(folder: str, as_json: bool) -> None:
+    """Show the federation in FOLDER: its server, the sites that are connected, and where its runs stand."""
+    seen = overview(Coordinator.open(folder))
+    if as_json:
+        print_json(seen)
+    else:
+        print_status(seen)

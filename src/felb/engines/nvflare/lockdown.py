@@ -1,0 +1,72 @@
+"""The local policies that FLARE enforces: no code from outside, no class but felb's, no logs sent, no shell."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from felb.atomic import replacing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTROLLER = "felb.engines.nvflare.controller.RunController"
+EXECUTOR = "felb.engines.nvflare.executor.SiteExecutor"
+NOTHING = {
+    "submit_job": "none",
+    "clone_job": "none",
+    "manage_job": "none",
+    "download_job": "none",
+    "view": "none",
+    "operate": "none",
+    "shell_commands": "none",
+    "byoc": "none",
+    "server-predeployed-flwr": "none",
+}
+COORDINATOR = {**NOTHING, "submit_job": "any", "manage_job": "any", "view": "any"}
+"""The coordinator's person may send plans, stop them and look at their state; everybody else nothing."""
+PERMISSIONS = {"project_admin": NOTHING, "org_admin": NOTHING, "lead": COORDINATOR, "member": NOTHING}
+
+
+def lock_site(kit: Path) -> None:
+    """Write the policies of a site."""
+    local = kit / "local"
+    write_json(local / "authorization.json", {"format_version": "1.0", "permissions": PERMISSIONS})
+    resources = _default_resources(local)
+    resources |= {
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": [EXECUTOR],
+        "allow_log_streaming": False,
+        "components": [part for part in resources["components"] if part["id"] != "site_log_streamer"],
+    }
+    write_json(local / "resources.json", resources)
+
+
+def lock_server(kit: Path, *, storage: Path) -> None:
+    """Write the policies of a coordinator's server; its jobs are kept under `storage` instead of a temporary folder."""
+    local = kit / "local"
+    write_json(local / "authorization.json", {"format_version": "1.0", "permissions": PERMISSIONS})
+    resources = _default_resources(local)
+    resources |= {
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": [CONTROLLER],
+        "components": [part for part in resources["components"] if part["id"] != "log_receiver"],
+    }
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(storage / "snapshots")
+    for part in resources["components"]:
+        if part["id"] == "job_manager":
+            part["args"]["uri_root"] = str(storage / "jobs")
+        if part["id"] == "job_scheduler":
+            # A run plays one job after the other; the second place is for one that a crash left behind as "running".
+            part["args"] |= {"max_jobs": 4, "min_schedule_interval": 1.0, "max_schedule_interval": 10.0}
+    write_json(local / "resources.json", resources)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write plain data to a file that appears complete or not at all."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def _default_resources(local: Path) -> dict[str, Any]:
+    return dict(json.loads((local / "resources.json.default").read_text(encoding="utf-8")))

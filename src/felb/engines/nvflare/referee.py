@@ -1,0 +1,110 @@
+"""The coordinator's check of every answer before it may enter a sum; one bad answer would spoil all others."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.engines.nvflare.wire import MAX_BYTES, unpack
+from felb.errors import FederationError
+from felb.federated.gate import Gate
+from felb.federated.messages import Update
+from felb.linalg.binary import BinaryMatrix
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.federated.messages import Broadcast, Release
+    from felb.federated.server import Recipe
+
+REHEARSED_ROWS = 4
+ROOM_FOR_NAMES = 1 << 14
+SETTING = 4
+"""Numbers in an array up to which it is a setting of the task, such as weights, and not a V."""
+MAX_COUNT = 1 << 53
+"""Of a whole number in an answer; sums of many stay far from the end of int64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What an array of an answer must look like."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+Question = tuple[Any, ...]
+
+
+class Referee:
+    """Knows what answers look like by having rehearsed each task on a few made-up rows.
+
+    Answers are sums over rows or have V's shape, so they look alike for every number of rows. A task may be asked about
+    more or fewer components or candidates, and with other settings, so it is rehearsed for each of these; always as a
+    site that is new to the run, since rounds in between may have been skipped.
+    """
+
+    def __init__(self, recipe: Recipe, n_features: int) -> None:
+        self._recipe = recipe
+        rows = np.random.default_rng(0).random((REHEARSED_ROWS, n_features)) < 0.5 if n_features < 1 << 20 else None
+        self._rows = BinaryMatrix.of(np.zeros((1, n_features), bool) if rows is None else rows)
+        self._known: dict[Question, dict[str, Expected]] = {}
+        self._lock = threading.Lock()
+
+    def expect(self, broadcast: Broadcast) -> Mapping[str, Expected]:
+        """Return what a task's answers look like."""
+        with self._lock:
+            asked = _kind(broadcast)
+            if asked not in self._known:
+                rng = np.random.default_rng(0)
+                _, update = self._recipe.client.step(None, self._rows, broadcast, rng=rng)
+                self._known[asked] = {
+                    name: Expected(np.shape(value), np.asarray(value).dtype) for name, value in update.values.items()
+                }
+            return self._known[asked]
+
+    def admit(self, data: Any, broadcast: Broadcast, *, site: str) -> Release:
+        """Return a site's answer if it may enter the sum; otherwise raise an error that names the site."""
+        expected = self.expect(broadcast)
+        limit = ROOM_FOR_NAMES + sum(int(np.prod(e.shape)) * e.dtype.itemsize for e in expected.values())
+        try:
+            values = unpack(data, limit=min(limit, MAX_BYTES))
+            check(values, expected)
+        except FederationError as error:
+            raise FederationError(f"the answer of {site} to round {broadcast.round} was rejected: {error}") from error
+        return _gate(site).release(Update(values), broadcast, rng=np.random.default_rng(0))
+
+
+def check(values: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected]) -> None:
+    """Raise unless the arrays are those expected: names, shapes, types, finite values."""
+    if values.keys() != expected.keys():
+        raise FederationError(f"it holds {sorted(values)} instead of {sorted(expected)}")
+    for name, value in values.items():
+        want = expected[name]
+        if value.shape != want.shape:
+            raise FederationError(f"{name} has shape {value.shape} instead of {want.shape}")
+        if value.dtype != want.dtype:
+            raise FederationError(f"{name} is of type {value.dtype} instead of {want.dtype}")
+        if not np.all(np.isfinite(value)):
+            raise FederationError(f"{name} holds NaN or infinity")
+        if value.dtype.kind in "iu" and value.size and np.abs(value.astype(np.float64)).max() > MAX_COUNT:
+            raise FederationError(f"{name} holds a count that no data can have")
+
+
+def _kind(broadcast: Broadcast) -> Question:
+    """Return what the look of a task's answers depends on: its settings, and the shapes of what it is about."""
+    values = ((name, np.asarray(value)) for name, value in sorted(broadcast.values.items()))
+    return (
+        broadcast.task,
+        *((name, a.shape, a.dtype.str, a.tobytes() if a.size <= SETTING else b"") for name, a in values),
+    )
+
+
+def _gate(site: str) -> Gate:
+    # Only a gate makes releases. The site's own has logged what left; this one only admits what came.
+    return Gate(site, lambda _: None)

@@ -1,0 +1,216 @@
+"""Plays a run to its end: job after job, whatever dies in between.
+
+FLARE gives up a job when a site's worker dies, forgets one when its server is restarted, and lets no site back into
+one it has left. The run's own record decides instead: as long as it is not finished, the next job goes on from its
+last round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from felb.atomic import try_lock
+from felb.engines.nvflare.record import LOCK, STATUS, RunRecord, Status
+from felb.engines.nvflare.session import Line, Unreachable
+from felb.errors import FederationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from felb.engines.nvflare.kits import Coordinator
+    from felb.engines.nvflare.plan import Plan
+    from felb.engines.nvflare.terms import Terms
+
+POLL, ASK_EVERY = 0.2, 2.0
+FINISHED, PAUSED, FAILED, RUNNING = "finished", "paused", "failed", "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How much a supervisor puts up with.
+
+    Parameters
+    ----------
+    server : seconds to wait for a server that does not answer, or for a quorum of sites
+    sites : seconds to wait for absent sites when a quorum is there
+    start : seconds a job may take to begin
+    restarts : jobs in a row that may end without a single new round
+    """
+
+    server: float = 600.0
+    sites: float = 60.0
+    start: float = 180.0
+    restarts: int = 5
+
+
+def supervise(
+    coordinator: Coordinator,
+    plan: Plan,
+    terms: Terms,
+    *,
+    sites: Sequence[str] | None = None,
+    patience: Patience | None = None,
+    on_status: Callable[[Status], None] = lambda _: None,
+    on_event: Callable[[str], None] = lambda _: None,
+) -> RunRecord:
+    """Play a run to its end and return its record; called again for an unfinished run, it goes on.
+
+    Parameters
+    ----------
+    coordinator : whose federation
+    plan : what to run; the same as before for a run that exists
+    terms : when a round counts
+    sites : who is to take part; everybody connected without it
+    on_status : called when the run has moved
+    on_event : called with a line about everything that went wrong and was mended
+    """
+    patience = patience or Patience()
+    record = RunRecord(coordinator.runs, plan.run_id)
+    record.begin(plan)
+    futile, before = 0, -1
+    with Line(coordinator) as line:
+        while (status := record.status()).state != FINISHED:
+            if status.round > before:
+                futile, before = 0, status.round
+            elif futile > patience.restarts:
+                told = f" The last word was: {status.message}" if status.message else ""
+                raise FederationError(
+                    f"run {plan.run_id!r} does not get beyond round {status.round} after {futile} tries.{told} "
+                    "See the logs of the sites; then `felb run` goes on"
+                )
+            futile += 1
+            line.wait(patience.server)
+            job = status.job if status.state == RUNNING and held(record) and status.job else None
+            if job is None:
+                present = gather(line, sites, terms, patience=patience, on_event=on_event)
+                job = line.submit(plan, terms, sites=present, wanted=sites or ())
+            end = watch(line, record, job, patience=patience, on_status=on_status)
+            if end.state == FAILED:
+                check_hope(end)
+                on_event(end.message)
+            elif end.state == RUNNING:
+                on_event(f"round {end.round}: the job broke off; the run goes on from its last round")
+                with contextlib.suppress(Unreachable):
+                    line.abort(job)
+    on_status(record.status())
+    return record
+
+
+def gather(
+    line: Line,
+    wanted: Sequence[str] | None,
+    terms: Terms,
+    *,
+    patience: Patience,
+    on_event: Callable[[str], None],
+) -> list[str]:
+    """Wait for the sites of a run; return those that are connected, at least a quorum."""
+    needed = terms.quorum if wanted is None else max(terms.quorum, len(wanted))
+    start, told = time.monotonic(), False
+    while True:
+        present = [site for site in line.sites() if wanted is None or site in wanted]
+        if len(present) >= needed:
+            return present
+        # After a restart of the server the sites find it again one by one; without a quorum there is nothing to lose.
+        enough = len(present) >= terms.quorum
+        if time.monotonic() - start > (patience.sites if enough else max(patience.sites, patience.server)):
+            break
+        if not told:
+            on_event(f"waiting for sites: {len(present)} of {needed} are connected")
+            told = True
+        time.sleep(0.5)
+    if len(present) < terms.quorum:
+        raise FederationError(
+            f"{len(present)} sites are connected ({', '.join(present) or 'none'}) and {terms.quorum} are needed; "
+            "start the others, then call `felb run` again"
+        )
+    absent = sorted(set(wanted or ()) - set(present))
+    on_event(f"goes on without {', '.join(absent)}")
+    return present
+
+
+def watch(
+    line: Line,
+    record: RunRecord,
+    job: str,
+    *,
+    patience: Patience,
+    on_status: Callable[[Status], None],
+) -> Status:
+    """Follow a job until the run's record says how it ended; one that is still "running" then was broken off."""
+    began, asked, shown = time.monotonic(), time.monotonic(), None
+    while True:
+        status = record.status()
+        mine = status.job == job
+        if mine and status != shown:
+            on_status(status)
+            shown = status
+        if mine and status.state != RUNNING:
+            return status
+        if mine and not held(record):
+            return record.status()  # it may have ended properly just now
+        if not mine and time.monotonic() - began > patience.start:
+            return _never_begun(record)
+        if time.monotonic() - asked > ASK_EVERY:
+            asked = time.monotonic()
+            try:
+                ended = line.ended(job)
+            except Unreachable:
+                if not held(record):
+                    return _never_begun(record) if record.status().job != job else record.status()
+                continue
+            except FederationError:
+                ended = "unknown to the server"
+            if ended is not None and not held(record):
+                final = record.status()
+                return final if final.job == job else _never_begun(record)
+        time.sleep(POLL)
+
+
+def held(record: RunRecord) -> bool:
+    """Whether a process plays the run; a lock ends with its process, however that ends."""
+    lock = try_lock(record.folder / LOCK)
+    if lock is None:
+        return True
+    lock.close()
+    return False
+
+
+def check_hope(status: Status) -> None:
+    """Raise if a failed run would fail again: sites refused it, rather than were away."""
+    if status.hopeless:
+        raise FederationError(status.message)
+
+
+def overview(coordinator: Coordinator) -> dict[str, Any]:
+    """Return plain data about a federation: its server, the sites that are connected, and where its runs stand."""
+    invitation, sites, reachable = coordinator.invitation, [], True
+    with Line(coordinator) as line:
+        try:
+            sites = line.sites()
+        except Unreachable:
+            reachable = False
+    runs = []
+    for folder in sorted(path for path in coordinator.runs.iterdir() if (path / STATUS).is_file()):
+        record = RunRecord(coordinator.runs, folder.name)
+        status = asdict(record.status())
+        if status["state"] == RUNNING and not held(record):
+            status["state"] = "interrupted"
+        changed = datetime.fromtimestamp(status.pop("time"), UTC).isoformat(timespec="seconds")
+        runs.append({"run": folder.name, **status, "changed": changed})
+    return {
+        "federation": invitation.federation,
+        "server": f"{invitation.host}:{invitation.port}",
+        "reachable": reachable,
+        "sites": sites,
+        "runs": runs,
+    }
+
+
+def _never_begun(record: RunRecord) -> Status:
+    status = record.status()
+    return Status(RUNNING, round=status.round, message="the job never began")

@@ -1,0 +1,91 @@
+"""How long a coordinator waits, and for whom."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """When a round counts.
+
+    Parameters
+    ----------
+    quorum : answers a round needs
+    grace : seconds that the others still have when a quorum has answered
+    round_timeout : seconds after which a round is over in any case
+    rounds_per_job : rounds between two chances for absent sites to rejoin
+    patience : seconds to wait for an earlier process to let go of the run
+    """
+
+    quorum: int = 2
+    grace: float = 30.0
+    round_timeout: float = 600.0
+    rounds_per_job: int = 25
+    patience: float = 20.0
+
+    def __post_init__(self) -> None:
+        for name in ("quorum", "rounds_per_job"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        for name in ("grace", "round_timeout", "patience"):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not (math.isfinite(value) and value >= 0)
+            ):
+                raise InputError(f"{name} must be a number of seconds, got {value!r}")
+
+    @classmethod
+    def of(cls, arguments: Any) -> Terms:
+        """Read terms from plain data."""
+        if arguments is None:
+            return cls()
+        unknown = sorted(set(arguments) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise InputError(f"there is no {unknown[0]!r} to agree on; there is {', '.join(cls.__dataclass_fields__)}")
+        return cls(**arguments)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data that `of` reads back."""
+        return asdict(self)
+
+    def wait(
+        self,
+        counts: Callable[[], tuple[int, int]],
+        n_sites: int,
+        *,
+        everyone: bool,
+        gone: Callable[[], bool],
+        pause: float = 0.05,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> bool:
+        """Wait for a round to be over; False if the job was aborted meanwhile.
+
+        A round is over when every site has answered or failed, when a quorum has answered and the grace period has
+        passed, or at the timeout. A task for everyone has no grace period: absent sites would get no assignment.
+        """
+        start, quorum_since = clock(), math.inf
+        while True:
+            if gone():
+                return False
+            answered, failed = counts()
+            now = clock()
+            if answered >= self.quorum:
+                quorum_since = min(quorum_since, now)
+            if answered + failed >= n_sites or now - start >= self.round_timeout:
+                return True
+            if not everyone and now - quorum_since >= self.grace:
+                return True
+            sleep(pause)

@@ -1,0 +1,16 @@
+"""Randomness that is the same on every engine: one independent stream per purpose, round and client."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+SAMPLING_STREAM, CLIENT_STREAM, NOISE_STREAM = 1, 2, 3
+"""What a stream is for: who is asked, a client's own steps, the noise of its gate."""
+
+
+def random_stream(seed: int, purpose: int, round_: int, name: str = "") -> np.random.Generator:
+    """Return the stream of a purpose, round and client; a round that is played again draws the same numbers."""
+    client = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, round_, client)))

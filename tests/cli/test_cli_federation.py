@@ -1,0 +1,122 @@
+"""The verbs of coordinators and sites that need no running federation."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from felb.engines.nvflare.lockdown import write_json
+from felb.errors import InputError
+from felb.experiments.deployed import DeployedRun
+
+GOOD = {"id": '"r1"', "components": "3", "features": "17"}
+
+
+def toml(folder, **settings):
+    path = folder / "run.toml"
+    path.write_text("\n".join(f"{name} = {value}" for name, value in {**GOOD, **settings}.items() if value))
+    return path
+
+
+def test_settings_of_a_run(tmp_path):
+    (tmp_path / "columns.txt").write_text("a\nb\nc\n")
+    settings = {
+        "features": None,
+        "columns": '"columns.txt"',
+        "sites": '["x", "y"]',
+        "terms": "{quorum = 2}",
+        "method": '"felb-mu"',
+    }
+    run = DeployedRun.read(toml(tmp_path, **settings, parameters="{max_iter = 5}", seed="7"))
+    assert (run.plan.n_features, run.plan.seed, run.plan.parameters) == (3, 7, {"max_iter": 5})
+    assert (run.sites, run.columns, run.terms.quorum) == (("x", "y"), ("a", "b", "c"), 2)
+    assert DeployedRun.read(toml(tmp_path)).plan.method == "bmf", "the default of all verbs"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"id": None}, "must say id"),
+        ({"features": None}, "either features or columns"),
+        ({"columns": '"c.txt"'}, "either features or columns"),
+        ({"features": None, "columns": '"missing.txt"'}, "cannot be read"),
+        ({"componets": "3"}, "unknown setting 'componets'"),
+        ({"method": '"elbmf"'}, "for pooled data"),
+        ({"parameters": "{setting = '/etc'}"}, "number or a word"),
+        ({"sites": "[]"}, "list of names"),
+        ({"sites": '["x"]', "terms": "{quorum = 2}"}, "cannot be had from 1"),
+        ({"terms": "{quorm = 2}"}, "'quorm'"),
+        ({"id": "[["}, "not TOML"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(tmp_path, change, said):
+    with pytest.raises(InputError, match=said):
+        DeployedRun.read(toml(tmp_path, **change))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "nowhere", "--config", "run.toml", "--out", "out"),
+        ("status", "nowhere"),
+        ("federation", "start", "nowhere"),
+        ("federation", "approve", "nowhere", "x.request.zip"),
+        ("site", "start", "nowhere"),
+        ("site", "log", "nowhere"),
+        ("site", "join", "there", "--invitation", "nowhere.json", "--name", "a"),
+    ],
+)
+def test_a_folder_that_is_none_is_said_so(felb, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    toml(tmp_path)
+    shown = felb(*arguments)
+    assert shown.code == 1
+    assert "nowhere" in shown.err
+    assert shown.out == ""
+
+
+def test_an_invitation_changed_on_its_way_is_noticed(felb, tmp_path):
+    invitation = tmp_path / "invitation.json"
+    write_json(invitation, {"federation": "f", "host": "h", "port": 1, "fingerprint": "SHA256:AA"})
+    arguments = ("--invitation", str(invitation), "--name", "a", "--fingerprint", "SHA256:BB")
+    shown = felb("site", "join", str(tmp_path / "site"), *arguments)
+    assert shown.code == 1
+    assert "changed on its way" in shown.err
+
+
+def site_with_log(folder):
+    write_json(folder / "site.json", {"name": "a", "invitation": {}})
+    log = folder / "state" / "r1" / "outbound.jsonl"
+    log.parent.mkdir(parents=True)
+    record = {"client": "a", "task": "factorize", "what": "V", "shape": [3, 17], "dtype": "float32", "bytes": 204}
+    lines = [json.dumps({"round": t, **record, "mechanism": "none", "cost": None}) for t in range(2)]
+    log.write_text("\n".join([*lines, '{"cut sho']))
+    return folder
+
+
+def test_a_site_shows_what_left_it(felb, tmp_path):
+    folder = site_with_log(tmp_path)
+    shown = felb("site", "log", str(folder))
+    assert shown.code == 0
+    for word in ("r1", "2", "factorize", "3x17", "408", "none"):
+        assert word in shown.out
+    assert [line["round"] for line in json.loads(felb("site", "log", str(folder), "--json").out)] == [0, 1]
+    assert "nothing has left" in felb("site", "log", str(folder), "--run", "other").out
+
+
+def test_sizes_of_clients_are_shown_as_far_as_they_are_known():
+    from felb.cli.output import describe_clients
+
+    assert describe_clients({"a": 3, "b": 5}) == "2 with 3 to 5 records each"
+    assert describe_clients({"a": None, "b": None}) == "2: a, b"
+    assert describe_clients({"pooled": 9}) == "pooled"
+
+
+def test_without_flare_the_extra_is_named(felb, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    shown = felb("federation", "init", str(tmp_path / "f"), "--name", "f", "--host", "localhost")
+    assert shown.code == 1
+    assert "pip install 'felb[nvflare]'" in shown.err
+    assert np.size(list(tmp_path.iterdir())) == 0

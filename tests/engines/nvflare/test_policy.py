@@ -1,0 +1,81 @@
+"""A site's own file decides what it takes part in."""
+
+import json
+
+import numpy as np
+import pytest
+
+from felb.engines.nvflare.desk import Desk
+from felb.engines.nvflare.plan import Plan, fingerprint
+from felb.engines.nvflare.policy import Policy, Refusal, SiteConfig
+from felb.errors import InputError
+from felb.linalg.binary import BinaryMatrix
+
+PLAN = Plan("r1", "felb-mu", 3, 4)
+ROWS = BinaryMatrix.of(np.ones((30, 4), bool))
+
+
+def test_a_site_runs_only_the_methods_it_allows():
+    Policy(allowed_methods=("felb-mu",)).check_plan(PLAN)
+    Policy().check_plan(PLAN)
+    with pytest.raises(Refusal, match="does not run 'felb-mu'; it allows felb"):
+        Policy(allowed_methods=("felb",)).check_plan(PLAN)
+
+
+def test_a_site_with_few_rows_stays_out_and_does_not_say_how_few():
+    Policy(min_rows=30).check_data(ROWS, PLAN, columns=None)
+    with pytest.raises(Refusal, match="fewer rows") as refused:
+        Policy(min_rows=31).check_data(ROWS, PLAN, columns=None)
+    assert "30" not in str(refused.value)
+
+
+def test_columns_must_be_those_of_the_plan():
+    with pytest.raises(Refusal, match="4 columns, the plan 5"):
+        Policy().check_data(ROWS, Plan("r1", "felb-mu", 3, 5), columns=None)
+    named = Plan("r1", "felb-mu", 3, 4, columns=fingerprint("abcd"))
+    Policy().check_data(ROWS, named, columns=fingerprint("abcd"))
+    for columns in (None, fingerprint("abdc")):
+        with pytest.raises(Refusal, match="column names"):
+            Policy().check_data(ROWS, named, columns=columns)
+
+
+@pytest.mark.parametrize("policy", [Policy(require_privacy=True), Policy(max_epsilon=1.0)])
+def test_a_site_that_asks_for_privacy_refuses_a_run_without_it(policy):
+    with pytest.raises(Refusal, match="privacy"):
+        policy.mechanism(PLAN)
+    assert Policy().mechanism(PLAN).name == "none"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"state": "s"},
+        {"data": "d", "state": "s", "polcy": {}},
+        {"data": "d", "state": "s", "policy": {"require_privcy": True}},
+        {"data": "d", "state": "s", "policy": {"min_rows": 0}},
+        {"data": "d", "state": "s", "policy": {"min_rows": "many"}},
+        {"data": "d", "state": "s", "policy": {"require_privacy": "no"}},
+        {"data": "d", "state": "s", "policy": {"max_epsilon": -1}},
+        {"data": "d", "state": "s", "policy": {"allowed_methods": "felb"}},
+        {"data": "d", "state": "s", "policy": []},
+        [],
+    ],
+)
+def test_a_condition_misspelt_is_an_error_not_a_condition_less(raw, tmp_path):
+    (tmp_path / "felb.json").write_text(json.dumps(raw))
+    with pytest.raises(InputError):
+        SiteConfig.load(tmp_path)
+
+
+def test_a_site_without_its_file_does_not_start(tmp_path):
+    with pytest.raises(InputError, match="felb site start"):
+        SiteConfig.load(tmp_path)
+
+
+def test_the_data_path_is_the_sites_and_refusals_come_before_anything_is_read(tmp_path):
+    config = SiteConfig(str(tmp_path / "missing.csv"), str(tmp_path / "state"), policy=Policy(allowed_methods=()))
+    with pytest.raises(Refusal, match="does not run"):
+        Desk("a", PLAN.to_json(), config)
+    with pytest.raises(Refusal, match="has no 'data'"):
+        Desk("a", {**PLAN.to_json(), "data": "/etc/passwd"}, config)
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,76 @@
+"""No bad answer enters a sum, and the error says whose it was."""
+
+import numpy as np
+import pytest
+
+from felb.engines.nvflare.plan import Plan
+from felb.engines.nvflare.referee import Referee
+from felb.engines.nvflare.rounds import Answers
+from felb.engines.nvflare.wire import pack
+from felb.errors import FederationError
+from felb.federated.messages import Broadcast
+
+RECIPE = Plan("r1", "felb-mu", 3, 8).recipe()
+QUESTION = RECIPE.server.broadcast(RECIPE.server.start(0))
+ASSIGN = Broadcast("assign", 5, {"components": np.ones((3, 8), bool)}, everyone=True)
+V, LOSS = np.ones((3, 8), np.float32), np.asarray(2.0)
+
+
+@pytest.fixture(scope="module")
+def referee():
+    return Referee(RECIPE, 8)
+
+
+def good(referee, broadcast=QUESTION):
+    return {name: np.ones(e.shape, e.dtype) for name, e in referee.expect(broadcast).items()}
+
+
+def test_it_knows_what_answers_look_like(referee):
+    assert referee.expect(QUESTION)["V"].shape == (3, 8)
+    assert referee.expect(QUESTION)["V"].dtype == np.float32
+    assert referee.expect(ASSIGN)["counts"].shape == (4,)
+    release = referee.admit(pack(good(referee)), QUESTION, site="a")
+    np.testing.assert_array_equal(release.values["V"], V)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: {**v, "V": np.full((3, 8), np.nan, np.float32)}, "NaN or infinity"),
+        (lambda v: {**v, "V": np.full((3, 8), np.inf, np.float32)}, "NaN or infinity"),
+        (lambda v: {**v, "V": np.ones((8, 3), np.float32)}, "shape"),
+        (lambda v: {**v, "V": np.ones((3, 8), np.int32)}, "type"),
+        (lambda v: {**v, "V": np.ones((3000, 800), np.float32)}, "at most"),
+        (lambda v: {**v, "U": np.ones(3)}, "instead of"),
+        (lambda v: {"V": v["V"]}, "instead of"),
+    ],
+)
+def test_bad_answers_are_rejected_by_name(referee, change, said):
+    with pytest.raises(FederationError, match=rf"hospital-b .*rejected.*{said}"):
+        referee.admit(pack(change(good(referee))), QUESTION, site="hospital-b")
+
+
+def test_impossible_counts_are_rejected(referee):
+    values = good(referee, ASSIGN)
+    values["counts"][0] = np.iinfo(values["counts"].dtype).max
+    with pytest.raises(FederationError, match="no data can have"):
+        referee.admit(pack(values), ASSIGN, site="a")
+
+
+@pytest.mark.parametrize("data", [None, b"", b"garbage", "text", {"V": V}])
+def test_what_is_no_message_is_rejected(referee, data):
+    with pytest.raises(FederationError, match="rejected"):
+        referee.admit(data, QUESTION, site="a")
+
+
+def test_a_late_or_second_answer_does_not_count(referee):
+    answers, release = Answers(), referee.admit(pack(good(referee)), QUESTION, site="a")
+    answers.fail("b", "was away")
+    answers.add("a", release)
+    answers.add("a", referee.admit(pack({**good(referee), "V": 2 * V}), QUESTION, site="a"))
+    assert answers.counts() == (1, 1)
+    releases, reasons = answers.taken()
+    answers.add("b", release)
+    assert (list(releases), reasons) == (["a"], {"b": "was away"})
+    np.testing.assert_array_equal(releases["a"].values["V"], V)
+    assert answers.counts() == (1, 1)
