@@ -145,7 +145,8 @@ class FederatedBMF(FederatedEstimator):
             raise InputError(f"privacy must be an agreement, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
         if self.n_components == MDL:
             raise InputError(
-                "n_components='mdl' compares exact description lengths, which stay at the clients under privacy; give a number"
+                "n_components='mdl' compares exact description lengths, which under privacy stay at the clients; "
+                "give a number"
             )
         costs = self.false_positive_cost, self.false_negative_cost
         if self.objective not in ("auto", "hamming") or costs[0] != costs[1]:

@@ -29,6 +29,9 @@ ROWS_AT_A_TIME = 1 << 14
 DEFAULT_ROW_BOUND = 20
 """B where the histogram of sizes drowns in its noise."""
 
+MOST_RECORDS = 0.8
+"""Share of the records that must be in bins of sizes that stand out from the noise, for these to stand for all."""
+
 
 # -- sizes of records --------------------------------------------------------------------------------------------------
 
@@ -52,16 +55,20 @@ def row_size_histogram(A: BinaryMatrix, *, bits: int = GRID_BITS) -> RecordSum:
 def row_bound_from_histogram(noisy: NDArray[Any], n_columns: int, *, sigma: float) -> int:
     """Return B, the median size by a noisy histogram; bins below two standard deviations are taken as empty.
 
-    The median, since a bound that suits the largest records would make the noise too large for all.
+    The median, since a bound that suits the largest records would make the noise too large for all. Where the bins that
+    stand out hold too few of the records, but all bins together stand out, it is the size that halves their sum.
     """
     edges = size_edges(n_columns)
     counts = np.asarray(noisy, dtype=np.float64)
     if counts.shape != edges.shape:
         raise InputError(f"a histogram of sizes over {n_columns} columns has {edges.size} bins, not {counts.shape}")
-    counts = np.where(counts > 2 * sigma, counts, 0.0)
-    if counts.sum() <= 0:
+    kept, total = np.where(counts > 2 * sigma, counts, 0.0), float(counts.sum())
+    if kept.sum() < MOST_RECORDS * total and total > 2 * sigma * math.sqrt(counts.size):
+        middle = int(np.argmin(np.abs(2 * np.cumsum(counts) - total)))
+    elif kept.sum() <= 0:
         return min(DEFAULT_ROW_BOUND, max(1, n_columns))
-    middle = int(np.searchsorted(np.cumsum(counts) / counts.sum(), 0.5))
+    else:
+        middle = int(np.searchsorted(np.cumsum(kept) / kept.sum(), 0.5))
     return max(1, int(edges[min(middle, edges.size - 1)]))
 
 

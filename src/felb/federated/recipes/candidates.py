@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 STRICT, LOOSE = 3.0, 1.0
 """Columns are kept if they occur more often than so many standard deviations of the noise."""
 
+MOST_DIRECT = 400
+"""Columns, the most frequent ones, whose co-occurrence is factorized itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -68,7 +71,8 @@ def find_candidates(
 
 
 def _direct(released: NoisyCooccurrence, n_components: int, *, seed: int) -> NDArray[np.bool_]:
-    columns = heavy_columns(np.diag(released.M), sigma=released.sigma, z=LOOSE)
+    # A column that hardly stands out alone may do so by what it occurs with: none is left out before there are many.
+    columns = heavy_columns(np.diag(released.M), sigma=released.sigma, most=MOST_DIRECT, least=MOST_DIRECT)
     V = np.zeros((n_components, released.M.shape[0]), dtype=bool)
     k = min(n_components, columns.size)
     V[:k, columns] = symmetric_components(released.of_columns(columns), k, seed=seed)
