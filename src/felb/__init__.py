@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from felb._version import __version__
 
 if TYPE_CHECKING:
-    from felb import datasets, metrics
+    from felb import datasets, metrics, privacy
     from felb.engines.local import Participation
     from felb.errors import ConvergenceWarning, FelbError, InputError
     from felb.estimators.felb import FELB, FELBMU
@@ -45,6 +45,7 @@ __all__ = [
     "__version__",
     "datasets",
     "metrics",
+    "privacy",
 ]
 
 # Imported on first use: `import felb` and `felb --help` stay instant.
@@ -66,6 +67,7 @@ _LAZY = {
     "Zhang": "felb.models.zhang",
     "datasets": "felb.datasets:",
     "metrics": "felb.metrics:",
+    "privacy": "felb.privacy:",
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from cli_files import write_csv
 
 from felb.cli import main
-from felb.cli.output import warnings_as_notes
+from felb.cli.output import SCORES, plain_console, score_table, warnings_as_notes
 
 SMALL = ("--method", "felb-mu", "-k", 3, "--rounds", 8, "--clients", 3)
 
@@ -93,3 +93,12 @@ def test_notes_are_told_even_if_the_run_fails(capsys):
     with pytest.raises(ValueError, match="broken"):
         run()
     assert capsys.readouterr().err == "warning: before that\n"
+
+
+def test_scores_that_clients_keep_to_themselves_are_dashes():
+    console = plain_console()
+    with console.capture() as captured:
+        console.print(score_table({"private": {}, "open": dict.fromkeys(SCORES, 0.5)}))
+    _, private, told = captured.get().splitlines()
+    assert private.split() == ["private", *["-"] * len(SCORES)]
+    assert "-" not in told

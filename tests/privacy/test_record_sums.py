@@ -155,6 +155,19 @@ def test_the_row_bound_is_the_median_of_what_stands_out():
         row_bound_from_histogram(counts[1:], M, sigma=1.0)
 
 
+def test_records_that_stand_out_only_together_still_give_a_row_bound():
+    """A hundred records a bin under noise of 118: no bin is certain, their sum is; rather too small than too large."""
+    edges = size_edges(200)
+    counts = np.where((edges >= 1) & (edges <= 50), 4000 / np.count_nonzero((edges >= 1) & (edges <= 50)), 0.0)
+    median = edges[np.searchsorted(np.cumsum(counts), 2000)]
+    rng = np.random.default_rng(0)
+    found = [
+        row_bound_from_histogram(counts + 118 * rng.standard_normal(counts.size), 200, sigma=118) for _ in range(200)
+    ]
+    assert median / 3 <= np.quantile(found, 0.05)
+    assert np.quantile(found, 0.95) <= 1.3 * median
+
+
 def test_columns_are_counted_and_the_heavy_ones_kept():
     A = data(4)
     total = weighted_column_counts(A, M)

@@ -116,6 +116,16 @@ def test_every_missing_entry_is_named(tmp_path, result, assignments):
             Result.read(tmp_path)
 
 
+def test_what_clients_do_not_tell_is_absent_not_zero(tmp_path, result, assignments):
+    kept = replace(result, supports=(None,) * 3, scores={})
+    kept.write(tmp_path, assignments)
+    again = Result.read(tmp_path)
+    assert again.supports == (None, None, None)
+    assert again.scores == {}
+    assert [component.number for component in again.described()] == [0, 1, 2]
+    assert (tmp_path / "components.csv").read_text().splitlines()[1].startswith("0,,")
+
+
 def test_files_that_do_not_belong_together(tmp_path, result, assignments):
     result.write(tmp_path, assignments)
     for shape in ((2, 4), (3, 5)):

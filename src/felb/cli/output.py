@@ -102,8 +102,15 @@ def score_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
     for name in SCORES:
         table.add_column(name, justify="right", no_wrap=True)
     for label, scores in rows.items():
-        table.add_row(label, *(f"{scores[name]:.0f}" if name == "errors" else f"{scores[name]:.4f}" for name in SCORES))
+        table.add_row(label, *(_score(name, scores.get(name)) for name in SCORES))
     return table
+
+
+def _score(name: str, value: float | None) -> str:
+    """Return a score in words; a dash where there is none, as when clients keep their counts to themselves."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if name == "errors" else f"{value:.4f}"
 
 
 def component_table(components: Sequence[Component], *, shown: int = SHOWN_FEATURES) -> Table:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from felb.deadline import Deadline
 from felb.engines.streams import CLIENT_STREAM, NOISE_STREAM, SAMPLING_STREAM, random_stream
-from felb.errors import FederationError, InputError
-from felb.federated.gate import Gate
+from felb.errors import FederationError, InputError, PrivacyError
+from felb.federated.gate import Book, Gate
 from felb.federated.messages import Broadcast, Release, Total
 from felb.federated.server import Concludes
 from felb.linalg.blas import one_blas_thread
@@ -108,6 +108,7 @@ def run(
     resume: Snapshot | None = None,
     on_round: Callable[[Snapshot], None] = lambda _: None,
     outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
+    books: Callable[[str], Book] | None = None,
 ) -> Run:
     """Play a recipe to its end on shards held in this process.
 
@@ -121,10 +122,17 @@ def run(
     resume : where to go on, as passed to `on_round` before
     on_round : called after each completed round
     outbound : gives each client's log of what leaves it
+    books : for a private recipe, gives each client's book of what it has spent and answered in this run; new ones if
+        not given. To go on with an interrupted run, the same ones as before are needed: with the answers lost, a
+        round is answered anew and charged again, and the ledger refuses what exceeds the agreement
     """
     names = sorted(shards)
     participation = participation or Participation()
-    gates = {name: Gate(name, outbound(name)) for name in names}
+    if recipe.privacy is not None and resume is not None and books is None:
+        raise PrivacyError(
+            "what the clients have spent before the interruption is not known; give the books of the run, or start anew"
+        )
+    gates = {name: _gate(name, recipe, outbound(name), books) for name in names}
     deadline = deadline or Deadline()
     if deadline.seconds is not None and not isinstance(recipe.server, Concludes):
         raise InputError(f"{recipe.name} cannot be ended early; leave out the time limit and lower its rounds instead")
@@ -178,3 +186,13 @@ def run(
         assignments={name: recipe.client.assignment(state) for name, state in snapshot.clients.items()},
         history=snapshot.history,
     )
+
+
+def _gate(
+    name: str, recipe: Recipe, write: Callable[[OutboundRecord], None], books: Callable[[str], Book] | None
+) -> Gate:
+    plan = recipe.privacy
+    if plan is None:
+        return Gate(name, write)
+    book = Book(plan.ledger()) if books is None else books(name)
+    return Gate.private(name, write, plan=plan, book=book)

@@ -16,6 +16,8 @@ from felb.models.base import BooleanFactorization
 from felb.models.pooled import warn_of_time_limit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import ArrayLike, NDArray
 
     from felb.engines import Run
@@ -34,6 +36,11 @@ class FederatedEstimator(BooleanFactorization):
     @abstractmethod
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
+
+    def recipe_for(self, shards: Mapping[str, BinaryMatrix], *, alone: bool = False) -> Recipe:
+        """Return the recipe for these clients; `alone` if their only one owns all rows, so that more may be done."""
+        n_features = next(iter(shards.values())).shape[1]
+        return self._recipe_alone(n_features) if alone else self.recipe(n_features)
 
     def limit(self) -> float | None:
         """Return the seconds that a run, or a part of it, may take."""
@@ -85,21 +92,22 @@ class FederatedEstimator(BooleanFactorization):
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
         self.check_rank(self.rank(), shape)
         alone = groups is None and not is_list_of_matrices(X)
+        recipe = self.recipe_for(shards, alone=alone)
         finished = run(
-            self._recipe_alone(shape[1]) if alone else self.recipe(shape[1]),
+            recipe,
             shards,
             seed=self._seed(),
             participation=self.participation,
             workers=effective_workers(self.n_jobs),
             deadline=deadline,
         )
-        self._keep(finished)
+        self._keep(finished, recipe)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
         for name, picked in rows.items():
             U[picked] = finished.assignments[name]
         return U
 
-    def _keep(self, finished: Run) -> None:
+    def _keep(self, finished: Run, recipe: Recipe) -> None:  # noqa: ARG002
         outcome = finished.outcome
         self.components_ = outcome.components
         self.relaxed_components_ = outcome.relaxed

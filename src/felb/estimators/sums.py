@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from felb.errors import ConvergenceWarning
+from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.federated import FederatedEstimator
+from felb.federated.recipes.private import private_bmf
 from felb.federated.recipes.sums import MDL, Effort, federated_bmf
 from felb.linalg.exact import assign_rows_exact
 from felb.optim.belief import assign_new_rows
+from felb.privacy.policy import Privacy
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
     from felb.engines import Participation, Run
     from felb.federated.server import Recipe
+    from felb.linalg.binary import BinaryMatrix
 
 
 class FederatedBMF(FederatedEstimator):
@@ -44,6 +49,10 @@ class FederatedBMF(FederatedEstimator):
     time_limit : seconds after which the run ends with the best components so far; see `complete_`
     false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
         ratio matters, and only for the objectives "hamming" and "auto"
+    privacy : `felb.privacy.Privacy`, the agreement on how much a run may reveal of one record; None for no noise. Then
+        only noisy sums leave the clients, each charged to the agreed total, and the server factorizes what it can tell
+        from them (objective "hamming"). The noise cannot be seeded, so runs differ whatever `random_state` is. The
+        promise is for one call of ``fit``; another one on the same records spends as much again
     participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
         round, statistics are averaged over rounds, and work that compares losses is left out
     n_jobs : clients that work at the same time; does not change the result
@@ -56,8 +65,10 @@ class FederatedBMF(FederatedEstimator):
     components_ : bool array, n_components × n_features
     relaxed_components_ : the non-negative components they were cut from; None where they were found without
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …; None under `privacy`, where clients
+        keep them to themselves
+    supports_ : records of all clients that have each component; None likewise
+    privacy_statement_ : what was promised to whom, in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean
     converged_ : the refinement ended because nothing was left to improve
     complete_ : False if the time limit ended the run
@@ -89,6 +100,7 @@ class FederatedBMF(FederatedEstimator):
         false_positive_cost: float = 1.0,
         false_negative_cost: float = 1.0,
         time_limit: float | None = None,
+        privacy: Privacy | None = None,
         participation: Participation | None = None,
         n_jobs: int | None = None,
         node_cap: int = 1_000,
@@ -102,6 +114,7 @@ class FederatedBMF(FederatedEstimator):
         self.false_positive_cost = false_positive_cost
         self.false_negative_cost = false_negative_cost
         self.time_limit = time_limit
+        self.privacy = privacy
         self.participation = participation
         self.n_jobs = n_jobs
         self.node_cap = node_cap
@@ -110,7 +123,40 @@ class FederatedBMF(FederatedEstimator):
 
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
+        if self.privacy is not None:
+            raise InputError("noise depends on how many records and clients there are: use recipe_for with the shards")
         return self._recipe(n_features, alone=False)
+
+    def recipe_for(self, shards: Mapping[str, BinaryMatrix], *, alone: bool = False) -> Recipe:
+        """Return the recipe for these clients, with noise calibrated for them if there is an agreement on privacy."""
+        if self.privacy is None:
+            return super().recipe_for(shards, alone=alone)
+        self._check_private(self.privacy)
+        n_features = next(iter(shards.values())).shape[1]
+        plan = self.privacy.plan(
+            n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards), n_columns=n_features
+        )
+        return private_bmf(n_features, int(self.n_components), plan, effort=self.effort, node_cap=self.node_cap)
+
+    def _check_private(self, privacy: Any) -> None:
+        """Raise for what cannot be had in private."""
+        if not isinstance(privacy, Privacy):
+            raise InputError(f"privacy must be an agreement, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
+        if self.n_components == MDL:
+            raise InputError(
+                "n_components='mdl' compares exact description lengths, which under privacy stay at the clients; "
+                "give a number"
+            )
+        costs = self.false_positive_cost, self.false_negative_cost
+        if self.objective not in ("auto", "hamming") or costs[0] != costs[1]:
+            raise InputError(
+                "under privacy, components are chosen for few wrong cells; leave both costs at 1 and use "
+                "objective='auto' or 'hamming'"
+            )
+        if self.time_limit is not None:
+            raise InputError("a private run asks each question once and cannot be cut short; leave out time_limit")
+        if self.sampled:
+            raise InputError("a private run asks every client once; leave out participation")
 
     def _recipe_alone(self, n_features: int) -> Recipe:
         return self._recipe(n_features, alone=True)
@@ -152,7 +198,7 @@ class FederatedBMF(FederatedEstimator):
         )
         return U
 
-    def _keep(self, finished: Run) -> None:
+    def _keep(self, finished: Run, recipe: Recipe) -> None:
         self.weights_ = finished.outcome.weights
         self.belief_ = finished.outcome.belief
         if self.n_components == MDL:
@@ -161,11 +207,15 @@ class FederatedBMF(FederatedEstimator):
                 for row in finished.history
                 if "description_length" in row
             }
-        super()._keep(finished)
+        self.privacy_statement_ = None
+        if recipe.privacy is not None:
+            bounds = [float(row["row_bound"]) for row in finished.history if "row_bound" in row]
+            self.privacy_statement_ = recipe.privacy.statement(row_bound=bounds[0] if bounds else None)
+        super()._keep(finished, recipe)
 
-    def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64], gap: float) -> None:
+    def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
         """Warn about data in which nothing was found."""
-        if self.objective == "recover" and not (components.any() and supports.any()):
+        if self.objective == "recover" and not (components.any() and (supports is None or supports.any())):
             warnings.warn(
                 "FederatedBMF found no recoverable structure: no record is likelier than not to have any component. "
                 "The data may be noise; objective='hamming' fits it nevertheless.",

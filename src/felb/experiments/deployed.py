@@ -136,6 +136,8 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         raise FederationError(f"run {run.plan.run_id!r} has not completed a round yet")
     outcome = recipe.server.outcome(snapshot.server)
     counts, last = outcome.counts, record.status()
+    assert counts is not None  # a plan cannot ask for privacy, so clients tell
+    assert outcome.supports is not None
     return Result(
         components=outcome.components,
         columns=run.columns,

@@ -126,7 +126,7 @@ class Federation:
         shards, _ = split(table.matrix, job.labels(table))
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)
-        recipe = model.recipe(table.matrix.shape[1])
+        recipe = model.recipe_for(shards)
         return cls(job, model, participation, table.matrix, shards, recipe)
 
 
@@ -154,9 +154,11 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapsho
         result = Result(
             components=outcome.components,
             columns=matrix.columns,
-            supports=tuple(outcome.supports.tolist()),
+            supports=(None,) * len(outcome.components)
+            if outcome.supports is None
+            else tuple(outcome.supports.tolist()),
             clients={name: len(shard) for name, shard in federation.shards.items()},
-            scores=outcome.counts.scores(),
+            scores={} if outcome.counts is None else outcome.counts.scores(),
             converged=outcome.converged,
             integrality_gap=outcome.integrality_gap,
             history=finished.history,

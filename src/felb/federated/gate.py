@@ -7,14 +7,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.errors import FederationError
+from felb.errors import FederationError, PrivacyError
 from felb.federated.messages import Broadcast, Release, Update
 from felb.privacy.ledger import Charge, Ledger
 from felb.privacy.mechanisms import Mechanism, NoNoise
 from felb.privacy.outbound import OutboundRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
+
+    from felb.privacy.policy import PrivacyPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What one client remembers of a private run: what it has spent, and what it has answered.
+
+    A round that is asked for again, after an interruption, gets the very same answer, which tells nothing new.
+    """
+
+    ledger: Ledger
+    answers: MutableMapping[tuple[int, str], Release] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,9 @@ class Gate:
     mechanism : what is done to a value before it leaves, and what that costs
     ledger : adds up the costs; refuses what is unprotected or exceeds the agreed total, and then nothing is sent
     run : name of the run, so that a round that is played again with the same answer is charged once
+    plan : noise that is calibrated to each value by the bound that comes with it, in place of `mechanism`; a value
+        without a bound does not leave
+    answers : what was answered in each round of this run, by round and task, and is answered again
     """
 
     client: str
@@ -35,17 +51,28 @@ class Gate:
     mechanism: Mechanism = field(default_factory=NoNoise)
     ledger: Ledger | None = None
     run: str = ""
+    plan: PrivacyPlan | None = None
+    answers: MutableMapping[tuple[int, str], Release] | None = None
+
+    @classmethod
+    def private(cls, client: str, write: Callable[[OutboundRecord], None], *, plan: PrivacyPlan, book: Book) -> Gate:
+        """Make the exit of a client under an agreement."""
+        return cls(client, write, ledger=book.ledger, plan=plan, answers=book.answers)
 
     def release(self, update: Update, broadcast: Broadcast, *, rng: np.random.Generator) -> Release:
         """Turn a private update into a release; values that are not finite are refused, nothing is sent then."""
+        asked = broadcast.round, broadcast.task
+        if self.answers is not None and asked in self.answers:
+            return self.answers[asked]
         for name, value in update.values.items():
             if not np.all(np.isfinite(value)):
                 raise FederationError(
                     f"{self.client}: {name} of task {broadcast.task!r} holds NaN or infinity; nothing was sent. "
                     "Try a smaller l2 or dtype='float64'"
                 )
+        mechanisms = {name: self._mechanism(name, update) for name in update.values}
         released = {
-            name: self.mechanism.release(name, np.asarray(value), rng=rng) for name, value in update.values.items()
+            name: mechanisms[name].release(name, np.asarray(value), rng=rng) for name, value in update.values.items()
         }
         total = None
         if self.ledger is not None:
@@ -64,9 +91,22 @@ class Gate:
                     shape=value.shape,
                     dtype=value.dtype.name,
                     bytes=value.nbytes,
-                    mechanism=self.mechanism.name,
+                    mechanism=mechanisms[name].name,
                     cost=cost,
                     total=total,
                 )
             )
-        return Release({name: value for name, (value, _) in released.items()})
+        release = Release({name: value for name, (value, _) in released.items()})
+        if self.answers is not None:
+            self.answers[asked] = release
+        return release
+
+    def _mechanism(self, name: str, update: Update) -> Mechanism:
+        if self.plan is None:
+            return self.mechanism
+        if name not in update.sums:
+            raise PrivacyError(
+                f"{self.client}: how much one record can change {name} is not bounded, so no noise protects it; "
+                "nothing was sent"
+            )
+        return self.plan.mechanism_for(name, update.sums[name])

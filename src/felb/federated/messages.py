@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.privacy.bounds import RecordSum
+
     Values = Mapping[str, NDArray[Any]]
 
 
@@ -40,9 +42,20 @@ class Update:
     """What a client's step wants to tell: named arrays that mean something as a sum over clients.
 
     It stays at the client until the gate has made a `Release` of it.
+
+    Parameters
+    ----------
+    values : the arrays by name
+    sums : which of them are sums over records with a bounded part of each, as noise needs to know
     """
 
     values: Values
+    sums: Mapping[str, RecordSum] = field(default_factory=dict)
+
+    @classmethod
+    def of_records(cls, **sums: RecordSum) -> Update:
+        """Tell sums over records, and nothing else."""
+        return cls({name: part.values for name, part in sums.items()}, sums)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from felb.federated.messages import Broadcast
     from felb.metrics import Counts
     from felb.optim.belief import Belief
+    from felb.privacy.policy import PrivacyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class Outcome:
     integrality_gap : how far `relaxed` was from Boolean
     converged : V̂ is Boolean, or near enough for the cut at ½ to be unambiguous
     n_iter : rounds of optimisation
-    counts : summed confusion counts of all clients for their final assignments
-    supports : records of all clients that were assigned each component
+    counts : summed confusion counts of all clients for their final assignments; None if clients keep them to themselves
+    supports : records of all clients that were assigned each component; None likewise
     weights : what covering a one and covering a zero was worth in the assignment
     complete : False if a time limit ended the search of a client or of the run
     belief : the model that rows were inferred under, for methods that have one; others assign by `weights`
@@ -40,8 +41,8 @@ class Outcome:
     integrality_gap: float
     converged: bool
     n_iter: int
-    counts: Counts
-    supports: NDArray[np.int64]
+    counts: Counts | None
+    supports: NDArray[np.int64] | None
     weights: tuple[float, float] = (1.0, -1.0)
     complete: bool = True
     belief: Belief | None = None
@@ -87,8 +88,13 @@ class Concludes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A federated method: one client and one server that know the same tasks."""
+    """A federated method: one client and one server that know the same tasks.
+
+    With `privacy`, an engine must let nothing leave a client except by noise that this agreement calibrates, charged to
+    a ledger of the client's own.
+    """
 
     name: str
     client: Client
     server: Server
+    privacy: PrivacyPlan | None = None

@@ -123,9 +123,9 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(LARGEST_SEED))
 
-    def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64], gap: float) -> None:
-        """Warn about a result that collapsed or is not Boolean, and say what to try."""
-        if not components.any() or not supports.any():
+    def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
+        """Warn about a result that collapsed or is not Boolean, and say what to try; supports may be unknown."""
+        if not components.any() or (supports is not None and not supports.any()):
             what = "no record has any of the components" if components.any() else "all components are empty"
             warnings.warn(
                 f"{type(self).__name__} collapsed: {what}. The data may be too noisy or too sparse for these settings; "

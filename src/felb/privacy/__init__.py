@@ -1,1 +1,5 @@
 """What leaves a client, and what it costs."""
+
+from felb.privacy.policy import Privacy
+
+__all__ = ["Privacy"]

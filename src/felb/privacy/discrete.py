@@ -112,6 +112,11 @@ def discrete_gaussian(sigma: float, size: int) -> NDArray[np.int64]:
     return np.asarray(_sampler(float(sigma))([0] * size), dtype=np.int64)
 
 
+def require_sampler() -> None:
+    """Raise unless the exact sampler is installed: to be known before anything leaves, not after half of it has."""
+    _sampler(1.0)
+
+
 @lru_cache(maxsize=8)
 def _sampler(sigma: float) -> Any:
     try:

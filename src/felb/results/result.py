@@ -78,14 +78,15 @@ class Result:
     ----------
     components : Boolean V, components × features
     columns : feature names, if the data had any
-    supports : records of all clients that were assigned each component
+    supports : records of all clients that were assigned each component; None where clients do not tell
     clients : number of rows of each client; None where only their sum is kept
+    scores : by name; empty where clients do not tell
     complete : False if a time limit ended the search; the result is the best until then
     """
 
     components: NDArray[np.bool_]
     columns: tuple[str, ...] | None
-    supports: tuple[int, ...]
+    supports: tuple[int | None, ...]
     clients: Mapping[str, int | None]
     scores: Mapping[str, float]
     converged: bool

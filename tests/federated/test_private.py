@@ -1,0 +1,223 @@
+"""The private recipe: only charged noise leaves, the total is what was agreed on, and resuming does not spend twice."""
+
+import numpy as np
+import pytest
+
+from felb.datasets import planted
+from felb.datasets.shards import split
+from felb.engines import Snapshot, run
+from felb.engines.checkpoint import load_snapshot, save_snapshot
+from felb.errors import InputError, PrivacyError
+from felb.federated.gate import Book, Gate
+from felb.federated.messages import Broadcast, Update
+from felb.federated.recipes import private
+from felb.federated.recipes.candidates import Candidates
+from felb.federated.recipes.private import private_bmf
+from felb.linalg.binary import BinaryMatrix
+from felb.privacy import Privacy
+from felb.privacy.bounds import RecordSum
+from felb.privacy.ledger import total_epsilon
+
+pytest.importorskip("dp_accounting")
+pytest.importorskip("opendp")
+
+DATA = planted(600, 30, 3, noise=0.02, heights=(0.25, 0.25), widths=(0.2, 0.2), seed=0)
+CLIENTS = 3
+
+
+def shards(A=DATA.A):
+    return split(A, np.arange(len(A)) % CLIENTS)[0]
+
+
+def recipe(privacy, *, n_records=600, n_features=30, k=3):
+    plan = privacy.plan(n_records=n_records, n_clients=CLIENTS, n_columns=n_features)
+    return private_bmf(n_features, k, plan, effort="fast")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Candidates without their factorizations, where only what leaves matters."""
+
+    def found(released, n_components, *, factorize, seed):
+        V = np.zeros((2, n_components, released.M.shape[0]), dtype=bool)
+        V[0, 0, :5] = V[1, 0, 5:9] = True
+        return Candidates(V, 3.0)
+
+    monkeypatch.setattr(private, "find_candidates", found)
+
+
+def play(privacy, **options):
+    log = {}
+    finished = run(recipe(privacy), shards(), outbound=lambda name: log.setdefault(name, []).append, **options)
+    return finished, log
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("options", "releases"),
+    [
+        ({}, ["sizes", "cooccurrence", "choice"]),
+        ({"row_bound": 10}, ["cooccurrence", "choice"]),
+        ({"noise": "aggregate", "colluders": 1}, ["sizes", "cooccurrence", "choice"]),
+        ({"neighbours": "replace"}, ["sizes", "cooccurrence", "choice"]),
+    ],
+)
+def test_only_charged_noise_leaves_and_its_total_is_what_was_agreed(options, releases):
+    privacy = Privacy(1.0, 1e-5, **options)
+    finished, log = play(privacy)
+    assert log.keys() == shards().keys()
+    for records in log.values():
+        assert [record.what for record in records] == releases
+        assert all(record.mechanism.startswith("discrete gaussian") for record in records)
+        assert all(record.dtype == "int64" and record.cost is not None for record in records)
+        spent = total_epsilon([record.cost for record in records], 1e-5)
+        assert records[-1].total["epsilon"] == pytest.approx(spent)
+        assert 0.999 < spent <= 1.0
+    assert finished.outcome.counts is None
+    assert finished.outcome.supports is None
+    assert {name: len(U) for name, U in finished.assignments.items()} == dict.fromkeys(log, 200)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_history_holds_only_what_follows_from_releases():
+    finished, _ = play(Privacy(1.0))
+    known = {"round", "task", "clients", "noise", "row_bound", "candidates", "gain_bound", "chosen"}
+    assert {key for row in finished.history for key in row} <= known
+    assert [row["task"] for row in finished.history] == ["sizes", "cooccurrence", "choice", "assign"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_in_wide_data_frequent_columns_are_found_first():
+    rng = np.random.default_rng(0)
+    A = np.zeros((300, 2100), dtype=bool)
+    A[:, [3, 70, 500, 2050]] = rng.random((300, 4)) < 0.9
+    log = []
+    finished = run(
+        recipe(Privacy(50.0, 1e-5), n_records=300, n_features=2100),
+        shards(BinaryMatrix.of(A)),
+        outbound=lambda _: log.append,
+    )
+    assert [record.what for record in log][::CLIENTS] == ["sizes", "columns", "cooccurrence", "choice"]
+    assert 0.999 * 50 < log[-1].total["epsilon"] <= 50
+    assert finished.history[1]["columns"] < 20
+    kept = np.flatnonzero(finished.outcome.components.any(axis=0))
+    assert set(kept) & {3, 70, 500, 2050}
+
+
+ANSWERS = {
+    "sizes": {},
+    "columns": {"row_bound": np.asarray(4)},
+    "cooccurrence": {"row_bound": np.asarray(4), "columns": np.array([0, 3, 4, 11, 20, 21, 29])},
+    "choice": {"candidates": np.random.default_rng(1).random((3, 3, 30)) < 0.2, "bound": np.asarray(2.5)},
+}
+
+
+@pytest.mark.parametrize("task", ANSWERS)
+def test_an_answer_is_the_sum_of_what_each_record_alone_would_answer_and_each_is_bounded(task):
+    client, broadcast = recipe(Privacy(1.0)).client, Broadcast(task, 0, ANSWERS[task])
+
+    def answer(rows):
+        _, update = client.step(None, rows, broadcast, rng=np.random.default_rng(0))
+        assert list(update.values) == list(update.sums) == [task]
+        return update.values[task], update.sums[task].sensitivity
+
+    rows = DATA.A.rows(0, 40)
+    whole, bound = answer(rows)
+    parts = [answer(rows.rows(i, i + 1)) for i in range(40)]
+    np.testing.assert_array_equal(whole, sum(part for part, _ in parts))
+    assert {said for _, said in parts} == {bound}
+    assert max(np.linalg.norm(part) for part, _ in parts) <= bound
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_last_task_tells_nothing():
+    finished, log = play(Privacy(1.0))
+    assert finished.history[-1]["task"] == "assign"
+    assert not [record for records in log.values() for record in records if record.task == "assign"]
+
+
+# -- resuming ----------------------------------------------------------------------------------------------------
+
+
+class Interruption(Exception):
+    pass
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("lost_round", range(4))
+def test_a_round_that_was_answered_is_not_charged_again(lost_round, tmp_path):
+    """The round is answered by all, then the process ends before it is written down; asked again, clients repeat."""
+    privacy, method = Privacy(1.0, 1e-5), recipe(Privacy(1.0, 1e-5))
+    books = {name: Book(method.privacy.ledger()) for name in shards()}
+    path, log = tmp_path / "snapshot.npz", []
+
+    def on_round(snapshot):
+        if len(snapshot.history) == lost_round + 1:
+            raise Interruption
+        save_snapshot(path, snapshot)
+
+    with pytest.raises(Interruption):
+        run(method, shards(), on_round=on_round, books=books.__getitem__, outbound=lambda _: log.append)
+    resume = load_snapshot(path, method) if lost_round else Snapshot(method.server.start(0))
+    finished = run(method, shards(), resume=resume, books=books.__getitem__, outbound=lambda _: log.append)
+    assert len(finished.history) == 4
+    assert len(log) == 3 * CLIENTS
+    for book in books.values():
+        assert len(book.ledger.entries) == 3
+        assert 0.999 < book.ledger.spent <= privacy.epsilon
+
+
+@pytest.mark.usefixtures("quick")
+def test_with_the_answers_lost_a_second_look_is_charged_and_refused():
+    method = recipe(Privacy(1.0, 1e-5))
+    books, kept, log = {name: Book(method.privacy.ledger()) for name in shards()}, [], []
+    run(method, shards(), on_round=kept.append, books=books.__getitem__)
+    forgetful = {name: Book(book.ledger) for name, book in books.items()}
+    with pytest.raises(PrivacyError, match="would bring the total"):
+        run(method, shards(), resume=kept[0], books=forgetful.__getitem__, outbound=lambda _: log.append)
+    assert not log
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_is_not_resumed_without_its_books():
+    method, kept = recipe(Privacy(1.0)), []
+    run(method, shards(), on_round=kept.append)
+    with pytest.raises(PrivacyError, match="not known"):
+        run(method, shards(), resume=kept[0])
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------
+
+
+def test_a_value_without_a_bound_does_not_leave():
+    plan = Privacy(1.0).plan(n_records=600, n_clients=CLIENTS, n_columns=30)
+    log = []
+    gate = Gate.private("north", log.append, plan=plan, book=Book(plan.ledger()))
+    bounded = RecordSum(np.zeros(3, np.int64), 1.0, 64.0)
+    update = Update({"sizes": bounded.values, "counts": np.array([1, 2])}, {"sizes": bounded})
+    with pytest.raises(PrivacyError, match="change counts is not bounded"):
+        gate.release(update, Broadcast("sizes", 0, {}), rng=np.random.default_rng(0))
+    with pytest.raises(InputError, match="not released under this agreement"):
+        gate.release(Update.of_records(V=bounded), Broadcast("sizes", 0, {}), rng=np.random.default_rng(0))
+    assert not log
+    assert not gate.ledger.entries
+
+
+def test_mechanisms_that_the_recipe_does_not_play_are_refused():
+    with pytest.raises(InputError, match="use mechanism='cooccurrence'"):
+        recipe(Privacy(1.0, mechanism="statistics"))
+
+
+@pytest.mark.usefixtures("quick")
+def test_too_little_noise_in_an_aggregate_is_noticed():
+    server = recipe(Privacy(1.0, noise="aggregate", dropouts=1)).server
+    total = {"sizes": np.zeros(31, np.int64)}
+    assert server.combine(total, 2, server.start(0)).row_bound == 20
+    with pytest.raises(PrivacyError, match="at most 1 missing"):
+        server.combine(total, 1, server.start(0))
+
+
+def test_nothing_is_found_before_the_release():
+    server = recipe(Privacy(1.0)).server
+    with pytest.raises(InputError, match="nothing was found yet"):
+        server.outcome(server.start(0))
