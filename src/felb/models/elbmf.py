@@ -8,21 +8,21 @@ import numpy as np
 
 from felb.linalg.assign import assign_rows
 from felb.linalg.blas import one_blas_thread
-from felb.metrics import DECIDED, integrality_gap
-from felb.models.pooled import Factors, PooledFactorization
+from felb.metrics import integrality_gap
+from felb.models.relaxed import RelaxedFactorization
 from felb.optim.checks import check_inertia, check_weights
 from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.schedules import Geometric
 from felb.optim.start import uniform_columns
 from felb.optim.steps import Lipschitz
-from felb.results.history import History
 
 if TYPE_CHECKING:
     from felb.deadline import Deadline
     from felb.linalg.binary import BinaryMatrix
+    from felb.models.pooled import Factors
 
 
-class ELBMF(PooledFactorization):
+class ELBMF(RelaxedFactorization):
     """Boolean matrix factorization of pooled data by inertial proximal alternating minimization.
 
     Minimises ½‖A − UV‖² + R(U) + R(V) over [0, 1] with a regularizer that grows until the factors are Boolean.
@@ -105,28 +105,11 @@ class ELBMF(PooledFactorization):
         objective = Objective(kappa=self.l1, exact=self.exact_prox)
         rows: list[dict[str, float]] = []
         with one_blas_thread():
-            while len(rows) < self.max_iter and not (rows and deadline.passed) and not self._settled(rows):
+            while self.goes_on(rows, deadline):
                 t = len(rows)
                 point, statistics = palm_step(A, point, objective, rule=rule, lam=weight(t), beta=self.inertia)
                 loss = loss_at(A, point, statistics)
                 rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
         relaxed, gap = np.ascontiguousarray(point.Vt.T), rows[-1]["integrality_gap"]
         V = relaxed > 0.5
-        return Factors(
-            assign_rows(A, V),
-            V,
-            complete=len(rows) == self.max_iter or self._settled(rows),
-            attributes={
-                "relaxed_components_": relaxed,
-                "history_": History(rows),
-                "n_iter_": len(rows),
-                "integrality_gap_": gap,
-                "converged_": gap <= DECIDED,
-            },
-        )
-
-    def _settled(self, rows: list[dict[str, float]]) -> bool:
-        if len(rows) < 2 or rows[-1]["integrality_gap"] > self.tol:
-            return False
-        change = abs(rows[-1]["loss"] - rows[-2]["loss"])
-        return change <= self.tol * max(rows[-2]["loss"], 1.0)
+        return self.factors(assign_rows(A, V), V, relaxed=relaxed, gap=gap, rows=rows)

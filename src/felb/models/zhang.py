@@ -10,18 +10,18 @@ from felb.errors import InputError
 from felb.linalg.blas import one_blas_thread
 from felb.linalg.passes import gather, squared_loss, statistics_pass
 from felb.linalg.thresholds import best_thresholds, threshold_grid
-from felb.metrics import DECIDED, integrality_gap
-from felb.models.pooled import Factors, PooledFactorization
+from felb.metrics import integrality_gap
+from felb.models.relaxed import RelaxedFactorization
 from felb.optim.checks import check_weights
 from felb.optim.schedules import Geometric
 from felb.optim.start import projected_rows, uniform_columns
-from felb.results.history import History
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.deadline import Deadline
     from felb.linalg.binary import BinaryMatrix
+    from felb.models.pooled import Factors
 
     Array = NDArray[np.floating[Any]]
 
@@ -32,7 +32,7 @@ ROWS = 1 << 11
 """Rows of a factor that move together; more would leave the cache."""
 
 
-class Zhang(PooledFactorization):
+class Zhang(RelaxedFactorization):
     """Binary matrix factorization by multiplicative updates, with thresholds chosen on a grid.
 
     Minimises ½‖A − WH‖² + (λ/2) Σ (H² − H)² + (λ/2) Σ (W² − W)² over W, H >= 0 for a growing λ by
@@ -128,7 +128,7 @@ class Zhang(PooledFactorization):
         rows: list[dict[str, float]] = []
         with one_blas_thread():
             AtW, WtW = statistics_pass(A, W)
-            while len(rows) < self.max_iter and not (rows and deadline.passed) and not self._settled(rows):
+            while self.goes_on(rows, deadline):
                 lam = weight(len(rows))
                 Ht = penalised_step(Ht, AtW, WtW, lam=lam)
                 W = penalised_step(W, gather(A, Ht), Ht.T @ Ht, lam=lam)
@@ -137,27 +137,14 @@ class Zhang(PooledFactorization):
                 rows.append({"round": len(rows), "loss": loss, "integrality_gap": gap, "lam": lam})
         W, Ht = balanced(W, Ht)
         s, t, _ = best_thresholds(A, W, Ht, grid=threshold_grid(self.grid))
-        relaxed = np.ascontiguousarray(np.minimum(Ht, 1).T)
-        gap = gap_of(Ht)
-        return Factors(
+        return self.factors(
             np.greater_equal(W, np.float64(s)),  # in double precision, as the thresholds were chosen
             np.ascontiguousarray(np.greater_equal(Ht, np.float64(t)).T),
-            complete=len(rows) == self.max_iter or self._settled(rows),
-            attributes={
-                "relaxed_components_": relaxed,
-                "thresholds_": (s, t),
-                "history_": History(rows),
-                "n_iter_": len(rows),
-                "integrality_gap_": gap,
-                "converged_": gap <= DECIDED,
-            },
+            relaxed=np.ascontiguousarray(np.minimum(Ht, 1).T),
+            gap=gap_of(Ht),
+            rows=rows,
+            thresholds_=(s, t),
         )
-
-    def _settled(self, rows: list[dict[str, float]]) -> bool:
-        if len(rows) < 2 or rows[-1]["integrality_gap"] > self.tol:
-            return False
-        change = abs(rows[-1]["loss"] - rows[-2]["loss"])
-        return change <= self.tol * max(rows[-2]["loss"], 1.0)
 
 
 def penalised_step(X: Array, gathered: Array, gram: Array, *, lam: float) -> Array:
