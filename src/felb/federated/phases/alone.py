@@ -21,6 +21,7 @@ from felb.federated.state import holding
 from felb.linalg.assign import assign_rows, descend_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.metrics import confusion
+from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,9 +139,13 @@ class SearchAlone:
     state_type: type[Any] = AloneState
 
     def __post_init__(self) -> None:
-        for name, least in (("proposals", 0), ("work", 0), ("least", 0), ("rounds", 1), ("batch", 1)):
-            if not getattr(self, name) >= least:
-                raise InputError(f"{name}={getattr(self, name)} of a search must be at least {least}")
+        check_weights(
+            proposals=(self.proposals, 0),
+            work=(self.work, 0),
+            least=(self.least, 0),
+            rounds=(self.rounds, 1),
+            batch=(self.batch, 1),
+        )
         if not 0 <= self.flips < 1:
             raise InputError(f"flips={self.flips}: the share of flipped entries lies in [0, 1)")
 

@@ -7,7 +7,7 @@ methods are pure; the state is an explicit value that engines store.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -119,6 +119,11 @@ class ClientState:
     relaxed: NDArray[np.floating[Any]] | None = None
     assigned: NDArray[np.bool_] | None = None
     log_odds: NDArray[np.float32] | None = None
+
+    @classmethod
+    def after(cls, state: ClientState | None, broadcast: Broadcast) -> ClientState:
+        """Return the state of a client that has played another round and keeps what it had."""
+        return cls(broadcast.round) if state is None else replace(state, round=broadcast.round)
 
 
 def required(value: Any, what: str) -> Any:

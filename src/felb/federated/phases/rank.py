@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.errors import InputError
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required, stream
 from felb.federated.phases.objective import Cost, Objective, as_array
@@ -25,6 +24,7 @@ from felb.federated.phases.stack import TRY, Stack, try_task
 from felb.federated.recipes.assignment import summed_counts
 from felb.federated.state import holding
 from felb.linalg.assign import assign_rows
+from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,9 +145,12 @@ class Rank:
     state_type: type[Any] = RankState
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 0), ("drops", 1), ("merges", 0), ("patience", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name}={getattr(self, name)} of a choice of rank must be at least {least}")
+        check_weights(
+            rounds=(self.rounds, 0),
+            drops=(self.drops, 1),
+            merges=(self.merges, 0),
+            patience=(self.patience, 1),
+        )
 
     @property
     def tasks(self) -> Mapping[str, Task]:

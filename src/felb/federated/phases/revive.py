@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.errors import InputError
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required, stream
 from felb.federated.phases.objective import Cost, Objective, as_array
@@ -22,6 +21,7 @@ from felb.federated.recipes.assignment import summed_counts
 from felb.federated.state import holding
 from felb.linalg.assign import assign_rows
 from felb.linalg.candidates import addition_counts, residual_pairs, residual_sums
+from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,7 @@ def left_task(
     """Ones of each column that the broadcast components leave."""
     U, V = _cover(shard, broadcast)
     update = {"left": residual_sums(shard, U, V), "rows": np.asarray(len(shard))}
-    return replace(state or ClientState(0), round=broadcast.round), Update(update)
+    return ClientState.after(state, broadcast), Update(update)
 
 
 def together_task(
@@ -61,7 +61,7 @@ def together_task(
     """How often columns are left together with each seed column."""
     U, V = _cover(shard, broadcast)
     pairs = residual_pairs(shard, U, V, np.asarray(broadcast.values["seeds"]))
-    return replace(state or ClientState(0), round=broadcast.round), Update({"together": pairs})
+    return ClientState.after(state, broadcast), Update({"together": pairs})
 
 
 def weigh_task(
@@ -75,7 +75,7 @@ def weigh_task(
     one, zero = (float(weight) for weight in broadcast.values["weights"])
     candidates = np.asarray(broadcast.values["candidates"], dtype=bool)
     ones, zeros = addition_counts(shard, U, V, candidates, weight_one=one, weight_zero=zero)
-    return replace(state or ClientState(0), round=broadcast.round), Update({"ones": ones, "zeros": zeros})
+    return ClientState.after(state, broadcast), Update({"ones": ones, "zeros": zeros})
 
 
 def _cover(shard: BinaryMatrix, broadcast: Broadcast) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -148,9 +148,12 @@ class Revive:
     state_type: type[Any] = ReviveState
 
     def __post_init__(self) -> None:
-        for name, least in (("tries", 0), ("patience", 1), ("rounds", 0), ("n_seeds", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name}={getattr(self, name)} of a revival must be at least {least}")
+        check_weights(
+            tries=(self.tries, 0),
+            patience=(self.patience, 1),
+            rounds=(self.rounds, 0),
+            n_seeds=(self.n_seeds, 1),
+        )
 
     @property
     def refine(self) -> Refine:

@@ -22,6 +22,7 @@ from felb.federated.phases.objective import Cost, Objective, as_array
 from felb.federated.phases.stack import TRY, Stack, try_task
 from felb.federated.recipes.assignment import summed_counts
 from felb.federated.state import holding
+from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,16 +84,14 @@ class Search:
     state_type: type[Any] = SearchState
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("proposals", 0),
-            ("patience", 1),
-            ("work", 0),
-            ("least", 0),
-            ("rounds", 0),
-            ("batch", 1),
-        ):
-            if not getattr(self, name) >= least:
-                raise InputError(f"{name}={getattr(self, name)} of a search must be at least {least}")
+        check_weights(
+            proposals=(self.proposals, 0),
+            patience=(self.patience, 1),
+            work=(self.work, 0),
+            least=(self.least, 0),
+            rounds=(self.rounds, 0),
+            batch=(self.batch, 1),
+        )
         if not 0 <= self.flips < 1:
             raise InputError(f"flips={self.flips}: the share of flipped entries lies in [0, 1)")
 

@@ -47,7 +47,7 @@ def sketch_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
     """AᵀA Q, in fixed point."""
-    state = replace(state or ClientState(0), round=broadcast.round)
+    state = ClientState.after(state, broadcast)
     return state, Update({"sketch": fixed_sketch(shard, np.asarray(broadcast.values["Q"]))})
 
 
@@ -65,7 +65,7 @@ def signs_task(
         "positive": np.where(left > 0, squares, 0).sum(axis=0),
         "negative": np.where(left < 0, squares, 0).sum(axis=0),
     }
-    return replace(state or ClientState(0), round=broadcast.round), Update(update)
+    return ClientState.after(state, broadcast), Update(update)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from felb.federated.client import Client
 from felb.federated.messages import Broadcast, Update
 from felb.federated.recipes.assignment import ASSIGN, assign_task, summed_counts
 from felb.federated.server import Outcome, Recipe
+from felb.models.base import LARGEST_SEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 FACTORIZE = "factorize alone"
 """The task of the only round before the assignment."""
-
-LARGEST_SEED = 2**31 - 1
 
 
 def posthoc(n_features: int, model: PooledFactorization, aggregation: str) -> Recipe:
