@@ -94,7 +94,9 @@ def line_chart(
     size: tuple[int, int] = (360, 220),
     log_x: bool = False,
     log_y: bool = False,
+    x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
+    whole_x: bool = False,
 ) -> Html:
     """Return curves over one axis, with a legend if there are several.
 
@@ -105,7 +107,8 @@ def line_chart(
     x_label, y_label : of the axes; the y label stands above the plot
     size : width and height in pixels; the figure shrinks with the page and never grows beyond it
     log_x, log_y : logarithmic axes; all values must be above 0
-    y_range : of the axis; by default what the values need
+    x_range, y_range : of the axes; by default what the values need
+    whole_x : mark whole numbers only
     """
     if len(series) > COLOURS:
         raise InputError(f"a chart shows at most {COLOURS} curves, got {len(series)}; split it")
@@ -114,13 +117,13 @@ def line_chart(
     if not ys:
         raise InputError(f"nothing to draw in {title!r}: no series has a value")
     width, height = size
-    x_axis = Axis(*_room(min(xs), max(xs), log=log_x), LEFT, width - RIGHT, log_x)
+    x_axis = Axis(*(x_range or _room(min(xs), max(xs), log=log_x)), LEFT, width - RIGHT, log_x)
     y_axis = Axis(
         *(y_range or _room(min(ys), max(ys), log=log_y, pad=0.06)), height - BOTTOM, TOP + (16 if y_label else 0), log_y
     )
     content = [
         tag("title", _summary(title, series)),
-        _grid(x_axis, y_axis, x_label=x_label, y_label=y_label),
+        _grid(x_axis, y_axis, labels=(x_label, y_label), whole_x=whole_x),
         *(_curve(s, i, x_axis, y_axis) for i, s in enumerate(series)),
     ]
     chart = tag("svg", content, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", class_="chart")
@@ -139,7 +142,8 @@ def _room(low: float, high: float, *, log: bool, pad: float = 0.0) -> tuple[floa
     return (max(0.0, low - room) if low >= 0 else low - room), high + room
 
 
-def _grid(x_axis: Axis, y_axis: Axis, *, x_label: str, y_label: str | None) -> list[Html]:
+def _grid(x_axis: Axis, y_axis: Axis, *, labels: tuple[str, str | None], whole_x: bool) -> list[Html]:
+    x_label, y_label = labels
     drawn = []
     for tick in (log_ticks if y_axis.log else nice_ticks)(y_axis.low, y_axis.high):
         y = f"{y_axis.at(tick):.1f}"
@@ -148,6 +152,8 @@ def _grid(x_axis: Axis, y_axis: Axis, *, x_label: str, y_label: str | None) -> l
     base = y_axis.start
     drawn.append(tag("line", x1=x_axis.start, x2=x_axis.end, y1=base, y2=base, class_="axis"))
     for tick in (log_ticks if x_axis.log else nice_ticks)(x_axis.low, x_axis.high):
+        if whole_x and tick != int(tick):
+            continue
         x = f"{x_axis.at(tick):.1f}"
         drawn.append(tag("line", x1=x, x2=x, y1=base, y2=base + 4, class_="axis"))
         drawn.append(tag("text", _tick(tick), x=x, y=base + 16, class_="tick middle"))

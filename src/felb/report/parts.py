@@ -36,10 +36,10 @@ def significant(value: float | None, digits: int = 3) -> str:
     """
     if value is None or value != value:
         return DASH
-    if value == int(value) if abs(value) < 1e15 else False:
+    if abs(value) >= 1e15:
+        return f"{value:.{digits - 1}e}"
+    if value == int(value) or abs(value) >= 10**digits:
         return number(value)
-    if abs(value) >= 10**digits:
-        return number(value) if abs(value) < 1e15 else f"{value:.{digits - 1}e}"
     return f"{value:.{digits}g}".replace("-", MINUS)
 
 
@@ -48,9 +48,14 @@ def percent(share: float | None, digits: int = 0) -> str:
     return DASH if share is None else f"{number(100 * share, digits)}{THIN_SPACE}%"
 
 
-def paragraph(*content: Any, class_: str | None = None) -> Html:
-    """Return a paragraph."""
-    return tag("p", *content, class_=class_)
+def counted(n: int | None, what: str) -> str:
+    """Return a number of things, in the plural unless it is one."""
+    return f"{number(n)} {what}{'' if n == 1 else 's'}"
+
+
+def paragraph(*content: Any, fine: bool = False) -> Html:
+    """Return a paragraph, in small print if `fine`."""
+    return tag("p", *content, class_="fine" if fine else None)
 
 
 def note(*content: Any, kind: Literal["plain", "important"] = "plain") -> Html:
@@ -202,8 +207,10 @@ def heat_table(
     """Return a table of shares between 0 and 1, the more the darker; None leaves a cell empty."""
     head = tag("tr", tag("th", corner, scope="col"), (tag("th", name, scope="col") for name in columns))
     body = (tag("tr", tag("th", name, scope="row"), map(_heat, row)) for name, row in zip(rows, shares, strict=True))
-    content = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body), class_="heat")
-    return tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    content = tag("table", tag("thead", head), tag("tbody", body), class_="heat", aria_label=caption)
+    scroll = tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    # A caption of the table itself would be as narrow as the table.
+    return tag("figure", tag("figcaption", caption), scroll)
 
 
 def _heat(share: float | None) -> Html:
