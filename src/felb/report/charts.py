@@ -134,7 +134,8 @@ def line_chart(
 def _room(low: float, high: float, *, log: bool, pad: float = 0.0) -> tuple[float, float]:
     """Return a range with room around the values; one that is not empty even if they are all the same."""
     if log:
-        return (low / 2, high * 2) if low == high else (low, high)
+        room = max(2.0 if low == high else 1.0, (high / low) ** pad)
+        return low / room, high * room
     if low == high:
         return (low - 0.5, high + 0.5) if low == 0 else (low - abs(low) / 2, high + abs(high) / 2)
     room = pad * (high - low)

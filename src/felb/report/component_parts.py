@@ -28,6 +28,12 @@ SHOWN_FEATURES = 12
 MOST_IN_A_MAP = 40
 """Rows or columns of a heat map at most; the tables as CSV have all."""
 
+HALF_A_PAGE = 20
+"""Columns of a heat map for which half the width of a page is enough."""
+
+ALIKE = 5
+"""Pairs of components that are shown with what they share."""
+
 CLIENT_SCORES = {"f1": "F1", "precision": "Precision", "recall": "Recall"}
 
 
@@ -53,7 +59,7 @@ def components_section(evidence: Evidence) -> Section:
     found, n = described(evidence), evidence.n_records
     pure = None if evidence.measured is None else purity(evidence.measured)
     with_support = any(component.support is not None for component in found)
-    columns = [Column("Component", hint="Its number in the result"), Column("Features", "words")]
+    columns = [Column("No.", hint="Number of the component in the result"), Column("Features", "words")]
     columns += [Column("Records", hint="Records that have it"), Column("Share")] if with_support else []
     columns += [Column("Size", hint="Number of its features")]
     columns += [Column("Filled", hint="Ones among the cells of its records and features")] if pure is not None else []
@@ -119,12 +125,8 @@ def overlap_section(evidence: Evidence) -> Section | None:
     told += ": in both / in either, in percent. Components are in the order of the table above."
     if len(shown) < len(order):
         told += f" The first {len(shown)} of {len(order)}; --csv DIR writes all."
-    most = _most_alike(features, order)
-    return section(
-        "Overlap",
-        tag("p", most) if most else None,
-        parts.heat_table(cells, rows=words, columns=words, caption=told),
-    )
+    heat = parts.heat_table(cells, rows=words, columns=words, caption=told)
+    return section("Overlap", _beside(heat, _most_alike(evidence, features, order), columns=len(shown)))
 
 
 def _overlap_cell(
@@ -137,13 +139,25 @@ def _overlap_cell(
     return None if records is None else float(records[pair])
 
 
-def _most_alike(features: NDArray[np.float64], order: Sequence[int]) -> str:
-    between = np.tril(features, -1)
-    a, b = (int(at) for at in np.unravel_index(int(between.argmax()), between.shape))
-    if between[a, b] == 0:
-        return "No two components share a feature."
-    first, second = sorted((a, b), key=order.index)
-    return f"Most alike are components {first} and {second}, with {percent(between[a, b])} of their features in common."
+def _beside(heat: Html, other: Html, *, columns: int) -> Html:
+    """Put something beside a heat map, or below it if that is wide."""
+    return parts.grid(heat, other) if columns <= HALF_A_PAGE else Html(heat + other)
+
+
+def _most_alike(evidence: Evidence, features: NDArray[np.float64], order: Sequence[int]) -> Html:
+    """Return the pairs that share the largest part of their features, and which."""
+    V = evidence.result.components
+    names = evidence.result.columns or tuple(f"x{i}" for i in range(V.shape[1]))
+    pairs = [(float(features[a, b]), a, b) for i, a in enumerate(order) for b in order[i + 1 :] if features[a, b] > 0]
+    if not pairs:
+        return parts.note("No two components share a feature.")
+    pairs.sort(key=lambda pair: -pair[0])
+    rows = [
+        (f"{a} and {b}", _features([names[j] for j in np.flatnonzero(V[a] & V[b])]), percent(share))
+        for share, a, b in pairs[:ALIKE]
+    ]
+    columns = [Column("Components", "words"), Column("Shared features", "words"), Column("Share")]
+    return parts.table(columns, rows, caption="Most alike: the features that two components share")
 
 
 def clients_section(evidence: Evidence) -> Section | None:
@@ -167,7 +181,7 @@ def clients_section(evidence: Evidence) -> Section | None:
         caption += f"; the first {len(names)} of {len(members)} clients, --csv DIR writes all"
     heat = parts.heat_table(shares, rows=names, columns=[str(c) for c in order], caption=caption)
     counts = {} if evidence.measured is None else evidence.measured.counts_of_clients()
-    return section("Clients", parts.grid(heat, _client_scores(evidence, counts)))
+    return section("Clients", _beside(heat, _client_scores(evidence, counts), columns=len(order) + 3))
 
 
 def _client_scores(evidence: Evidence, counts: Mapping[str, Counts]) -> Html:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,11 +221,12 @@ def _measure(
     same = None if known is None else matrix.fingerprint() == known
     rows_of = _rows_of_clients(result, table) if same else None
     stored = _in_order(assignments, rows_of, len(matrix)) if same else None
-    if stored is not None and result.scores:
-        errors = total(row_counts(matrix, stored, result.components), matrix.shape[1]).errors
-        stored = stored if errors == round(result.scores["errors"]) else None
-    U = assign_rows(matrix, result.components) if stored is None else stored
-    return Measured(matrix, U, result.components, Path(data).name, same, stored is not None, rows_of)
+    held = partial(Measured, matrix, V=result.components, source=Path(data).name, same=same, rows_of=rows_of)
+    if stored is not None:
+        measured = held(stored, stored=True)
+        if not result.scores or measured.counts.errors == round(result.scores["errors"]):
+            return measured
+    return held(assign_rows(matrix, result.components), stored=False)
 
 
 def _rows_of_clients(result: Result, table: Table) -> Mapping[str, NDArray[np.int64]] | None:

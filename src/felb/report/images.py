@@ -32,7 +32,7 @@ PALETTES = {
 BOX = (960, 720)
 """Pixels of a picture, down and across, at most."""
 
-MOST = (480, 360)
+MOST = (320, 240)
 """Rows and columns of a picture at most."""
 
 

@@ -41,7 +41,8 @@ def row_counts(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> N
         which = which.reshape(-1)
         ones = rows.row_sums()
         owner = np.repeat(np.arange(len(rows)), ones)
-        hit = product[which[owner], rows.indices]
+        first, last = rows.indptr[0], rows.indptr[-1]  # a slice shares the places of all ones
+        hit = product[which[owner], rows.indices[first:last]]
         tp = np.bincount(owner, weights=hit, minlength=len(rows)).astype(np.int64)
         claimed = product.sum(axis=1)[which]
         found[start : start + len(rows)] = np.column_stack([tp, claimed - tp, ones - tp])

@@ -10,6 +10,9 @@ from felb.report.page import Html, markup, tag
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+LONG = 6
+"""Characters of a large figure beyond which it is set smaller."""
+
 THIN_SPACE, MINUS, DASH = "\u202f", "\u2212", "–"
 
 
@@ -101,7 +104,7 @@ def headlines(scores: Iterable[Headline]) -> Html:
             tag(
                 "li",
                 tag("span", s.name, class_="of"),
-                tag("strong", s.value),
+                tag("strong", s.value, class_="long" if len(s.value) > LONG else None),
                 tag("span", s.interval, class_="interval") if s.interval else None,
                 tag("span", s.meaning, class_="meaning") if s.meaning else None,
             )
@@ -163,14 +166,7 @@ def table(
         )
         for row in rows
     ]
-    content = tag(
-        "table",
-        tag("caption", caption),
-        tag("thead", head),
-        tag("tbody", body),
-        class_="sortable" if sortable else None,
-    )
-    scroll = tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    scroll = _scrolling(head, body, caption=caption, class_="sortable" if sortable else None)
     if search is None:
         return scroll
     box = tag(
@@ -207,10 +203,18 @@ def heat_table(
     """Return a table of shares between 0 and 1, the more the darker; None leaves a cell empty."""
     head = tag("tr", tag("th", corner, scope="col"), (tag("th", name, scope="col") for name in columns))
     body = (tag("tr", tag("th", name, scope="row"), map(_heat, row)) for name, row in zip(rows, shares, strict=True))
-    content = tag("table", tag("thead", head), tag("tbody", body), class_="heat", aria_label=caption)
+    return _scrolling(head, body, caption=caption, class_="heat dense" if len(columns) > ROOMY else "heat")
+
+
+def _scrolling(head: Any, body: Any, *, caption: str, class_: str | None) -> Html:
+    """Return a table that scrolls below its caption; one of its own would scroll too, and be as narrow as it is."""
+    content = tag("table", tag("thead", head), tag("tbody", body), class_=class_, aria_label=caption)
     scroll = tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=caption)
-    # A caption of the table itself would be as narrow as the table.
-    return tag("figure", tag("figcaption", caption), scroll)
+    return tag("figure", tag("figcaption", caption), scroll, class_="tabular")
+
+
+ROOMY = 14
+"""Columns of a heat map beyond which they are set narrower."""
 
 
 def _heat(share: float | None) -> Html:
