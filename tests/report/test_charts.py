@@ -100,11 +100,20 @@ def test_values_that_do_not_vary_are_drawn_in_the_middle():
     line_chart([Series("a", [1, 1], [5.0, 5.0])], title="T", x_label="x", log_x=True, log_y=True)
 
 
+def test_labels_of_an_axis_are_all_powers_of_ten_or_none():
+    def labels(values):
+        drawn = svg(line_chart([Series("a", range(len(values)), values)], title="T", x_label="x", log_y=True))
+        return [text.text for text in drawn.iter("text") if text.get("class") == "tick end"]
+
+    assert labels([1.0, 100.0]) == ["1", "10", "100"]
+    assert labels([1e-6, 1.0]) == ["10⁻⁶", "10⁻⁴", "10⁻²", "10⁰"]
+
+
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(InputError, match="no series has a value"):
         line_chart([Series("a", [0], [None])], title="T", x_label="x")
-    with pytest.raises(InputError, match="at most 6 curves"):
-        line_chart([Series(str(i), [0], [1]) for i in range(7)], title="T", x_label="x")
+    with pytest.raises(InputError, match="at most 10 curves"):
+        line_chart([Series(str(i), [0], [1]) for i in range(11)], title="T", x_label="x")
 
 
 def test_a_history_becomes_one_chart_for_every_figure_that_varies():

@@ -34,7 +34,7 @@ class Reader(HTMLParser):
 
 
 ELEMENTS = {
-    *("dl", "dt", "dd", "ul", "li", "p", "i", "div", "span", "strong", "figure", "figcaption", "label", "input"),
+    *("b", "dl", "dt", "dd", "ul", "li", "p", "i", "div", "span", "strong", "figure", "figcaption", "label", "input"),
     *("table", "thead", "tbody", "tr", "th", "td", "details", "summary"),
 }
 

@@ -13,9 +13,14 @@ from felb.report.parts import legend, significant
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COLOURS = 6
+STYLES = 10
+"""Curves of a chart that can be told apart: five colours, drawn through and dashed."""
+
 MOST_POINTS = 400
 """Of a curve; more would not be seen."""
+
+SHORTEST, LONGEST = 1e-3, 1e5
+"""Numbers beyond these are written as powers of ten."""
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 36
 """Pixels around the plot."""
@@ -102,7 +107,7 @@ def line_chart(
 
     Parameters
     ----------
-    series : at most as many as there are colours
+    series : at most as many as there are styles
     title : what is seen, for the heading and for screen readers
     x_label, y_label : of the axes; the y label stands above the plot
     size : width and height in pixels; the figure shrinks with the page and never grows beyond it
@@ -110,8 +115,8 @@ def line_chart(
     x_range, y_range : of the axes; by default what the values need
     whole_x : mark whole numbers only
     """
-    if len(series) > COLOURS:
-        raise InputError(f"a chart shows at most {COLOURS} curves, got {len(series)}; split it")
+    if len(series) > STYLES:
+        raise InputError(f"a chart shows at most {STYLES} curves, got {len(series)}; split it")
     xs = [float(x) for s in series for x in s.x]
     ys = [float(y) for s in series for values in (s.y, s.low or (), s.high or ()) for y in values if y is not None]
     if not ys:
@@ -146,30 +151,35 @@ def _room(low: float, high: float, *, log: bool, pad: float = 0.0) -> tuple[floa
 def _grid(x_axis: Axis, y_axis: Axis, *, labels: tuple[str, str | None], whole_x: bool) -> list[Html]:
     x_label, y_label = labels
     drawn = []
-    for tick in (log_ticks if y_axis.log else nice_ticks)(y_axis.low, y_axis.high):
+    for tick, label in _labelled(y_axis):
         y = f"{y_axis.at(tick):.1f}"
         drawn.append(tag("line", x1=x_axis.start, x2=x_axis.end, y1=y, y2=y, class_="grid"))
-        drawn.append(tag("text", _tick(tick), x=x_axis.start - 7, y=y, dy=".32em", class_="tick end"))
+        drawn.append(tag("text", label, x=x_axis.start - 7, y=y, dy=".32em", class_="tick end"))
     base = y_axis.start
     drawn.append(tag("line", x1=x_axis.start, x2=x_axis.end, y1=base, y2=base, class_="axis"))
-    for tick in (log_ticks if x_axis.log else nice_ticks)(x_axis.low, x_axis.high):
+    for tick, label in _labelled(x_axis):
         if whole_x and tick != int(tick):
             continue
         x = f"{x_axis.at(tick):.1f}"
         drawn.append(tag("line", x1=x, x2=x, y1=base, y2=base + 4, class_="axis"))
-        drawn.append(tag("text", _tick(tick), x=x, y=base + 16, class_="tick middle"))
+        drawn.append(tag("text", label, x=x, y=base + 16, class_="tick middle"))
     drawn.append(tag("text", x_label, x=x_axis.end, y=base + 31, class_="label end"))
     if y_label:
         drawn.append(tag("text", y_label, x=x_axis.start - 40, y=12, class_="label"))
     return drawn
 
 
-def _tick(value: float) -> str:
-    if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        mantissa, exponent = f"{value:.0e}".split("e")
-        power = f"10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-        return power if mantissa == "1" else f"{mantissa}·{power}"
-    return significant(value, 4)
+def _labelled(axis: Axis) -> list[tuple[float, str]]:
+    """Return the marks of an axis with their labels: all as powers of ten, or none."""
+    ticks = (log_ticks if axis.log else nice_ticks)(axis.low, axis.high)
+    long = any(tick and not SHORTEST <= abs(tick) < LONGEST for tick in ticks)
+    return [(tick, _power(tick) if long and tick else significant(tick, 4)) for tick in ticks]
+
+
+def _power(value: float) -> str:
+    mantissa, exponent = f"{value:.1e}".split("e")
+    power = f"10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    return power if mantissa == "1.0" else f"{mantissa.removesuffix('.0')}·{power}"
 
 
 def _curve(series: Series, colour: int, x_axis: Axis, y_axis: Axis) -> Html:

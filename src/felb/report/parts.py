@@ -82,8 +82,8 @@ def details(summary: Any, *content: Any) -> Html:
 
 
 def names(features: Iterable[str]) -> Html:
-    """Return names one by one; they may hold commas and spaces."""
-    return Html(" ".join(tag("span", name, class_="name") for name in features))
+    """Return names one by one; they may hold commas and spaces. There may be thousands, so the markup is short."""
+    return tag("span", Html(" ".join(tag("b", name) for name in features)), class_="names")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def grid(*content: Any, narrow: bool = False) -> Html:
 
 
 def legend(entries: Mapping[str, str]) -> Html:
-    """Return what colours mean: name of a class in the style sheet (``s0`` … ``s5``, ``ink``, …) by meaning."""
+    """Return what colours mean: name of a class in the style sheet (``s0`` … ``s9``, ``ink``, …) by meaning."""
     items = (tag("li", tag("i", class_=f"swatch {css}"), meaning) for meaning, css in entries.items())
     return tag("ul", items, class_="legend", role="list")
 

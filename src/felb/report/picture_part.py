@@ -66,8 +66,11 @@ def _picture_note(drawn: Pictures) -> str:
     )
     if not drawn.chosen:
         return told
-    (n, m), (all_n, all_m) = drawn.data.shape, drawn.shape
+    shown = [
+        f"{number(some)} of {number(all_)} {what}" if some < all_ else f"all {what}"
+        for some, all_, what in zip(drawn.data.shape, drawn.shape, ("records", "features"), strict=True)
+    ]
     return (
-        f"{told} Shown are {number(n)} of {number(all_n)} records and {number(m)} of {number(all_m)} features, picked "
-        "evenly along that order, at most a quarter of them without a component unless there is room."
+        f"{told} Shown are {' and '.join(shown)}, picked evenly along that order, at most a quarter of them without a "
+        "component unless there is room."
     )
