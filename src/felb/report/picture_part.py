@@ -44,6 +44,7 @@ def pictures_section(evidence: Evidence) -> Section:
             _picture(drawn.data, f"Data: {number(measured.matrix.nnz)} ones"),
             _picture(drawn.reconstruction, f"Reconstruction: records × their components, {tp} ones right, {fp} false"),
             _picture(drawn.residual, f"Residual: {fn} ones missed, {fp} false ones"),
+            narrow=True,
         ),
         parts.paragraph(_picture_note(drawn), fine=True),
     )
