@@ -11,7 +11,6 @@ from felb.datasets.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
-from felb.linalg.binary import BinaryMatrix
 from felb.models.base import BooleanFactorization
 from felb.models.pooled import warn_of_time_limit
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from felb.engines import Run
     from felb.federated.server import Outcome, Recipe
+    from felb.linalg.binary import BinaryMatrix
 
 ONE_CLIENT = "client-01"
 
@@ -131,7 +131,7 @@ class FederatedEstimator(BooleanFactorization):
         if is_list_of_matrices(X):
             if groups is not None:
                 raise InputError("give either a list of matrices, one per client, or one matrix and groups")
-            shards = named([BinaryMatrix.of(part, binarize_threshold=self.binarize_threshold) for part in X])
+            shards = named([self._read(part) for part in X])
             check_shards(shards)
             self._check_columns(next(iter(shards.values())), reset=True)
             ends = np.cumsum([0] + [len(shard) for shard in shards.values()])
