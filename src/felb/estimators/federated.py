@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
@@ -59,7 +60,9 @@ class FederatedEstimator(BooleanFactorization):
     def sampled(self) -> bool:
         """Whether some clients may be missing from a round, so that the figures of rounds cannot be compared."""
         played = self.participation
-        return played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None)
+        return played is not None and bool(
+            played.fraction < 1 or played.dropout > 0 or played.quorum is not None or played.joins
+        )
 
     def _recipe_alone(self, n_features: int) -> Recipe:
         """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
@@ -103,8 +106,16 @@ class FederatedEstimator(BooleanFactorization):
         )
         self._keep(finished, recipe)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
+        late = sorted(rows.keys() - finished.assignments.keys())
+        if late:
+            warnings.warn(
+                f"the run was over after {len(finished.history)} rounds, before {', '.join(late)} joined: rows there are "
+                "assigned as new ones are, and neither the components nor the counts know of them",
+                UserWarning,
+                stacklevel=3,
+            )
         for name, picked in rows.items():
-            U[picked] = finished.assignments[name]
+            U[picked] = self.transform(shards[name]) if name in late else finished.assignments[name]
         return U
 
     def _keep(self, finished: Run, recipe: Recipe) -> None:  # noqa: ARG002
