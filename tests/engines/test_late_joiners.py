@@ -15,7 +15,7 @@ from felb.federated.recipes.sums import federated_bmf
 from felb.federated.server import Recipe
 from felb.metrics import confusion
 
-DATA = planted(600, 60, 4, noise=0.1, seed=1)
+DATA = planted(600, 60, 4, noise=0.05, seed=1)
 GROUPS = partition.even(600, 6, seed=1)
 SHARDS, ROWS = split(DATA.A, GROUPS)
 LATE = "4"
@@ -44,20 +44,42 @@ def f1_star(finished, names=tuple(SHARDS)):
     return sum(counts).f1
 
 
-@pytest.mark.parametrize("first", [1, 3, 10, 24, 25])
-def test_a_late_client_plays_from_its_round_on(first):
-    """In the start, in the relaxed rounds, at the thresholds, and in the first Boolean round."""
+@pytest.mark.parametrize("first", [1, 3, 10, 24, 25, 26])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_late_client_plays_from_its_round_on(first, sampled):
+    """In the start, in the relaxed rounds, at the thresholds, and in Boolean rounds."""
     seen = {}
-    recipe = watched(federated_bmf(60, 4, sampled=True), seen)
+    recipe = watched(federated_bmf(60, 4, sampled=sampled), seen)
     finished = run(recipe, SHARDS, participation=Participation(joins={LATE: first}))
     rounds = len(finished.history)
+    assert rounds > first
     assert seen[LATE] == [(first, False), *((t, True) for t in range(first + 1, rounds))]
     assert all([t for t, _ in seen[name]] == list(range(rounds)) for name in SHARDS if name != LATE)
     assert [row["clients"] for row in finished.history] == [5] * first + [6] * (rounds - first)
     assert f1_star(finished) > 0.98
     assert f1_star(finished, [LATE]) > 0.98
-    # The last Boolean rounds and the assignment are of all rows.
+    # The last figures are of all rows.
     assert finished.outcome.counts.cells == 600 * 60
+
+
+@pytest.mark.parametrize("first", [0, 12, 26, 30])
+def test_a_component_that_only_the_late_client_has_is_found(first):
+    U, rng = DATA.U.copy(), np.random.default_rng(0)
+    U[:, 0] = (int(LATE) == GROUPS) & (rng.random(600) < 0.6)
+    signal = (U.astype(int) @ DATA.V.astype(int)) > 0
+    A = signal ^ (rng.random(signal.shape) < 0.03)
+    model = felb.FederatedBMF(4, random_state=0, participation=Participation(joins={LATE: first}))
+    found = model.inverse_transform(model.fit_transform(A, groups=GROUPS))
+    assert (found == signal).mean() > 0.99
+    assert any((v == DATA.V[0]).mean() > 0.95 for v in model.components_)
+
+
+def test_what_only_compares_rounds_refuses_late_clients():
+    late = Participation(joins={LATE: 3})
+    with pytest.raises(InputError, match="all clients must play"):
+        felb.FederatedBMF("mdl", participation=late).fit(DATA.A, groups=GROUPS)
+    with pytest.raises(InputError, match="leave out participation"):
+        felb.FederatedBMF(4, privacy=felb.privacy.Privacy(epsilon=1.0), participation=late).fit(DATA.A, groups=GROUPS)
 
 
 @pytest.mark.parametrize("recipe", [felb_recipe(60, 4, max_rounds=60), felb_mu(60, 4, max_rounds=60)])
@@ -81,9 +103,9 @@ def test_a_late_client_may_be_sampled_and_drop_out_like_all_others():
 def test_a_run_with_a_late_client_is_resumed_as_it_was():
     snapshots = []
     options = {"participation": Participation(joins={LATE: 12}), "seed": 5}
-    finished = run(federated_bmf(60, 4, sampled=True), SHARDS, on_round=snapshots.append, **options)
-    for at in (5, 11, 12, 20):
-        again = run(federated_bmf(60, 4, sampled=True), SHARDS, resume=snapshots[at], **options)
+    finished = run(federated_bmf(60, 4), SHARDS, on_round=snapshots.append, **options)
+    for at in (5, 11, 12, 26):
+        again = run(federated_bmf(60, 4), SHARDS, resume=snapshots[at], **options)
         np.testing.assert_array_equal(again.outcome.components, finished.outcome.components)
         np.testing.assert_array_equal(again.assignments[LATE], finished.assignments[LATE])
 
@@ -109,7 +131,7 @@ def test_rows_of_a_client_that_came_too_late_are_assigned_as_new_ones():
     ("joins", "message"),
     [
         ({"north": 3}, "there is no client 'north' that could join; the clients are 0, 1, 2, 3, 4, 5"),
-        ({name: 2 for name in SHARDS}, "at least one from round 0 on"),
+        (dict.fromkeys(SHARDS, 2), "at least one from round 0 on"),
     ],
 )
 def test_joins_that_cannot_be(joins, message):

@@ -60,9 +60,12 @@ class FederatedEstimator(BooleanFactorization):
     def sampled(self) -> bool:
         """Whether some clients may be missing from a round, so that the figures of rounds cannot be compared."""
         played = self.participation
-        return played is not None and bool(
-            played.fraction < 1 or played.dropout > 0 or played.quorum is not None or played.joins
-        )
+        return played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None)
+
+    @property
+    def joined_late(self) -> bool:
+        """Whether some clients come in when the run is under way; only figures of the same cells can be compared."""
+        return self.participation is not None and bool(self.participation.joins)
 
     def _recipe_alone(self, n_features: int) -> Recipe:
         """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
@@ -109,8 +112,8 @@ class FederatedEstimator(BooleanFactorization):
         late = sorted(rows.keys() - finished.assignments.keys())
         if late:
             warnings.warn(
-                f"the run was over after {len(finished.history)} rounds, before {', '.join(late)} joined: rows there are "
-                "assigned as new ones are, and neither the components nor the counts know of them",
+                f"the run was over after {len(finished.history)} rounds, before {', '.join(late)} joined: its rows "
+                "are assigned as new ones are, and neither the components nor the counts know of them",
                 UserWarning,
                 stacklevel=3,
             )

@@ -33,7 +33,8 @@ class FederatedBMF(FederatedEstimator):
     Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
     the rows are split, so the components are exactly those that pooled data would give; without `groups` this is a
     centralized method. A non-negative factorization gives the start, thresholds make it Boolean, and single entries of
-    the components are flipped as long as the clients' summed loss falls.
+    the components are flipped as long as the clients' summed loss falls. Cells that are missing (NaN) or marked as
+    unknown in `fit` count neither as ones nor as zeros.
 
     Parameters
     ----------
@@ -66,8 +67,8 @@ class FederatedBMF(FederatedEstimator):
     components_ : bool array, n_components × n_features
     relaxed_components_ : the non-negative components they were cut from; None where they were found without
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …; None under `privacy`, where clients
-        keep them to themselves
+    counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
+        where clients keep them to themselves
     supports_ : records of all clients that have each component; None likewise
     privacy_statement_ : what was promised to whom, in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean
@@ -177,7 +178,7 @@ class FederatedBMF(FederatedEstimator):
             )
         if self.time_limit is not None:
             raise InputError("a private run asks each question once and cannot be cut short; leave out time_limit")
-        if self.sampled:
+        if self.sampled or self.joined_late:
             raise InputError("a private run asks every client once; leave out participation")
 
     def _recipe_alone(self, n_features: int) -> Recipe:
@@ -192,7 +193,7 @@ class FederatedBMF(FederatedEstimator):
             effort=self.effort,
             false_positive_cost=self.false_positive_cost,
             false_negative_cost=self.false_negative_cost,
-            sampled=self.sampled,
+            sampled=self.sampled or (self.joined_late and self.n_components == MDL),
             alone=alone,
             node_cap=self.node_cap,
         )

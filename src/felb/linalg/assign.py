@@ -18,14 +18,7 @@ import numpy as np
 from numba import njit
 
 from felb.errors import InputError
-from felb.linalg.bits import (
-    as_boolean,
-    component_masks,
-    intersection_sizes,
-    lowest_bit,
-    pack,
-    popcount,
-)
+from felb.linalg.bits import as_boolean, component_masks, intersection_sizes, lowest_bit, pack, popcount
 from felb.linalg.product import check_factors
 from felb.linalg.unknown import unknown_arrays
 

@@ -89,7 +89,7 @@ class Stack:
         """Return the stack after a round: what is better is kept, and improving entries are flipped."""
         gains = weighed(total, (float(weights[0]), float(weights[1])))
         values = np.array([objective.value(summed_counts(counts)) for counts in total["counts"]])
-        better = values < self.values
+        better = (values < self.values) | (self.counts[:, 3] != total["counts"][:, 3])
         flips = np.array([safe_flips(gain, V, rng) for gain, V in zip(gains, self.V, strict=True)])
         return Stack(
             V=self.V ^ flips,
