@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from felb.datasets import Table, partition, read
 from felb.datasets.registry import SHIPPED, load
 from felb.errors import InputError
+from felb.privacy import Privacy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +40,7 @@ class Job:
     client_column : or take the client of each row from this column
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
+    privacy : keywords of `felb.privacy.Privacy`, the agreement on how much the run may reveal; None for no noise
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
     """
 
@@ -54,6 +56,7 @@ class Job:
     binarize_threshold: float | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
+    privacy: Mapping[str, Any] | None = None
     fingerprint: str | None = None
     version: str | None = None
 
@@ -63,6 +66,23 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
+        _ = self.agreement  # refuses what cannot be agreed on
+
+    @property
+    def agreement(self) -> Privacy | None:
+        """The agreement on privacy, if there is one."""
+        if self.privacy is None:
+            return None
+        known = [entry.name for entry in fields(Privacy)]
+        unknown = sorted(set(self.privacy) - set(known))
+        if unknown:
+            raise InputError(f"an agreement on privacy has no {unknown[0]!r}; it has {', '.join(known)}")
+        if "epsilon" not in self.privacy:
+            raise InputError("an agreement on privacy needs epsilon, how much a run may reveal in all; 1 is a good start")
+        try:
+            return Privacy(**self.privacy)
+        except TypeError as error:  # a word where a number belongs
+            raise InputError(f"the agreement on privacy is not understood ({error}); check its values") from error
 
     def read(self) -> Table:
         """Read the data."""
