@@ -70,7 +70,17 @@ def test_a_private_simulation_states_its_promise_and_no_scores(felb, table, in_f
 def test_terms_without_an_option_of_their_own(felb, table):
     terms = ("--noise", "aggregate", "--neighbours", "replace", "--delta", "1e-6")
     done = felb(
-        "simulate", table, "-o", "run", *PRIVATE, *terms, "--privacy", "row_bound=4", "--privacy", "dropouts=1", "--json"
+        "simulate",
+        table,
+        "-o",
+        "run",
+        *PRIVATE,
+        *terms,
+        "--privacy",
+        "row_bound=4",
+        "--privacy",
+        "dropouts=1",
+        "--json",
     )
     assert done.code == 0
     promised = done.json["privacy"]
@@ -133,7 +143,7 @@ def test_a_missing_package_is_named_by_its_extra(felb, table, in_folder, monkeyp
     assert leftovers(in_folder) == ["table.csv"]
 
 
-# -- log -----------------------------------------------------------------------------------------------------------------
+# -- log ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_log_of_a_private_run(felb, run, wide_terminal):
@@ -221,7 +231,7 @@ def test_logs_that_are_not_there(felb, run, arguments, said):
     assert shown.out == ""
 
 
-# -- statement -----------------------------------------------------------------------------------------------------------
+# -- statement ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -232,7 +242,15 @@ def test_the_statement_of_a_run(felb, run, monkeypatch, width):
     assert max(map(len, shown.out.splitlines())) <= width
     stored = felb("privacy", "statement", run, "--json").json["privacy"]
     assert shown.out.split() == stored["text"].split()
-    for subject in ("Protected unit", "Compared data", "Promise", "Trust needed", "Bounds", "Rounds", "What stays local"):
+    for subject in (
+        "Protected unit",
+        "Compared data",
+        "Promise",
+        "Trust needed",
+        "Bounds",
+        "Rounds",
+        "What stays local",
+    ):
         assert subject in shown.out
     assert stored["mu"] > 0
 
@@ -252,7 +270,7 @@ def test_a_statement_needs_a_result(felb, in_folder):
     assert "not a result folder" in shown.err
 
 
-# -- plan ----------------------------------------------------------------------------------------------------------------
+# -- plan --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_says_what_noise_and_what_quality(felb, in_folder, wide_terminal):

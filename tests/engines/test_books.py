@@ -9,7 +9,7 @@ from felb.engines import books
 from felb.engines.books import answered_rounds, open_book
 from felb.errors import InputError, PrivacyError
 from felb.federated.gate import Gate
-from felb.federated.messages import Broadcast, Release, Update
+from felb.federated.messages import Broadcast, Update
 from felb.linalg.binary import BinaryMatrix
 from felb.privacy import Privacy
 from felb.privacy.cooccurrence import row_size_histogram
@@ -64,7 +64,7 @@ def test_stopped_before_the_answer_is_kept_nothing_was_spent(tmp_path, monkeypat
 def test_an_answer_is_neither_changed_nor_forgotten(tmp_path):
     _, book = ask(tmp_path)
     with pytest.raises(PrivacyError, match="answered already"):
-        book.answers[(0, "sizes")] = Release({"sizes": np.zeros(1)})
+        book.answers[(0, "sizes")] = {"sizes": np.zeros(1)}
     with pytest.raises(PrivacyError, match="cannot be forgotten"):
         del book.answers[(0, "sizes")]
     assert len(book.answers) == 1
@@ -72,8 +72,8 @@ def test_an_answer_is_neither_changed_nor_forgotten(tmp_path):
 
 def test_an_empty_answer_is_an_answer(tmp_path):
     book = open_book(tmp_path, PLAN)
-    book.answers[(3, "assign")] = Release({})
-    assert open_book(tmp_path, PLAN).answers[(3, "assign")] == Release({})
+    book.answers[(3, "assign")] = {}
+    assert open_book(tmp_path, PLAN).answers[(3, "assign")] == {}
 
 
 @pytest.mark.parametrize("other", [Privacy(2.0), Privacy(1.0, 1e-7), Privacy(1.0, neighbours="replace")])

@@ -134,13 +134,15 @@ def statement(run: str, as_json: bool) -> None:
     if result.privacy is not None:
         print_statement(result.privacy["text"])
         return
-    console = plain_console()
-    console.print(
-        "No privacy was agreed on: no noise was added, and nothing is promised. Records did not leave their clients, "
-        "but what was computed from them did, exactly:"
+    lines = outbound_lines(run)
+    plain_console().print("No privacy was agreed on: no noise was added, and nothing is promised.")
+    if not lines:
+        click.echo("Nothing is logged here: the data was pooled, or the sites keep their own logs.")
+        return
+    plain_console().print(
+        "Records did not leave their clients, but what was computed from them did, exactly:", end="\n\n"
     )
-    console.print()
-    print_outbound(outbound_lines(run), nothing="nothing is logged here: the data was pooled, or sites keep their logs")
+    print_outbound(lines, nothing="")
 
 
 def print_statement(text: str) -> None:
