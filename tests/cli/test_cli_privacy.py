@@ -19,6 +19,7 @@ pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")
 
 PRIVATE = ("-k", 3, "--clients", 3, "--epsilon", 2)
+THETA = ("--privacy", "theta=1", "--privacy", "rounds=3")
 PLAN = ("privacy", "plan", "-n", 400, "-m", 12, "-k", 2, "--clients", 3, "--epsilon", 1)
 
 
@@ -113,7 +114,7 @@ def test_a_private_fit_may_be_published(felb, table):
         (("--delta", 1e-6), 1, "needs epsilon"),
         (("--epsilon", 1, "--delta", 0.5), 1, "not below 1/60"),
         (("--epsilon", "nan"), 1, "epsilon must be positive"),
-        (("--epsilon", 1, "--method", "felb"), 1, "adds no noise and can promise no privacy"),
+        (("--epsilon", 1, "--method", "asso"), 1, "is for pooled data"),
         (("--epsilon", 1, "--mechanism", "magic"), 2, "magic"),
         (("--epsilon", 1, "--privacy", "row_bound"), 2, "NAME=VALUE"),
         (("--epsilon", 1, "--privacy", "rows=3"), 1, "has no 'rows'"),
@@ -338,7 +339,7 @@ def test_a_picture_needs_an_extra_and_says_so_at_once(felb, in_folder, monkeypat
         (("-n", 0), 2, "--records"),
         (("--png", "plan.pdf"), 1, "PNG"),
         (("--png", "nowhere/plan.png"), 1, "no folder"),
-        (("--mechanism", "paper", "--unit", "client"), 1, "theta"),
+        (("--mechanism", "paper", "--unit", "client", *THETA), 1, "reproduction only"),
     ],
 )
 def test_plans_that_cannot_be_made_are_refused(felb, in_folder, arguments, code, said):

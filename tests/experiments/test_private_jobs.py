@@ -218,8 +218,8 @@ def test_terms_that_make_no_agreement_are_refused(small_data, privacy, said):
 
 def test_a_method_without_noise_promises_nothing(small_data, out):
     for run in (simulate, fit):
-        with pytest.raises(InputError, match="'felb-mu' adds no noise and can promise no privacy; use bmf"):
-            run(Job(small_data, "felb-mu", 3, privacy={"epsilon": 1}), out)
+        with pytest.raises(InputError, match="'asso' adds no noise and can promise no privacy; use bmf"):
+            run(Job(small_data, "asso", 3, privacy={"epsilon": 1}), out)
     assert not out.exists()
 
 

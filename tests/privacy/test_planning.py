@@ -88,11 +88,6 @@ def test_wide_data_has_its_columns_counted_first():
     assert parts["columns"].expected > parts["cooccurrence"].expected
 
 
-def test_what_protects_no_record_is_not_planned():
-    with pytest.raises(InputError, match="protects no records"):
-        planned(Privacy(1.0, unit="client", mechanism="paper", theta=1.0, rounds=3))
-
-
 @pytest.mark.parametrize(
     ("size", "ones", "said"),
     [

@@ -45,9 +45,9 @@ def _files(folder: Path) -> list[Path]:
 
 
 class StoredAnswers(MutableMapping[tuple[int, str], "Values"]):
-    """Answers by round and task, each in a file of its own with what it cost according to `ledger`."""
+    """Answers by round and task, each in a file of its own with what it cost according to `ledger`, if there is one."""
 
-    def __init__(self, folder: Path, ledger: Ledger) -> None:
+    def __init__(self, folder: Path, ledger: Ledger | None) -> None:
         self._folder, self._ledger = folder, ledger
         self._answers: dict[tuple[int, str], Values] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ class StoredAnswers(MutableMapping[tuple[int, str], "Values"]):
         round_, task = asked
         charged = [
             {"run": entry.run, "what": entry.what, "cost": entry.cost.to_json()}
-            for entry in self._ledger.entries
+            for entry in (() if self._ledger is None else self._ledger.entries)
             if entry.round == round_ and entry.what in values
         ]
         meta = {"round": round_, "task": task, "agreed": self._agreed(), "charged": charged}
@@ -82,14 +82,18 @@ class StoredAnswers(MutableMapping[tuple[int, str], "Values"]):
     def __len__(self) -> int:
         return len(self._answers)
 
-    def _agreed(self) -> dict[str, Any]:
+    def _agreed(self) -> dict[str, Any] | None:
         ledger = self._ledger
-        return {
-            "epsilon": ledger.epsilon,
-            "delta": ledger.delta,
-            "unit": ledger.unit,
-            "neighbours": ledger.neighbours,
-        }
+        return (
+            None
+            if ledger is None
+            else {
+                "epsilon": ledger.epsilon,
+                "delta": ledger.delta,
+                "unit": ledger.unit,
+                "neighbours": ledger.neighbours,
+            }
+        )
 
     def _load(self, path: Path) -> None:
         try:
@@ -109,5 +113,6 @@ class StoredAnswers(MutableMapping[tuple[int, str], "Values"]):
             ) from error
         if agreed != self._agreed():
             raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._agreed()}; start the run anew")
-        self._ledger.charge(*charges)
+        if self._ledger is not None:
+            self._ledger.charge(*charges)
         self._answers[asked] = values

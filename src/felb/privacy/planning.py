@@ -11,7 +11,8 @@ import numpy as np
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix
 from felb.privacy.cooccurrence import row_size_histogram, weighted_column_counts, weighted_cooccurrence
-from felb.privacy.policy import CHOICE, COLUMNS, COOCCURRENCE, SIZES, STATISTICS
+from felb.privacy.policy import COLUMNS, COOCCURRENCE, SIZES, STATISTICS
+from felb.privacy.statistics import clipped_statistics
 
 if TYPE_CHECKING:
     from felb.privacy.bounds import RecordSum
@@ -98,12 +99,12 @@ def release_noise(plan: PrivacyPlan, shape: Shape) -> list[ReleaseNoise]:
     """Return the noise of each release of an agreement on data of that shape.
 
     The expected counts are those of what has to be seen: records of the most common size, for sizes; records that have
-    a feature, or two, of the same component. What one record can say in the choice is bounded
-    by what was released before, so its noise is not known yet.
+    a feature, or two, of the same component. What one record can say in the choice, or in scores, is
+    bounded by what was released before, so that noise is not known yet.
     """
     found = []
     for what, share in plan.shares.items():
-        if what == CHOICE:
+        if what not in (SIZES, COLUMNS, COOCCURRENCE, STATISTICS):
             found.append(ReleaseNoise(what, share, plan.mu_of(what), 1, None, None, None))
             continue
         statistic, expected = _imagined(what, plan, shape)
@@ -129,15 +130,6 @@ def _imagined(what: str, plan: PrivacyPlan, shape: Shape) -> tuple[RecordSum, fl
         return weighted_column_counts(nobody, bound), held * INSIDE * math.sqrt(pairs)
     if what == COOCCURRENCE:
         return weighted_cooccurrence(nobody, bound), held * INSIDE**2 * pairs
-    if what == STATISTICS:
-        bounds = plan.privacy.statistics_bounds
-        shortened = min(1.0, bounds.s / math.sqrt(shape.ones_per_record)) * min(1.0, bounds.c)
-        return _statistics(plan), held * INSIDE * shortened
-    raise InputError(f"{what!r} protects no records; plan another mechanism")
-
-
-def _statistics(plan: PrivacyPlan) -> RecordSum:
-    from felb.privacy.statistics import clipped_statistics
-
-    nobody = BinaryMatrix.of(np.zeros((0, 1), dtype=bool))
-    return clipped_statistics(nobody, np.zeros((0, 1)), plan.privacy.statistics_bounds)
+    bounds = plan.privacy.statistics_bounds
+    shortened = min(1.0, bounds.s / math.sqrt(shape.ones_per_record)) * min(1.0, bounds.c)
+    return clipped_statistics(nobody, np.zeros((0, 1)), bounds), held * INSIDE * shortened
