@@ -59,18 +59,31 @@ def test_data_that_is_small_enough_is_simulated_as_it_is(scores):
 
 def test_scaling_keeps_what_tells_a_component_from_noise():
     small = scaled_down(LARGE)
-    assert (small.n_records, small.n_features, small.height) == (3000, 100, LARGE.height)
-    assert small.width / small.n_features == pytest.approx(LARGE.width / LARGE.n_features)
-    # Both bounds agree where the share of the features is kept.
-    assert noise_factor(LARGE, small) == pytest.approx((100 / 1000) ** 0.5)
-    sparse = scaled_down(Shape.of(50_000, 20_000, 20, ones_per_record=10))
-    assert sparse.width >= 4
+    assert (small.n_records, small.n_features, small.height) == (3000, 300, LARGE.height)
+    assert small.width / small.n_features**0.5 == pytest.approx(LARGE.width / LARGE.n_features**0.5)
+    assert noise_factor(LARGE, small) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("ones", [2, 10, 300, 15_000])
+@pytest.mark.parametrize("m", [50, 301, 2000, 20_000])
+@pytest.mark.parametrize("k", [1, 20])
+def test_nothing_is_easier_to_tell_from_noise_in_the_simulation(ones, m, k):
+    if ones >= 0.8 * m:
+        return
+    shape = Shape.of(50_000, m, k, ones_per_record=ones)
+    small = scaled_down(shape)
+    noise = noise_factor(shape, small)
+    assert small.width >= min(4, shape.width)
+    assert noise >= 1
+    assert small.width <= shape.width
+    assert small.width / (noise * small.n_features**0.5) <= shape.width / shape.n_features**0.5 * (1 + 1e-9)
+    assert 0 < small.ones_per_record < 0.9 * small.n_features
 
 
 def test_imagined_data_has_the_shape_asked_for():
     small = scaled_down(LARGE)
     data = imagine(small, seed=0)
-    assert data.A.shape == (3000, 100)
+    assert data.A.shape == (3000, 300)
     assert data.A.nnz / 3000 == pytest.approx(small.ones_per_record, rel=0.25)
     assert set(data.V.sum(axis=1)) == {round(small.width)}
 
@@ -89,13 +102,14 @@ def test_a_forecast_says_what_to_expect_for_several_epsilon(scores):
     plain = json.loads(json.dumps(found.to_json()))
     assert plain["without_noise"]["f1"] == 1
     assert plain["simulated"]["n_records"] == 3000
-    assert any("noise scaled" in note for note in plain["notes"])
+    assert any("no less than at full size" in note for note in plain["notes"])
 
 
-def test_with_little_time_fewer_data_sets_are_tried(scores, monkeypatch):
+def test_with_little_time_at_least_what_was_asked_for_is_tried(scores, monkeypatch):
     monkeypatch.setattr(planning, "SECONDS", 0.0)
-    found = forecast(SMALL, Privacy(1.0), clients=3)
-    assert [len(row.scores) for row in found.expected] == [1] * 5
+    found = forecast(SMALL, Privacy(1.5), clients=3)
+    assert [(row.epsilon, len(row.scores)) for row in found.expected] == [(1.5, 1)]
+    assert len(found.without) == 1
 
 
 def test_more_features_than_can_be_simulated_are_admitted(scores):

@@ -1,18 +1,20 @@
 """Plan a private run before any data is touched: its noise, and the quality to expect, from planted data of its shape.
 
 A small simulation stands for the large run. With n', m' in place of n, m, a component keeps the share of records that
-have it and has w' features in place of w. Its noise is chosen such that the ratio of noise to signal is not smaller
-than in the run that is planned:
+have it and has w' = w √(m'/m) features in place of w. The noise σ of a sum, beside the count that is expected of it,
+stays what it is. So, of what tells components from noise, nothing is easier than at full size:
 
-    a feature is told from noise by the w sums it has with its component        σ'/n' >= σ/n · √(w'/w)
-    a component is told from noise by its w² sums, among noise of the norm σ√m       σ'/n' >= σ/n · (w'/w) √(m/m')
+    a feature by how often it occurs                                              1/σ            the same
+    a component by its w² sums, among noise of the norm σ√m                       w/(σ√m)        the same
+    a feature by the w sums that it has with its component                        √w/σ           harder
 
-where σ/n is the noise of a sum beside the count that is expected of it. Fewer records also vary more by themselves,
-which the real run would be spared.
+Where w' must be larger, to be a pattern at all, σ grows such that the second stays the same. Fewer records also vary
+more by themselves, which the real run would be spared.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from dataclasses import asdict, dataclass, replace
@@ -34,12 +36,15 @@ if TYPE_CHECKING:
     from felb.datasets.synthetic import Planted
     from felb.privacy import Privacy
 
-MOST_RECORDS, MOST_FEATURES, FEATURES_PER_COMPONENT = 3000, 100, 5
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Multiples of the ε asked for that are tried."""
+MOST_RECORDS, MOST_FEATURES, FEATURES_PER_COMPONENT = 3000, 300, 5
+LEAST_WIDTH, MOST_COVERED = 4.0, 0.5
+"""Features that a scaled component has at least, and their largest share."""
+
+FACTORS = (1.0, 0.5, 2.0, 0.25, 4.0)
+"""Multiples of the ε asked for that are tried, in this order."""
 
 SEEDS, SECONDS = 3, 45.0
-"""Data sets that are tried, and when no further one is begun."""
+"""Data sets that are tried at most, and when no other run is begun, once the ε asked for was tried."""
 
 FLIPPED = 0.1
 """Wrong cells, as a share of the ones."""
@@ -103,7 +108,7 @@ class PrivacyForecast:
         else:
             notes.append(
                 f"simulated: {small.n_records} records x {small.n_features} features, components of {small.width:.3g} "
-                "features; noise scaled so that it hides them no less than at full size"
+                "features; the noise hides them no less than at full size"
             )
         if real.n_features > WIDE:
             notes.append(f"not simulated: finding the frequent among more than {WIDE} features, so expect less")
@@ -158,10 +163,10 @@ def forecast(
     for number in range(SEEDS):
         data = imagine(small, seed=seed + number)
         for found, setting in zip(scores, settings, strict=True):
+            if scores[1] and time.monotonic() - started > SECONDS:
+                break
             found.append(_recovered(data, small.n_components, setting, seed=seed + number))
             on_step(sum(map(len, scores)), total)
-        if (time.monotonic() - started) * (number + 2) / (number + 1) > SECONDS:
-            break
     return PrivacyForecast(
         shape=shape,
         simulated=small,
@@ -172,18 +177,25 @@ def forecast(
         statement=plan.statement(),
         releases=tuple(releases),
         expected=tuple(
-            Expected(factor * privacy.epsilon, tuple(found)) for factor, found in zip(FACTORS, scores[1:], strict=True)
+            Expected(factor * privacy.epsilon, tuple(found))
+            for factor, found in sorted(zip(FACTORS, scores[1:], strict=True))
+            if found
         ),
         without=tuple(scores[0]),
     )
 
 
 def scaled_down(shape: Shape) -> Shape:
-    """Return a shape small enough to be simulated; a component keeps its share of the features, or four of them."""
+    """Return a shape small enough to be simulated, in which components are no easier to tell from noise."""
     n = min(shape.n_records, MOST_RECORDS)
     m = min(shape.n_features, max(MOST_FEATURES, FEATURES_PER_COMPONENT * shape.n_components))
-    width = max(min(shape.width, 4.0), shape.width * m / shape.n_features)
-    ones = shape.ones_per_record * width / shape.width
+    if m == shape.n_features:
+        return replace(shape, n_records=n)
+    width = min(
+        shape.width * math.sqrt(m / shape.n_features), max(shape.width * m / shape.n_features, MOST_COVERED * m)
+    )
+    width = max(min(shape.width, LEAST_WIDTH), width)
+    ones = INSIDE * m * (1 - (1 - shape.height * width / m) ** shape.n_components)
     return replace(shape, n_records=n, n_features=m, width=width, ones_per_record=ones)
 
 
@@ -197,9 +209,8 @@ def imagine(shape: Shape, *, seed: int) -> Planted:
 
 
 def noise_factor(shape: Shape, small: Shape) -> float:
-    """Return by how much the noise beside a count may be larger in the simulation: the larger of two bounds."""
-    width, columns = small.width / shape.width, shape.n_features / small.n_features
-    return float(max(np.sqrt(width), width * np.sqrt(columns)))
+    """Return by how much the noise beside a count must be larger in the simulation, for w/(σ√m) not to grow."""
+    return max(1.0, small.width / shape.width * math.sqrt(shape.n_features / small.n_features))
 
 
 def _standing_for(privacy: Privacy, shape: Shape, small: Shape, *, clients: int) -> Privacy:
