@@ -112,14 +112,6 @@ def test_without_an_agreement_nothing_is_promised(small_data, out):
     assert not (out / "privacy.txt").exists()
 
 
-def test_a_result_from_before_there_were_promises_is_read(small_data, out):
-    simulate(Job(small_data, "bmf", 3, clients=3), out)
-    raw = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    del raw["privacy"]
-    (out / "result.json").write_text(json.dumps(raw), encoding="utf-8")
-    assert Result.read(out).privacy is None
-
-
 def test_pooled_data_can_be_published_in_private(small_data, out):
     result = fit(Job(small_data, "bmf", 3, privacy={"epsilon": EPSILON, "row_bound": 4}), out)
     assert result.scores == {}
