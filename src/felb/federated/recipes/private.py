@@ -29,7 +29,7 @@ from felb.federated.messages import Broadcast
 from felb.federated.recipes.assignment import ASSIGN, summed_counts
 from felb.federated.recipes.candidates import find_candidates
 from felb.federated.recipes.private_client import CLIENT
-from felb.federated.recipes.private_rounds import LAST, Rounds, RoundsState
+from felb.federated.recipes.private_rounds import LAST, Rounds, RoundsState, round_statistics
 from felb.federated.recipes.sums import Effort, federated_bmf
 from felb.federated.server import Outcome, Recipe
 from felb.federated.state import holding
@@ -48,7 +48,6 @@ from felb.privacy.discrete import require_sampler
 from felb.privacy.names import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
 from felb.privacy.policy import WIDE
 from felb.privacy.scores import clipped_counts, read_counts
-from felb.privacy.statistics import clipped_statistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -264,7 +263,7 @@ class PrivateServer:
             assert state.candidates is not None
             return clipped_gains(nobody, list(state.candidates), state.bound)
         if task == STATISTICS:
-            return clipped_statistics(nobody, np.zeros((0, self.n_components)), self.plan.privacy.statistics_bounds)
+            return round_statistics(nobody, np.zeros((0, self.n_components)), self.plan.privacy.statistics_bounds)
         if task == SCORES:
             nothing = np.zeros((0, self.n_components), dtype=bool)
             return clipped_counts(nobody, nothing, self._components(state), self._score_bound(state))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.linalg.binary import BinaryMatrix
+    from felb.privacy.bounds import RecordSum
 
     Array = NDArray[np.float64]
 
@@ -44,6 +45,15 @@ MEMORY = 0.5
 """β, the share of earlier rounds in the averaged statistics."""
 
 ROW_STEPS, SERVER_STEPS = 5, 3
+
+FINE_BITS = 12
+"""Parts of a record are multiples of 2^−12. They are products of shares, many of them small; on the grid that serves
+for counts, rounding towards zero would take much of UᵀU."""
+
+
+def round_statistics(shard: BinaryMatrix, U: Array, bounds: StatisticsBounds) -> RecordSum:
+    """Return the clipped statistics on the grid of the rounds."""
+    return clipped_statistics(shard, U, bounds, bits=FINE_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +122,4 @@ def statistics_task(U: Array | None, shard: BinaryMatrix, broadcast: Broadcast) 
     V = np.asarray(broadcast.values["V"], dtype=np.float64)
     c, s, w = (float(bound) for bound in broadcast.values["bounds"])
     U = fit_rows(shard, V, U=U, steps=ROW_STEPS, lam=float(broadcast.values["lam"]))
-    return U, Update.of_records(**{STATISTICS: clipped_statistics(shard, U, StatisticsBounds(c, s, w))})
+    return U, Update.of_records(**{STATISTICS: round_statistics(shard, U, StatisticsBounds(c, s, w))})
