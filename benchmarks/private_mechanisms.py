@@ -157,6 +157,8 @@ def main() -> None:
     parser.add_argument("--exact", action="store_true", help="the exact sampler")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--design", help="only this one")
+    parser.add_argument("--set", help="only this one")
+    parser.add_argument("--epsilon", type=float, help="only this one")
     parser.add_argument("--runs", type=Path, default=Path("private_mechanisms.jsonl"), help="file of the single runs")
     options = parser.parse_args()
     seeds = 1 if options.quick else options.seeds
@@ -167,7 +169,8 @@ def main() -> None:
     for seed in range(seeds):
         for set_, design, epsilon in cells(options.quick):
             key = f"{set_}|{design}|{epsilon:g}|{seed}"
-            if key in runs or options.design not in (None, design):
+            asked = (options.set, options.design, options.epsilon)
+            if key in runs or any(a not in (None, b) for a, b in zip(asked, (set_, design, epsilon), strict=True)):
                 continue
             started = time.perf_counter()
             with warnings.catch_warnings():

@@ -95,12 +95,17 @@ class ClippedGaussian:
         """Shorten, put on the grid, add noise, charge μ."""
         if value.dtype.kind != "f":
             raise InputError(f"{what} is {value.dtype}; this noise is for real uploads")
-        upload = np.maximum(np.asarray(value, dtype=np.float64), 0.0)
-        length = float(np.linalg.norm(upload))
-        steps = np.floor(upload * min(1.0, (1 - 1e-12) * self.theta / max(length, 1e-300)) / self.grid)
+        steps = self.clipped(value)
         noise = discrete_gaussian(self.sigma_of_client / self.grid, steps.size).reshape(steps.shape)
         cost = Cost("gaussian", self.mu, "client", self.neighbours)
-        return (steps.astype(np.int64) + noise) * self.grid, cost
+        return (steps + noise) * self.grid, cost
+
+    def clipped(self, value: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the upload without its noise, in steps of the grid; never longer than θ."""
+        upload = np.maximum(np.asarray(value, dtype=np.float64), 0.0)
+        length = float(np.linalg.norm(upload))
+        shortened = upload * min(1.0, (1 - 1e-12) * self.theta / max(length, 1e-300))
+        return np.floor(shortened / self.grid).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
