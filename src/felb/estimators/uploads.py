@@ -47,7 +47,7 @@ class UploadingEstimator(RefinableEstimator):
             raise InputError(f"privacy must be an agreement, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
         if self.refinement is not None:
             raise InputError("refinement sums exact gains over clients, which privacy does not allow; use refine=False")
-        if self.sampled and privacy.noise == "aggregate":
+        if (self.sampled or self.joined_late) and privacy.noise == "aggregate":
             raise InputError("noise in the aggregate needs every client's share; leave out participation")
         n_features = next(iter(shards.values())).shape[1]
         uploads = self.uploads(n_features, rounds=privacy.rounds)
