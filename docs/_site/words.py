@@ -9,6 +9,8 @@ import griffe
 
 ENTRY = re.compile(r"^(\w[\w, ]*?) : (.+)$")
 TYPE = re.compile(r"^(str|int|bool|float|callable)(, optional)?$")
+"""Where there is only a type, what the parameter is follows below."""
+
 HEADING = re.compile(r"^-{3,}$")
 
 
@@ -22,15 +24,24 @@ class Words(griffe.Extension):
 
 
 def reworded(text: str) -> str:
-    """Put what stands after ``name :`` on a line of its own, in the sections of parameters and attributes."""
-    lines, inside = text.splitlines(), False
-    out: list[str] = []
-    for number, line in enumerate(lines):
-        if number + 1 < len(lines) and HEADING.match(lines[number + 1]):
+    """Put what stands after ``name :`` below the name, in the sections of parameters and attributes.
+
+    Names that share their words get an entry each, because each has a type and a default of its own.
+    """
+    lines, out, inside, number = text.splitlines(), [], False, 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        if number < len(lines) and HEADING.match(lines[number]):
             inside = line.strip() in ("Parameters", "Attributes")
         entry = ENTRY.match(line) if inside else None
-        if entry and not TYPE.match(entry[2]):
-            out += [f"{entry[1]} :", f"    {entry[2]}"]
-        else:
+        if entry is None or TYPE.match(entry[2]):
             out.append(line)
+            continue
+        body = [f"    {entry[2]}"]
+        while number < len(lines) and lines[number].startswith("    "):
+            body.append(lines[number])
+            number += 1
+        for name in entry[1].split(", "):
+            out += [f"{name} :", *body]
     return "\n".join(out)

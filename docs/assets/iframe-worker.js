@@ -1,6 +1,7 @@
 // Browsers start no workers for pages read from disk; there, the search runs in a hidden frame instead.
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  // The search looks for this name to know that it runs in a frame.
+  window.IFrameWorker = class extends EventTarget {
     constructor(url) {
       super();
       const frame = document.createElement("iframe");
@@ -9,7 +10,7 @@ if (location.protocol === "file:") {
       const inner = frame.contentWindow;
       const load = (address) => new Promise((resolve, reject) => {
         const script = inner.document.createElement("script");
-        script.src = new URL(address, url).href;
+        script.src = new URL(address, location.href).href;
         script.onload = resolve;
         script.onerror = reject;
         inner.document.body.appendChild(script);
@@ -33,4 +34,5 @@ if (location.protocol === "file:") {
       this.frame.remove();
     }
   };
+  window.Worker = window.IFrameWorker;
 }

@@ -44,6 +44,13 @@ class Participation:
     dropout : probability that a client that was asked does not answer
     quorum : a round counts if at least this many answer; with it, a client that raises an error is left out of the
         round (with a warning) instead of ending the run
+
+    Examples
+    --------
+    >>> import felb
+    >>> some = felb.Participation(0.5, dropout=0.1, quorum=2)
+    >>> felb.FELB(n_components=5, participation=some).sampled
+    True
     """
 
     fraction: float = 1.0

@@ -40,6 +40,11 @@ class Job:
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
+
+    Examples
+    --------
+    >>> Job("zoo", "asso+vote", 6, clients=10, parameters={"tau": 0.9}).read().matrix.shape
+    (101, 17)
     """
 
     data: str

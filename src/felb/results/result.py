@@ -82,6 +82,14 @@ class Result:
     clients : number of rows of each client; None where only their sum is kept
     scores : by name; empty where clients do not tell
     complete : False if a time limit ended the search; the result is the best until then
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> found = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> again = Result.read("zoo-run")
+    >>> again.scores == found.scores, again.described()[0].features[:2]
+    (True, ('predator', 'backbone'))
     """
 
     components: NDArray[np.bool_]
@@ -173,7 +181,15 @@ class Result:
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
-    """Read U of one client from a result folder."""
+    """Read U of one client from a result folder.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> read_assignment("zoo-run", "pooled").shape
+    (101, 4)
+    """
     path = Path(folder) / ASSIGNMENTS / f"{file_stem(client)}.npz"
     if not path.is_file():
         raise InputError(f"no assignment of {client!r} at {path}; result.json lists the clients")
