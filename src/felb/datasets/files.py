@@ -64,7 +64,7 @@ def read(
     header: bool | None = None,
     binarize_threshold: float | None = None,
 ) -> Table:
-    """Read a data file; its format is told by the end of its name.
+    r"""Read a data file; its format is told by the end of its name.
 
     | name ends in | holds |
     |---|---|
@@ -104,7 +104,7 @@ def read(
     Examples
     --------
     >>> from pathlib import Path
-    >>> _ = Path("records.csv").write_text("site,fever,cough\\nnorth,1,0\\nsouth,1,1\\n")
+    >>> _ = Path("records.csv").write_text("site,fever,cough\nnorth,1,0\nsouth,1,1\n")
     >>> table = read("records.csv", client_column="site")
     >>> table.clients, table.matrix.columns
     (('north', 'south'), ('fever', 'cough'))

@@ -82,7 +82,7 @@ def _by_components(members: NDArray[np.bool_]) -> NDArray[np.int64]:
 def draw_matrices(
     panels: Mapping[str, Any], path: str | os.PathLike[str], *, width: int = 420, height: int = 640
 ) -> None:
-    """Draw binary matrices side by side into a PNG file, ones black.
+    r"""Draw binary matrices side by side into a PNG file, ones black.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def draw_matrices(
     --------
     >>> from felb.datasets import planted
     >>> data = planted(60, 40, 3, noise=0.1, contiguous=True)
-    >>> draw_matrices({"planted": data.signal, "seen\\n10% of the cells flipped": data.A}, "picture.png")
+    >>> draw_matrices({"planted": data.signal, "seen\n10% of the cells flipped": data.A}, "picture.png")
     """
     if not panels:
         raise InputError("nothing to draw: no panels were given")
