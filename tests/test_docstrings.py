@@ -26,6 +26,7 @@ EXPLAIN_THEMSELVES = {
     "Component",
     "Provenance",
     "Order",
+    "Evidence",
 }
 """Errors, and records that only functions make."""
 

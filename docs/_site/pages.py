@@ -39,9 +39,12 @@ CODE = re.compile(r"^<!-- code: (\S+) -->$", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the measurements, and the pages of results if the experiments have been run."""
+    """List what is written by programs, the results of experiments if there are any, and pages nobody listed."""
     assert config.nav is not None
     config.nav.insert(4, {"Measurements": [OUTSIDE[f"benchmarks/{name}"] for name in MEASURED]})
+    background = next(section["Background"] for section in config.nav if "Background" in section)
+    listed, docs = str(config.nav), Path(config.docs_dir)
+    background += sorted(path.name for path in docs.glob("*.md") if path.name not in listed)
     found = sorted((Path(config.docs_dir) / RESULTS).glob("**/*.md"), key=lambda path: (path.stem != "index", path))
     if found:
         config.nav.insert(4, {"Results": [path.relative_to(config.docs_dir).as_posix() for path in found]})
