@@ -34,6 +34,7 @@ def test_convert_speaks_json(felb, hospitals):
         "rows": 60,
         "columns": 12,
         "ones": matrix.nnz,
+        "unknown": 0,
         "fingerprint": read(hospitals, client_column="hospital").matrix.fingerprint(),
     }
     assert "hospital" not in matrix.columns

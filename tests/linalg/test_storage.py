@@ -114,7 +114,7 @@ def test_longer_than_it_says(saved):
         BinaryMatrix.open(saved)
 
 
-@pytest.mark.parametrize("content", [b"", b"FELB", b"\x93NUMPY....", b"PK\x03\x04", b"FELBMAT2" + b"\0" * 100])
+@pytest.mark.parametrize("content", [b"", b"FELB", b"\x93NUMPY....", b"PK\x03\x04", b"FELBMAT3" + b"\0" * 100])
 def test_foreign_file(content, tmp_path):
     (tmp_path / "f.felb").write_bytes(content)
     with pytest.raises(InputError, match=r"f\.felb is not a felb matrix; write one with BinaryMatrix\.save"):

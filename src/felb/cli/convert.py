@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,11 +22,9 @@ from felb.datasets import convert
 def command(
     source: str,
     target: str,
-    client_column: str | None,
-    header: bool | None,
-    binarize_threshold: float | None,
     force: bool,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Write the data file SOURCE as TARGET.felb, which the other commands use from disk.
 
@@ -36,15 +35,18 @@ def command(
         matrix = convert(
             source,
             target,
-            client_column=client_column,
-            header=header,
-            binarize_threshold=binarize_threshold,
             force=force,
             on_rows=advance,
+            **options.given(**reading),
         ).matrix
     rows, columns = matrix.shape
+    unknown = 0 if matrix.unknown is None else matrix.unknown.nnz
     if as_json:
-        facts = {"rows": rows, "columns": columns, "ones": matrix.nnz, "fingerprint": matrix.fingerprint()}
+        counted = {"rows": rows, "columns": columns, "ones": matrix.nnz, "unknown": unknown}
+        facts = {**counted, "fingerprint": matrix.fingerprint()}
         print_json({"source": source, "target": target, "bytes": Path(target).stat().st_size, **facts})
     else:
-        click.echo(f"{target}: {rows} records x {columns} features, {matrix.nnz} ones")
+        click.echo(
+            f"{target}: {rows} records x {columns} features, {matrix.nnz} ones"
+            + (f", {unknown} unknown" if unknown else "")
+        )

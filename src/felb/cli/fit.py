@@ -39,6 +39,8 @@ def command(
     client_column: str | None,
     binarize_threshold: float | None,
     header: bool | None,
+    missing: str | None,
+    unknown: str | None,
     force: bool,
     as_json: bool,
     others: dict[str, Any],
@@ -61,6 +63,8 @@ def command(
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
+        missing=missing or "error",
+        unknown=unknown,
         privacy=privacy,
     )
     with warnings_as_notes():

@@ -68,6 +68,14 @@ reading = together(
         help="Make ones of values above this; otherwise data must be 0/1.",
     ),
     click.option("--header/--no-header", default=None, help="Whether a text file names its columns; else detected."),
+    click.option(
+        "--missing",
+        type=click.Choice(["error", "unknown", "zero"]),
+        help="What an empty cell (NA, NaN, ?, null) is; by default an error. Unknown cells count neither way (bmf).",
+    ),
+    click.option(
+        "--unknown", metavar="FILE", help="Data file of the same shape whose ones mark unknown cells; DATA has 0 there."
+    ),
 )
 
 client_column_left_out = click.option(

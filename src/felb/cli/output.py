@@ -84,7 +84,8 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: {source['rows']} records x {source['columns']} features"
-        + ("" if source["ones"] is None else f", {source['ones']} ones"),
+        + ("" if source["ones"] is None else f", {source['ones']} ones")
+        + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         "clients": describe_clients(result.clients),
         "rounds": f"{sum(rounds.values())}{tasks}",
         "boolean": "yes" if result.integrality_gap == 0 else gap,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -20,14 +21,13 @@ from felb.experiments.scoring import score_file
 def command(
     result: str,
     data: str,
-    client_column: str | None,
-    header: bool | None,
-    binarize_threshold: float | None,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Assign the records of DATA to the components of RESULT and score the reconstruction.
 
-    DATA may hold records the result has never seen, with the same features in the same order.
+    DATA may hold records the result has never seen, with the same features in the same order. Unknown cells count
+    neither as right nor as wrong.
 
     \b
     f1         agreement of the ones, 1 is best
@@ -38,9 +38,7 @@ def command(
     errors     wrong cells
     """  # noqa: D301
     with warnings_as_notes():
-        counts = score_file(
-            result, data, client_column=client_column, header=header, binarize_threshold=binarize_threshold
-        )
+        counts = score_file(result, data, **options.given(**reading))
     if as_json:
         print_json({"result": result, "data": data, "scores": counts.scores(), **asdict(counts)})
     else:

@@ -48,6 +48,7 @@ def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_js
 @click.option("--data", type=click.Path(), help="This site's data file; remembered.")
 @click.option("--header/--no-header", default=None, help="Whether a text file names its columns; else detected.")
 @click.option("--binarize-threshold", type=float, metavar="X", help="Make ones of values above this.")
+@click.option("--missing", type=click.Choice(["error", "unknown", "zero"]), help="What an empty cell of the data is.")
 @click.option("--allow", multiple=True, metavar="METHOD", help="Run only this method; may be repeated.")
 @click.option("--min-rows", help="Take part only with at least this many rows.", **options.COUNT)
 @click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs without a privacy mechanism.")
@@ -60,6 +61,7 @@ def start(
     data: str | None,
     header: bool | None,
     binarize_threshold: float | None,
+    missing: str | None,
     allow: tuple[str, ...],
     check: bool,
     as_json: bool,
@@ -76,7 +78,8 @@ def start(
     policy = options.given(allowed_methods=list(allow) or None, **conditions)
     where = None if data is None else str(Path(data).absolute())
     config = site.configure(
-        **options.given(data=where, header=header, binarize_threshold=binarize_threshold), policy=policy
+        **options.given(data=where, header=header, binarize_threshold=binarize_threshold, missing=missing),
+        policy=policy,
     )
     if check or as_json:
         rows, columns = config.read().shape

@@ -25,6 +25,8 @@ def convert(
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
+    missing: str = "error",
+    unknown: str | PathLike[str] | None = None,
     force: bool = False,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Table:
@@ -39,7 +41,7 @@ def convert(
     source : file in any format of `read`
     target : file to write, its name ending in ``.felb``; complete or not there at all. While it is written, its folder
         needs room for it twice.
-    client_column, header, binarize_threshold : as in `read`
+    client_column, header, binarize_threshold, missing, unknown : as in `read`; unknown cells are stored too
     force : bool
         Replace the target if it exists.
     on_rows : callable, optional
@@ -76,6 +78,8 @@ def convert(
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
+        missing=missing,
+        unknown=unknown,
         spill=path.parent,
     )
     with MatrixWriter(path) as writer, closing(blocks):

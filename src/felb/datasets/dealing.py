@@ -9,6 +9,7 @@ import numpy as np
 
 from felb.datasets import partition
 from felb.datasets.files import Table, read
+from felb.datasets.marks import marked
 from felb.datasets.registry import SHIPPED, load
 from felb.errors import InputError
 
@@ -40,4 +41,7 @@ def read_data(name: str, **options: Any) -> Table:
         raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
     if options.get("client_column") is not None:
         raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
-    return Table(load(name))
+    table, unknown = Table(load(name)), options.get("unknown")
+    if unknown is not None:
+        [table] = marked([table], read(unknown).matrix, str(unknown))
+    return table

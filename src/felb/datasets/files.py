@@ -9,13 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from felb.datasets.marks import marked
 from felb.datasets.matrixmarket import matrix_market_blocks
 from felb.datasets.npz import npz_blocks
 from felb.datasets.text import find_client_column, item_blocks, table_blocks
 from felb.errors import FelbError, InputError, missing_extra
 from felb.linalg import BinaryMatrix
 from felb.linalg.binary import check_column_names
-from felb.linalg.convert import LocateCell, anndata_blocks, check_threshold, dense_blocks, from_columns, where_one
+from felb.linalg.convert import (
+    MISSING_MEANS,
+    LocateCell,
+    anndata_blocks,
+    check_threshold,
+    dense_blocks,
+    from_columns,
+    where_known_one,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -46,6 +55,7 @@ class _Options:
     client_column: str | None
     header: bool | None
     binarize_threshold: float | None
+    missing: str = "error"
     spill: Path | None = None
     """Folder for what would take more memory than a block; without it, everything may be held."""
 
@@ -55,6 +65,7 @@ class _Format(NamedTuple):
     gz: bool = False
     clients: bool = False
     header: bool = False
+    missing: bool = False
 
 
 def read(
@@ -63,6 +74,8 @@ def read(
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
+    missing: str = "error",
+    unknown: str | PathLike[str] | None = None,
 ) -> Table:
     r"""Read a data file; its format is told by the end of its name.
 
@@ -89,6 +102,14 @@ def read(
         cells is not a number.
     binarize_threshold : float, optional
         Make a one of every value above it. Without it, any value but 0 and 1 is an error.
+    missing : "error", "unknown" or "zero"
+        What a missing cell is (empty, ``NA``, ``NaN``, ``?`` and the like in text, a null of ``.parquet``, a NaN of
+        ``.npy`` and of dense ``.h5ad``): an error, a cell that counts neither as one nor as zero
+        (`BinaryMatrix.unknown`; `felb.FederatedBMF` takes them), or a zero. Cells that a ``.felb`` file stores as
+        unknown stay so, unless this is "zero". Sparse files have none: what they do not store is 0.
+    unknown : path, optional
+        Another file, in any of the formats, of the same shape, with ones for cells that are unknown; the data has zeros
+        there. They add to those that are missing.
 
     Returns
     -------
@@ -108,8 +129,18 @@ def read(
     >>> table = read("records.csv", client_column="site")
     >>> table.clients, table.matrix.columns
     (('north', 'south'), ('fever', 'cough'))
+    >>> _ = Path("partly.csv").write_text("fever,cough\n1,0\n1,NA\n")
+    >>> read("partly.csv", missing="unknown").matrix
+    BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
     """
-    blocks = table_stream(Path(path), client_column=client_column, header=header, binarize_threshold=binarize_threshold)
+    blocks = table_stream(
+        Path(path),
+        client_column=client_column,
+        header=header,
+        binarize_threshold=binarize_threshold,
+        missing=missing,
+        unknown=unknown,
+    )
     with closing(blocks):
         tables = list(blocks)
     matrix = BinaryMatrix.vstack([table.matrix for table in tables])
@@ -124,6 +155,8 @@ def table_stream(
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
+    missing: str = "error",
+    unknown: str | PathLike[str] | None = None,
     spill: Path | None = None,
 ) -> Generator[Table]:
     """Yield the file as `read` returns it, but block of rows after block of rows, at least one.
@@ -132,6 +165,7 @@ def table_stream(
     about a block in memory.
     """
     n = m = 0
+    marks = None if unknown is None else read(unknown).matrix
     try:
         _check_file(source)
         suffix, form = _format_of(source)
@@ -139,9 +173,17 @@ def table_stream(
             raise InputError(f"client_column= works for {_listed('clients')}; a {suffix} file has no such column")
         if header is not None and not form.header:
             raise InputError(f"header= works for {_listed('header')}; leave it out for a {suffix} file")
+        if missing not in MISSING_MEANS:
+            raise InputError(f"missing={missing!r} is not known; use {', '.join(MISSING_MEANS)}")
+        if missing != "error" and not form.missing:
+            raise InputError(
+                f"missing= works for {_listed('missing')}; a {suffix} file stores none, name its unknown cells by "
+                "another file with unknown="
+            )
         check_threshold(binarize_threshold)
-        with closing(form.blocks(source, _Options(client_column, header, binarize_threshold, spill))) as blocks:
-            for table in blocks:
+        options = _Options(client_column, header, binarize_threshold, missing, spill)
+        with closing(form.blocks(source, options)) as blocks:
+            for table in blocks if marks is None else marked(blocks, marks, str(unknown)):
                 n, m = n + table.matrix.shape[0], table.matrix.shape[1]
                 yield table
         if n == 0 or m == 0:
@@ -217,6 +259,7 @@ def _separated(source: Path, options: _Options, delimiter: str) -> Generator[Tab
             client_column=options.client_column,
             header=options.header,
             binarize_threshold=options.binarize_threshold,
+            missing=options.missing,
         ):
             yield Table(matrix, clients)
 
@@ -255,7 +298,7 @@ def _npy(source: Path, options: _Options) -> Generator[Table]:
                 raise InputError("the file is no NumPy array; write it again with numpy.save")
         # Mapped, so that only the block of rows that is being looked at takes memory.
         values = np.load(source, mmap_mode="r", allow_pickle=False)
-    for matrix in dense_blocks(values, binarize_threshold=options.binarize_threshold):
+    for matrix in dense_blocks(values, binarize_threshold=options.binarize_threshold, missing=options.missing):
         yield Table(matrix)
 
 
@@ -284,17 +327,20 @@ def _parquet(source: Path, options: _Options) -> Generator[Table]:
         first_row = 0
         for batch in file.iter_batches(batch_size=max(1, BATCH_CELLS // max(1, len(schema.names)))):
             clients = None if client is None else tuple(_labels(batch.column(client).to_pylist(), first_row))
-            ones = [
-                np.flatnonzero(
-                    where_one(
-                        batch.column(i).to_numpy(zero_copy_only=False),
-                        options.binarize_threshold,
-                        locate=LocateCell(names, first_row, position),
-                    )
+            ones, unknown = [], []
+            for position, i in enumerate(kept):
+                found, absent = where_known_one(
+                    batch.column(i).to_numpy(zero_copy_only=False),
+                    options.binarize_threshold,
+                    missing=options.missing,
+                    locate=LocateCell(names, first_row, position),
                 )
-                for position, i in enumerate(kept)
-            ]
-            yield Table(from_columns(ones, batch.num_rows, columns=names), clients)
+                ones.append(np.flatnonzero(found))
+                unknown.append(np.zeros(0, np.int64) if absent is None else np.flatnonzero(absent))
+            matrix = from_columns(ones, batch.num_rows, columns=names)
+            if any(rows.size for rows in unknown):
+                matrix = matrix.with_unknown(from_columns(unknown, batch.num_rows))
+            yield Table(matrix, clients)
             first_row += batch.num_rows
 
 
@@ -312,7 +358,8 @@ def _h5ad(source: Path, options: _Options) -> Generator[Table]:
                 labels = data.obs[options.client_column]
                 clients = tuple(_labels(labels.astype(object).where(labels.notna(), None), 0))
             first = 0
-            for matrix in anndata_blocks(data, binarize_threshold=options.binarize_threshold):
+            threshold, missing = options.binarize_threshold, options.missing
+            for matrix in anndata_blocks(data, binarize_threshold=threshold, missing=missing):
                 yield Table(matrix, None if clients is None else clients[first : first + len(matrix)])
                 first += len(matrix)
         finally:
@@ -320,7 +367,8 @@ def _h5ad(source: Path, options: _Options) -> Generator[Table]:
 
 
 def _felb(source: Path, options: _Options) -> Generator[Table]:
-    yield Table(BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold))
+    matrix = BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold)
+    yield Table(matrix.with_unknown(None) if options.missing == "zero" else matrix)
 
 
 def _labels(values: Iterable[Any], first_row: int) -> list[str]:
@@ -336,14 +384,14 @@ def _labels(values: Iterable[Any], first_row: int) -> list[str]:
 
 
 _FORMATS = {
-    ".csv": _Format(_csv, gz=True, clients=True, header=True),
-    ".tsv": _Format(_tsv, gz=True, clients=True, header=True),
+    ".csv": _Format(_csv, gz=True, clients=True, header=True, missing=True),
+    ".tsv": _Format(_tsv, gz=True, clients=True, header=True, missing=True),
     ".dat": _Format(_fimi, gz=True),
     ".fimi": _Format(_fimi, gz=True),
     ".npz": _Format(_npz),
-    ".npy": _Format(_npy),
+    ".npy": _Format(_npy, missing=True),
     ".mtx": _Format(_mtx, gz=True),
-    ".parquet": _Format(_parquet, clients=True),
-    ".h5ad": _Format(_h5ad, clients=True),
-    ".felb": _Format(_felb),
+    ".parquet": _Format(_parquet, clients=True, missing=True),
+    ".h5ad": _Format(_h5ad, clients=True, missing=True),
+    ".felb": _Format(_felb, missing=True),
 }

@@ -17,7 +17,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.linalg import BinaryMatrix
 from felb.linalg.binary import check_column_names
-from felb.linalg.convert import MISSING, NOT_BINARY
+from felb.linalg.convert import MISSING, NOT_BINARY, SAY_MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +37,9 @@ REMEMBERED_CELLS = 1 << 16
 MISSING_WORDS = frozenset({"", "?", "n/a", "na", "nan", "none", "null"})
 """What files write where a value is missing, in lower case."""
 
+UNKNOWN = 2
+"""Stands for an unknown cell among zeros and ones."""
+
 BLANKS = b" \t\r\n\v\f"
 _IS_BLANK = np.isin(np.arange(256), list(BLANKS))
 
@@ -48,12 +51,14 @@ def table_blocks(
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
+    missing: str = "error",
 ) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
     """Read a table with one record a line; yield blocks of rows and, if asked for, the client of each row.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
     the end. Without `header`, the first line is one if any of its cells is neither a number nor a word for a missing
-    value; an empty cell counts as a name there, since tables with row numbers begin so.
+    value; an empty cell counts as a name there, since tables with row numbers begin so. Where cells may be missing
+    (`missing` is not "error"), a first line of numbers and empty cells could be either, and is refused.
     """
     with _open_text(path) as file:
         records = _records(file, delimiter)
@@ -62,10 +67,20 @@ def table_blocks(
             raise InputError("the file is empty; it needs one line per record")
         width = len(first[1])
         named = header if header is not None else any(_is_name(cell) for cell in first[1])
+        if (
+            named
+            and header is None
+            and missing != "error"
+            and not any(cell.strip() and _is_name(cell) for cell in first[1])
+        ):
+            raise InputError(
+                "line 1 holds numbers and empty cells: pass header=True if they are column names, header=False if the "
+                "line is a record"
+            )
         names = _header_names(first[1], header) if named else None
         client = None if client_column is None else find_client_column(client_column, names)
         features = None if names is None else [name for i, name in enumerate(names) if i != client]
-        rows = _Rows(width - (client is not None), features, binarize_threshold)
+        rows = _Rows(width - (client is not None), features, _Meanings(binarize_threshold, missing))
         rows.advice = "" if named or header is False else "; pass header=True if the first line holds names"
         clients: list[str] = []
         known: dict[str, str] = {}
@@ -191,12 +206,12 @@ def _header_names(cells: list[str], header: bool | None) -> tuple[str, ...]:
 class _Rows:
     """Takes the cells of one record after the other and gives their ones, a block of rows at a time."""
 
-    def __init__(self, n_columns: int, columns: Sequence[str] | None, threshold: float | None) -> None:
+    def __init__(self, n_columns: int, columns: Sequence[str] | None, meanings: _Meanings) -> None:
         if n_columns < 1:
             raise InputError("the file has no columns besides the client column; it needs 0/1 columns")
         self.advice = ""
         self._n_columns, self._columns = n_columns, columns
-        self._meanings = _Meanings(threshold)
+        self._meanings = meanings
         self._block, self.n_rows = bytearray(), 0
 
     def add(self, cells: list[str], line: int) -> None:
@@ -211,9 +226,11 @@ class _Rows:
         return len(self._block) >= BLOCK_CELLS
 
     def take(self) -> BinaryMatrix:
-        ones = np.frombuffer(self._block, dtype=bool).reshape(-1, self._n_columns)
+        cells = np.frombuffer(self._block, dtype=np.uint8).reshape(-1, self._n_columns)
         self._block = bytearray()
-        return BinaryMatrix.of(ones, columns=self._columns)
+        matrix = BinaryMatrix.of(cells == 1, columns=self._columns)
+        unknown = cells == UNKNOWN
+        return matrix.with_unknown(unknown) if unknown.any() else matrix
 
     def _describe(self, cells: list[str], line: int) -> str:
         """Say which of the cells is not 0 or 1, and what to do."""
@@ -223,7 +240,7 @@ class _Rows:
         where = f"row {self.n_rows} (line {line}), column {column}{name}"
         advice = self.advice if self.n_rows == 0 else ""
         if cell.lower() in MISSING_WORDS:
-            return f"{where} {MISSING}{advice}"
+            return f"{where} {MISSING}{SAY_MISSING}{advice}"
         if _number(cell) is not None:
             return f"{where} holds {cell}; {NOT_BINARY}{advice}"
         if len(cells) == 1 and any(mark in cell for mark in ";,\t|"):
@@ -237,20 +254,26 @@ class _UnclearError(Exception):
 
 
 class _Meanings(dict[str, int]):
-    """Cell text to 0 or 1, worked out once per spelling, since a table of ones and zeros has very few."""
+    """Cell text to 0, 1 or UNKNOWN, worked out once per spelling, since a table of ones and zeros has very few."""
 
-    def __init__(self, threshold: float | None) -> None:
+    def __init__(self, threshold: float | None, missing: str) -> None:
         super().__init__()
         self._threshold = threshold
+        self._absent = {"error": None, "zero": 0, "unknown": UNKNOWN}[missing]
 
     def __missing__(self, text: str) -> int:
         number = _number(text)
-        if number is None or math.isnan(number) or (self._threshold is None and number not in (0, 1)):
+        meaning: int | None = None
+        if text.strip().lower() in MISSING_WORDS or (number is not None and math.isnan(number)):
+            meaning = self._absent
+        elif number is not None and (self._threshold is not None or number in (0, 1)):
+            meaning = int(number == 1 if self._threshold is None else number > self._threshold)
+        if meaning is None:
             raise _UnclearError
         if len(self) >= REMEMBERED_CELLS:
             self.clear()
-        self[text] = int(number == 1 if self._threshold is None else number > self._threshold)
-        return self[text]
+        self[text] = meaning
+        return meaning
 
     def is_unclear(self, text: str) -> bool:
         try:

@@ -40,8 +40,14 @@ class FederatedEstimator(BooleanFactorization):
 
     def recipe_for(self, shards: Mapping[str, BinaryMatrix], *, alone: bool = False) -> Recipe:
         """Return the recipe for these clients; `alone` if their only one owns all rows, so that more may be done."""
+        self.check_cells(shards)
         n_features = next(iter(shards.values())).shape[1]
         return self._recipe_alone(n_features) if alone else self.recipe(n_features)
+
+    def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
+        """Raise if cells are unknown and the method cannot do without them."""
+        for shard in shards.values():
+            self._read(shard)
 
     def limit(self) -> float | None:
         """Return the seconds that a run, or a part of it, may take."""

@@ -45,6 +45,7 @@ class UploadingEstimator(RefinableEstimator):
             return super().recipe_for(shards, alone=alone)
         if not isinstance(privacy, Privacy):
             raise InputError(f"privacy must be an agreement, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
+        self.check_cells(shards)
         if self.refinement is not None:
             raise InputError("refinement sums exact gains over clients, which privacy does not allow; use refine=False")
         if (self.sampled or self.joined_late) and privacy.noise == "aggregate":

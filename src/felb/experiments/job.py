@@ -29,6 +29,7 @@ class Job:
     parameters : further parameters of the estimator
     clients, split : deal the rows out to this many clients in one of the ways of `PARTITIONS`
     client_column : or take the client of each row from this column
+    header, binarize_threshold, missing, unknown : how the data is read, see `felb.datasets.read`
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
     privacy : keywords of `felb.privacy.Privacy`, the agreement on how much the run may reveal; None for no noise
@@ -50,6 +51,8 @@ class Job:
     client_column: str | None = None
     header: bool | None = None
     binarize_threshold: float | None = None
+    missing: str = "error"
+    unknown: str | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
     privacy: Mapping[str, Any] | None = None
@@ -76,6 +79,8 @@ class Job:
             client_column=self.client_column,
             header=self.header,
             binarize_threshold=self.binarize_threshold,
+            missing=self.missing,
+            unknown=self.unknown,
         )
 
     def labels(self, table: Table) -> Any:

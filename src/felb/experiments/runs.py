@@ -95,7 +95,13 @@ def simulate(
     folder = RunFolder(out)
     folder.check(force=force)
     federation = Federation.of(job)  # wrong input should not claim the folder
-    started = replace(job, data=_absolute(job.data), fingerprint=federation.matrix.fingerprint(), version=__version__)
+    started = replace(
+        job,
+        data=_absolute(job.data),
+        unknown=None if job.unknown is None else _absolute(job.unknown),
+        fingerprint=federation.matrix.fingerprint(),
+        version=__version__,
+    )
     folder.begin(started, force=force)
     return _play(replace(federation, job=started), folder, on_round)
 
@@ -113,7 +119,8 @@ def resume(out: str | os.PathLike[str], *, on_round: Callable[[Snapshot], None] 
         )
     federation = Federation.of(job)
     if federation.matrix.fingerprint() != job.fingerprint:
-        raise InputError(f"{job.data} has changed since the run was started; start it anew with --force")
+        files = job.data if job.unknown is None else f"{job.data} or {job.unknown}"
+        raise InputError(f"{files} has changed since the run was started; start it anew with --force")
     folder.reopen()
     return _play(federation, folder, on_round)
 
@@ -213,6 +220,8 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
             "participation": dict(job.participation),
             "header": job.header,
             "binarize_threshold": job.binarize_threshold,
+            "missing": job.missing,
+            "unknown": None if job.unknown is None else Path(job.unknown).name,
         },
         seed=job.seed,
         data={
@@ -240,7 +249,11 @@ def _exact_facts(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
     """Return what identifies the data; under privacy nothing, since one record more or less would show in it."""
     if job.privacy is not None:
         return {"ones": None, "fingerprint": None}
-    return {"ones": matrix.nnz, "fingerprint": job.fingerprint or matrix.fingerprint()}  # known in a simulation
+    return {
+        "ones": matrix.nnz,
+        "unknown": 0 if matrix.unknown is None else matrix.unknown.nnz,
+        "fingerprint": job.fingerprint or matrix.fingerprint(),  # known in a simulation
+    }
 
 
 def _plain_parameters(model: BooleanFactorization) -> dict[str, Any]:

@@ -29,6 +29,11 @@ SPARSE_BLOCK_ENTRIES = 1 << 20
 NOT_BINARY = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
 DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it anew"
 MISSING = "is missing (NaN or empty); drop or fill it, felb does not guess"
+SAY_MISSING = (
+    ", unless told: missing='unknown' for a cell that counts neither way (FederatedBMF), missing='zero' for a 0"
+)
+MISSING_MEANS = ("error", "unknown", "zero")
+"""What a missing cell of a file may be taken for."""
 
 
 def to_binary(
@@ -210,10 +215,58 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def missing_cells(values: Any) -> NDArray[np.bool_] | None:
+    """Return which cells are missing (NaN, None, NA, masked); None if all are there."""
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    if np.ma.is_masked(values):
+        masked = np.ma.getmaskarray(values)
+        inside = missing_cells(np.ma.getdata(values))
+        return masked if inside is None else masked | inside
+    if kind == "f":
+        missing = np.isnan(values)
+    elif kind == "O":
+        missing = np.array([_is_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
+    else:
+        return None
+    return np.asarray(missing) if missing.any() else None
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas' own marks, known by name because pandas need not be there; NaN is not itself
+    return (
+        value is None
+        or type(value).__name__ in {"NAType", "NaTType"}
+        or (isinstance(value, float | np.floating) and value != value)
+    )
+
+
+def where_known_one(
+    values: NDArray[Any], threshold: float | None, *, missing: str, locate: Locate | None = None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | None]:
+    """Return the mask of ones as `where_one` does, and that of unknown cells; None if there are none.
+
+    `missing` is one of `MISSING_MEANS`.
+    """
+    absent = missing_cells(values)
+    if absent is None:
+        return where_one(values, threshold, locate=locate), None
+    if missing == "error":
+        _refuse(values, absent, locate, MISSING + SAY_MISSING)
+    ones = where_one(np.where(absent, 0, values), threshold, locate=locate) & ~absent
+    return ones, absent if missing == "unknown" else None
+
+
 def dense_blocks(
-    data: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None
+    data: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    binarize_threshold: float | None = None,
+    missing: str | None = None,
 ) -> Iterator[BinaryMatrix]:
-    """Yield the rows of a dense array block by block, at least one block; the array may be on disk."""
+    """Yield the rows of a dense array block by block, at least one block; the array may be on disk.
+
+    `missing` says what missing cells of a file are, one of `MISSING_MEANS`; elsewhere they are an error.
+    """
     if np.ma.is_masked(data):
         raise InputError("some cells are masked, that is missing; drop or fill them, felb does not guess")
     try:
@@ -232,9 +285,17 @@ def dense_blocks(
     names = check_column_names(columns, m)
     step = max(1, DENSE_BLOCK_CELLS // max(1, m))
     for start in range(0, max(1, n), step):
-        ones = where_one(values[start : start + step], binarize_threshold, locate=LocateCell(names, start))
-        indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(ones, axis=1))])
-        yield BinaryMatrix(indptr, np.nonzero(ones)[1].astype(index_dtype(m)), m, names)
+        block, locate = values[start : start + step], LocateCell(names, start)
+        if missing is None:
+            yield _of_mask(where_one(block, binarize_threshold, locate=locate), names)
+        else:
+            ones, unknown = where_known_one(block, binarize_threshold, missing=missing, locate=locate)
+            yield _of_mask(ones, names).with_unknown(None if unknown is None else _of_mask(unknown, None))
+
+
+def _of_mask(ones: NDArray[np.bool_], names: Sequence[str] | None) -> BinaryMatrix:
+    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(ones, axis=1))])
+    return BinaryMatrix(indptr, np.nonzero(ones)[1].astype(index_dtype(ones.shape[1])), ones.shape[1], names)
 
 
 def sparse_rows(
@@ -254,11 +315,16 @@ def sparse_rows(
     return BinaryMatrix(indptr, indices, csr.shape[1], names)
 
 
-def anndata_blocks(data: Any, *, binarize_threshold: float | None = None) -> Iterator[BinaryMatrix]:
-    """Yield the rows of AnnData whose `X` is still in its file, block by block if it is dense or in CSR form."""
+def anndata_blocks(
+    data: Any, *, binarize_threshold: float | None = None, missing: str | None = None
+) -> Iterator[BinaryMatrix]:
+    """Yield the rows of AnnData whose `X` is still in its file, block by block if it is dense or in CSR form.
+
+    `missing` says what missing cells of a dense `X` are; in a sparse one they are an error.
+    """
     values, names = data.X, [str(name) for name in data.var_names]
     if type(values).__module__.startswith("h5py"):
-        yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold)
+        yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold, missing=missing)
     elif hasattr(values, "to_memory") and values.format == "csr":
         check_sparse(binarize_threshold, values.dtype, len(values.shape))
         n = values.shape[0]

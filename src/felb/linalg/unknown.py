@@ -12,7 +12,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix, check_column_names
-from felb.linalg.convert import LocateCell, from_columns, where_one
+from felb.linalg.convert import LocateCell, from_columns, missing_cells, where_one
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
         values = np.ma.asanyarray(data) if np.ma.is_masked(data) else np.asarray(data)
     except ValueError:
         values = data  # rows of different lengths, which are refused below
-    missing = _missing(values)
+    missing = missing_cells(values)
     if missing is None:
         return BinaryMatrix.of(data, binarize_threshold=binarize_threshold)
     filled = np.where(missing, zero, np.ma.getdata(values))
@@ -83,7 +83,7 @@ def _read_frame(frame: Any, zero: float, threshold: float | None) -> BinaryMatri
         series = frame.iloc[:, position] if hasattr(frame, "iloc") else frame.to_series(position)
         return np.asarray(series.to_numpy())
 
-    missing = [_missing(column(position)) for position in range(len(frame.columns))]
+    missing = [missing_cells(column(position)) for position in range(len(frame.columns))]
     if all(cells is None for cells in missing):
         return BinaryMatrix.of(frame, binarize_threshold=threshold)
     names = check_column_names(list(frame.columns), len(frame.columns))
@@ -93,26 +93,3 @@ def _read_frame(frame: Any, zero: float, threshold: float | None) -> BinaryMatri
         ones.append(np.flatnonzero(where_one(values, threshold, locate=LocateCell(names, 0, position))))
         unknown.append(np.zeros(0, np.int64) if cells is None else np.flatnonzero(cells))
     return from_columns(ones, len(frame), columns=names).with_unknown(from_columns(unknown, len(frame)))
-
-
-def _missing(values: Any) -> NDArray[np.bool_] | None:
-    """Return which cells are missing; None if all are there."""
-    kind = getattr(getattr(values, "dtype", None), "kind", "")
-    if np.ma.is_masked(values):
-        missing = np.ma.getmaskarray(values)
-        inside = _missing(np.ma.getdata(values))
-        return missing if inside is None else missing | inside
-    if kind == "f":
-        missing = np.isnan(values)
-    elif kind == "O":
-        missing = np.array([_is_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
-    else:
-        return None
-    return np.asarray(missing) if missing.any() else None
-
-
-def _is_missing(value: Any) -> bool:
-    # pandas' own marks, known by name because pandas need not be there; NaN is not itself
-    return (
-        value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and value != value)
-    )

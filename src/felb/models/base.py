@@ -103,8 +103,8 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """Make X a `BinaryMatrix`; where some cells are unknown, only a subclass that can do without them takes it."""
         if isinstance(X, BinaryMatrix) and X.unknown is not None:
             raise InputError(
-                f"{type(self).__name__} takes no unknown cells, and {X.unknown.nnz} are marked; use FederatedBMF, or "
-                "make zeros of them: X.with_unknown(None)"
+                f"{type(self).__name__} takes no unknown cells, and {X.unknown.nnz} are marked; use FederatedBMF "
+                "(method 'bmf'), or make zeros of them: X.with_unknown(None)"
             )
         return X if isinstance(X, BinaryMatrix) else BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from felb.metrics import Counts
 
 STATEMENT = "privacy.txt"
-READING = ("client_column", "header", "binarize_threshold")
+READING = ("client_column", "header", "binarize_threshold", "missing", "unknown")
 """How data was read; a result remembers it."""
 
 
@@ -143,7 +143,8 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
     result : folder of a run, or its ``result.json``
     data : a file, or the name of a shipped data set; without it, data of the name and with the fingerprint that the
         result remembers is looked for in the working folder and beside the result
-    options : how to read the data, where that differs from the run: client_column, header, binarize_threshold
+    options : how to read the data, where that differs from the run: client_column, header, binarize_threshold, missing,
+        unknown. A file that marks unknown cells is looked for beside the data
 
     Examples
     --------
@@ -161,7 +162,7 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
     if data is None:
         measured, absent = _search(found, folder, assignments)
     else:
-        measured, absent = _measure(found, data, assignments, _reading(found) | options), None
+        measured, absent = _measure(found, data, assignments, _reading(found, data) | options), None
     return Evidence(folder, found, statement, assignments, tuple(_outbound(folder)), measured, absent)
 
 
@@ -193,9 +194,15 @@ def _outbound(folder: Path) -> list[Mapping[str, Any]]:
     return lines
 
 
-def _reading(result: Result) -> dict[str, Any]:
+def _reading(result: Result, data: str) -> dict[str, Any]:
+    """Return how the run read its data; a file of marks that is not beside `data` is of other data."""
     parameters = result.provenance.parameters
-    return {name: parameters[name] for name in READING if parameters.get(name) is not None}
+    found = {name: parameters[name] for name in READING if parameters.get(name) is not None}
+    if "unknown" in found:
+        beside = Path(data).parent / Path(str(found.pop("unknown"))).name
+        if Path(data).name == result.provenance.data.get("source") and beside.is_file():
+            found["unknown"] = str(beside)
+    return found
 
 
 def _search(
@@ -210,7 +217,7 @@ def _search(
     places += [str(path) for path in (Path(name), folder.resolve().parent / name) if path.exists()]
     for place in places:
         try:
-            measured = _measure(result, place, assignments, _reading(result))
+            measured = _measure(result, place, assignments, _reading(result, place))
         except (FelbError, OSError):
             continue
         if measured.same:

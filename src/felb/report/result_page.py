@@ -174,6 +174,7 @@ def run_section(evidence: Evidence) -> Section:
         "Boolean": "yes" if result.integrality_gap == 0 else f"up to a gap of {significant(result.integrality_gap)}",
         "Data": f"{data.get('source')}: {number(data.get('rows'))} × {number(data.get('columns'))}",
         "Ones": "not part of what this run releases" if data.get("ones") is None else number(data["ones"]),
+        **({"Unknown cells": number(data["unknown"])} if data.get("unknown") else {}),
         "Fingerprint": parts.code(data["fingerprint"]) if data.get("fingerprint") else "none",
         "Clients": number(len(result.clients)) if len(result.clients) > 1 else next(iter(result.clients), "none"),
         "Duration": "not recorded" if seconds is None else f"{significant(seconds)} s from first to last message",

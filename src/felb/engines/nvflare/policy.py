@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from felb.linalg.binary import BinaryMatrix
 
 SITE_FILE = "felb.json"
+TAKES_UNKNOWN = "bmf"
+"""The method that can leave unknown cells out of its counts."""
 
 
 class Refusal(FelbError):
@@ -66,6 +68,8 @@ class Policy:
             raise Refusal(f"this site has {matrix.shape[1]} columns, the plan {plan.n_features}")
         if plan.columns is not None and columns != plan.columns:
             raise Refusal("this site's column names are not those of the plan, or are in another order")
+        if matrix.unknown is not None and plan.method != TAKES_UNKNOWN:
+            raise Refusal(f"this site has unknown cells, which {plan.method!r} does not take; {TAKES_UNKNOWN!r} does")
 
     def mechanism(self, plan: Plan) -> Mechanism:  # noqa: ARG002
         """Return what protects this site's releases in a run; refuse if that is less than the policy asks for."""
@@ -85,7 +89,7 @@ class SiteConfig:
     ----------
     data : the site's data file
     state : folder for what must survive a restart, the assignments and the outbound log
-    header, binarize_threshold, client_column : how the file is read, see `felb.datasets.read`
+    header, binarize_threshold, client_column, missing : how the file is read, see `felb.datasets.read`
     policy : conditions under which the site takes part
     """
 
@@ -94,6 +98,7 @@ class SiteConfig:
     header: bool | None = None
     binarize_threshold: float | None = None
     client_column: str | None = None
+    missing: str = "error"
     policy: Policy = field(default_factory=Policy)
 
     @classmethod
@@ -127,6 +132,7 @@ class SiteConfig:
             client_column=self.client_column,
             header=self.header,
             binarize_threshold=self.binarize_threshold,
+            missing=self.missing,
         ).matrix
 
 
