@@ -167,7 +167,7 @@ def test_rows_without_a_client(refused, in_folder):
         (("--l2", "nan"), 1, ("l2", "nan")),
         (("--inertia", 0.5), 2, ("'--inertia'", "0<=x<0.5")),
         (("--seed", -1), 2, ("'--seed'", "x>=0")),
-        (("--unknown", 1), 2, ("--unknown",)),
+        (("--unheard", 1), 2, ("--unheard",)),
         (("--param", "tau"), 2, ("'tau' is not NAME=VALUE",)),
         (("--param", "tau=0.9"), 1, ("method 'felb' has no parameter 'tau'", "local_steps")),
         (("--method", "asso+vote", "--param", "tau=7"), 1, ("tau", "7")),
