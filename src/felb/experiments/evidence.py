@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from felb.results.study import Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from felb.results.study import Place, StudyRecord
 
@@ -59,6 +59,6 @@ def listed(record: StudyRecord, metric: str, methods: Sequence[str], place: Plac
     return ", ".join(f"{method} {'–' if mean is None else format(mean, '.3g')}" for method, mean in means)
 
 
-def holds_if_any(seen: Sequence[object], holds: bool) -> bool | None:
+def holds_if_any(seen: Collection[object], holds: bool) -> bool | None:
     """Return the verdict, or None where nothing could be compared."""
     return holds if seen else None

@@ -29,9 +29,7 @@ def invader(scale: int) -> NDArray[np.bool_]:
     return np.asarray(np.kron(cells, np.ones((scale, scale), dtype=bool)))
 
 
-def invader_clients(
-    data: InvaderData, clients: int, *, seed: int
-) -> tuple[list[NDArray[np.bool_]], NDArray[np.bool_]]:
+def invader_clients(data: InvaderData, clients: int, *, seed: int) -> tuple[list[NDArray[np.bool_]], NDArray[np.bool_]]:
     """Return each client's picture under additive noise (0 → 1), and the picture itself."""
     signal = invader(data.scale)
     streams = np.random.SeedSequence(seed).spawn(clients)

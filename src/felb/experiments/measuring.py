@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,7 +98,7 @@ def prepare(cell: Cell, *, cache: Path | None = None) -> Ready:
     return Ready(made.A, _named(partition.even(data.rows, cell.clients, seed=seed)), made.signal)
 
 
-@lru_cache(maxsize=None)
+@cache
 def warm_up(method: str) -> None:
     """Run a method once on a toy, so that compilation is not timed."""
     toy = planted(60, 12, 2, noise=0.05, heights=(0.3, 0.5), widths=(0.3, 0.5), seed=0)

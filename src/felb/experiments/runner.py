@@ -123,7 +123,7 @@ def _claimed(folder: Path, study: Study) -> closing[Any]:
     except OSError as error:
         raise InputError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
     if lock is None:
-        raise InputError(f"another process is running the experiment in {folder}; wait for it, or choose another folder")
+        raise InputError(f"another process runs the experiment in {folder}; wait for it, or choose another folder")
     _clear(folder)
     return closing(lock)
 

@@ -16,7 +16,9 @@ SUFFIX = ".felb"
 
 def at_hand() -> list[str]:
     """Names of the data sets that come with felb or whose files are in the data folder."""
-    return [entry.name for entry in entries().values() if entry.shipped or entry.folder.exists() or _converted(entry.name)]
+    return [
+        entry.name for entry in entries().values() if entry.shipped or entry.folder.exists() or _converted(entry.name)
+    ]
 
 
 def load_source(name: str, *, cache: Path | None = None) -> BinaryMatrix:

@@ -80,8 +80,8 @@ def upload_epsilon(noise: Noise, size: int) -> float:
 def total_cost(noise: Noise, uploads: Sequence[OutboundRecord]) -> dict[str, float | None]:
     """Return ε of one upload by the paper's formula, and the honest ε of one client's whole run; None if unprotected.
 
-    Gaussian noise composes exactly, μ² adds up and ε is told at δ = 10⁻⁵; the ε of Laplace noise and of flipped bits add
-    up (δ = 0). The exact loss that clients report beside V is not counted: with it nothing would be protected.
+    Gaussian noise composes exactly, μ² adds up and ε is told at δ = 10⁻⁵; the ε of Laplace noise and of flipped bits
+    add up (δ = 0). The exact loss that clients report beside V is not counted: with it nothing would be protected.
     """
     if noise.mechanism == "record":
         return {"epsilon_total": noise.level, "uploads": None, "epsilon_upload": None}

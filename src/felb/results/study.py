@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +20,7 @@ from felb.results.result import finite
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 FORMAT = "felb-experiment-1"
 MANIFEST, CELLS, CLAIMS = "experiment.json", "cells", "claims.json"
@@ -96,6 +95,7 @@ class View:
     axes : label of the axis of a panel where it differs
     note : what a reader must know
     published : figures of the paper, by metric, place and method; None where it reports none
+    ratio : draw this instead of the metrics: a metric and two methods, the first over the second
     """
 
     kind: Kind
@@ -108,6 +108,7 @@ class View:
     axes: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     published: Mapping[str, Mapping[str, Mapping[str, float | None]]] = field(default_factory=dict)
+    ratio: tuple[str, str, str] | None = None
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> View:
@@ -116,6 +117,7 @@ class View:
             "metrics": tuple(Metric(**metric) for metric in raw["metrics"]),
             "methods": tuple(raw["methods"]),
             "panels": tuple(raw["panels"]),
+            "ratio": None if raw["ratio"] is None else tuple(raw["ratio"]),
         }
         return cls(**{**raw, **changed})
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 from felb.experiments.cells import Cell, MethodUse, PlantedData
 from felb.experiments.evidence import beats_at, claim, holds_if_any, listed, shares
 from felb.experiments.spec import (
-    F1, F1_STAR, FELB, FELB_MU, OURS, QUICK_ITERATIONS, RMSD, SECONDS, Study, all_methods, labels,
+    F1,
+    F1_STAR,
+    FELB,
+    FELB_MU,
+    OURS,
+    QUICK_ITERATIONS,
+    RMSD,
+    SECONDS,
+    Study,
+    all_methods,
+    labels,
 )  # fmt: skip
 from felb.results.study import View
 
@@ -46,10 +56,12 @@ class NoiseStudy(Study):
     def view(self) -> View:
         """Four figures over the level."""
         note = (
-            f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.clients} clients; post-hoc methods by "
-            "majority vote. F1 compares with the noisy data, F1* with the planted signal."
+            f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.clients} clients; post-hoc methods "
+            "by majority vote. F1 compares with the noisy data, F1* with the planted signal."
         )
-        return View("lines", "flipped cells", (RMSD, F1, F1_STAR, SECONDS), labels(self.methods), percent=True, note=note)
+        return View(
+            "lines", "flipped cells", (RMSD, F1, F1_STAR, SECONDS), labels(self.methods), percent=True, note=note
+        )
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Hold the order of the methods against the paper's."""
@@ -86,7 +98,9 @@ class NoiseStudy(Study):
         timed = [place for place in places if record.mean("seconds_per_client", FELB, place) is not None]
         numbers = shares(slower, timed, "noise levels", percent=True)
         if timed:
-            numbers += f"; seconds at {timed[0]:.0%}: {listed(record, 'seconds_per_client', [*felb, *rivals], timed[0])}"
+            numbers += (
+                f"; seconds at {timed[0]:.0%}: {listed(record, 'seconds_per_client', [*felb, *rivals], timed[0])}"
+            )
         found.append(
             claim("Post-hoc methods take less time than FELB", holds_if_any(timed, len(slower) == len(timed)), numbers)
         )
