@@ -13,7 +13,7 @@ from felb.atomic import try_lock
 from felb.errors import InputError
 from felb.experiments.pool import Pool
 from felb.results.result import machine_facts
-from felb.results.study import CELLS, MANIFEST, CellRecord, StudyRecord, write_claims
+from felb.results.study import CELLS, MANIFEST, CellRecord, StudyRecord, name_of, write_claims
 
 if TYPE_CHECKING:
     import os
@@ -112,8 +112,8 @@ def _claimed(folder: Path, study: Study) -> closing[Any]:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose another folder")
     if (folder / MANIFEST).is_file():
-        other = StudyRecord.read(folder).name
-        if other != study.name:
+        other = name_of(folder)
+        if other not in (study.name, None):
             raise InputError(f"{folder} holds the experiment {other!r}, not {study.name!r}; choose another folder")
     elif folder.is_dir() and any(path.name not in (LOCK, CELLS) for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty and holds no experiment; choose another folder")

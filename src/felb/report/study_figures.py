@@ -253,12 +253,17 @@ def _points(record: StudyRecord) -> Any:
                     )
                     (dot,) = axes.plot(found.mean, row + offset, marker, color=colour, markersize=6)
                     handles.setdefault(method, dot)
-        if metric.log:
+        values = [mean for method in methods for place in places if (mean := record.mean(metric.key, method, place))]
+        values += [
+            value for row in record.view.published.get(metric.key, {}).values() for value in row.values() if value
+        ]
+        if metric.log and values:
             axes.set_xscale("log")
-        if metric.key in UNIT:
+            axes.set_xlim(min(values) / 1.6, max(values) * 1.6)
+        elif metric.key in UNIT:
             axes.set_xlim(-0.03, 1.03)
-        elif not metric.log:
-            axes.set_xlim(left=0)
+        else:
+            axes.set_xlim(0, 1.08 * max(values, default=1.0))
         axes.set_yticks(range(len(places)), places)
         for row in range(1, len(places)):
             axes.axhline(row - 0.5, color="#DDDDDD", linewidth=0.8)
@@ -268,7 +273,7 @@ def _points(record: StudyRecord) -> Any:
     names = [method for method in record.view.methods if method in handles]
     _heading(figure, record, [handles[name] for name in names], names)
     if published:
-        figure.supxlabel("hollow: published, filled: measured here", fontsize=9, color=NOTE_COLOUR)
+        grid.flat[0].set_title("filled: measured here, hollow: published", loc="left", fontsize=10, color=NOTE_COLOUR)
     return figure
 
 
@@ -288,33 +293,22 @@ def _ratios(record: StudyRecord) -> Any:
     axes = figure.subplots()
     _dress(axes)
     axes.axvline(1, color="#888888", linewidth=1)
-    handles = []
-    for colour, marker, panel, offset in zip(
-        ("#56B4E9", "#0072B2", "#111111", "#E69F00"),
-        "osD^",
-        panels,
-        np.linspace(-0.22, 0.22, len(panels)),
-        strict=False,
-    ):
+    handles, means = [], []
+    offsets = np.linspace(-0.22, 0.22, len(panels))
+    for (colour, marker), panel, offset in zip(REGIMES, panels, offsets, strict=False):
         dot = None
         for row, place in enumerate(places):
-            pairs = zip(
-                record.values(metric, above, place, panel), record.values(metric, below, place, panel), strict=False
-            )
-            interval = mean_interval([one / other for one, other in pairs if other])
+            one, other = (record.by_trial(metric, method, place, panel) for method in (above, below))
+            interval = mean_interval([one[trial] / other[trial] for trial in one if other.get(trial)])
             if interval is not None:
-                half = 0.0 if math.isnan(interval.half) else interval.half
-                axes.errorbar(
-                    interval.mean, row + offset, xerr=half, fmt="none", ecolor=colour, elinewidth=1, alpha=0.5
-                )
-                (dot,) = axes.plot(interval.mean, row + offset, marker, color=colour, markersize=7)
+                means.append(interval.mean)
+                dot = _dot(axes, interval, row + offset, colour=colour, marker=marker)
         if dot is not None:
             handles.append((panel, dot))
     axes.set_yticks(range(len(places)), [str(place) for place in places])
     axes.set_ylim(len(places) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
-    low, high = axes.get_xlim()
-    reach = max(1 - low, high - 1, 0.02)
+    reach = 1.6 * max([abs(mean - 1) for mean in means], default=0.0) + 0.01
     axes.set_xlim(1 - reach, 1 + reach)
     axes.set_xlabel(f"{metric.upper()}({above}) / {metric.upper()}({below})", color=NOTE_COLOUR, fontsize=10)
     axes.annotate(

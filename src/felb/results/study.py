@@ -220,10 +220,20 @@ class StudyRecord:
             and self.cells[cell.key].status == "done"
         ]
 
+    def by_trial(self, metric: str, method: str, place: Place, panel: str = "") -> dict[int, float]:
+        """One figure by the number of the trial, for trials that have it."""
+        found = {}
+        for cell in self.planned:
+            stored = self.cells.get(cell.key)
+            if (cell.method, cell.place, cell.panel) == (method, place, panel) and stored is not None:
+                value = stored.figures.get(metric) if stored.status == "done" else None
+                if value is not None:
+                    found[cell.trial] = value
+        return found
+
     def values(self, metric: str, method: str, place: Place, panel: str = "") -> list[float]:
         """One figure over the trials that have it."""
-        figures = (cell.figures.get(metric) for cell in self.done(method, place, panel))
-        return [value for value in figures if value is not None]
+        return list(self.by_trial(metric, method, place, panel).values())
 
     def interval(self, metric: str, method: str, place: Place, panel: str = "") -> Interval | None:
         """Mean and 95% interval over the trials; None where no trial was finished."""
@@ -276,6 +286,14 @@ class StudyRecord:
             raise InputError(f"{path / MANIFEST} is damaged ({error}); run the experiment again") from error
         cells = {cell.key: record for cell in planned if (record := CellRecord.read(path / CELLS / f"{cell.key}.json"))}
         return cls(**{**{name: getattr(found, name) for name in cls.__slots__}, "cells": cells})
+
+
+def name_of(folder: Path) -> str | None:
+    """Return which experiment a folder holds, also if its manifest is of another version; None if it is damaged."""
+    try:
+        return str(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_claims(folder: Path, claims: Sequence[Claim]) -> None:

@@ -104,7 +104,7 @@ class AbundanceStudy(Study):
 FULL = AbundanceStudy()
 QUICK = AbundanceStudy(
     form="quick",
-    trials=2,
+    trials=3,
     time_limit=60.0,
     rows_per_client=200,
     columns=100,

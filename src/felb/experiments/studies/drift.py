@@ -93,5 +93,5 @@ class DriftStudy(Study):
 
 FULL = DriftStudy()
 QUICK = DriftStudy(
-    form="quick", trials=2, time_limit=90.0, rows=1000, columns=100, components=5, clients=5, steps=(1, 5, 10, 25, 50)
+    form="quick", trials=3, time_limit=90.0, rows=1000, columns=100, components=5, clients=5, steps=(1, 5, 10, 25, 50)
 )

@@ -203,7 +203,7 @@ def _flips_hurt_f1_more(record: StudyRecord) -> Claim:
 FULL = PrivacyStudy()
 QUICK = PrivacyStudy(
     form="quick",
-    trials=2,
+    trials=3,
     time_limit=60.0,
     rows=1000,
     columns=100,

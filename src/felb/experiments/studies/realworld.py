@@ -153,7 +153,7 @@ def _near_published(record: StudyRecord) -> tuple[list[str], list[str]]:
 FULL = RealworldStudy()
 QUICK = RealworldStudy(
     form="quick",
-    trials=2,
+    trials=3,
     time_limit=60.0,
     clients=10,
     rows=600,

@@ -96,7 +96,7 @@ def _ratio(record: StudyRecord, metric: str, place: float) -> float:
 FULL = ScarcityStudy()
 QUICK = ScarcityStudy(
     form="quick",
-    trials=2,
+    trials=3,
     time_limit=60.0,
     rows=2**11,
     columns=100,

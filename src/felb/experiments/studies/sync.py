@@ -102,4 +102,4 @@ def relative(record: StudyRecord, panel: str) -> dict[str, float]:
 
 
 FULL = SyncStudy()
-QUICK = SyncStudy(form="quick", trials=2, time_limit=90.0, clients=5, rows=400, sources=tuple(SHIPPED_COMPONENTS))
+QUICK = SyncStudy(form="quick", trials=3, time_limit=90.0, clients=5, rows=400, sources=tuple(SHIPPED_COMPONENTS))
