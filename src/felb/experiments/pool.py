@@ -50,7 +50,7 @@ class Worker:
         self.key: str | None = None
         self.ready = False
         self.deadline = time.monotonic() + START_LIMIT
-        self._reader = threading.Thread(target=self._read, args=(answers,), daemon=True)
+        self._reader = threading.Thread(target=self._read, args=(answers,), name="felb-worker", daemon=True)
         self._reader.start()
 
     def _read(self, answers: queue.SimpleQueue[tuple[Worker, bytes]]) -> None:

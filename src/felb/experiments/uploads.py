@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from felb.errors import InputError
 from felb.privacy.ledger import gaussian_epsilon
 from felb.privacy.mechanisms import NoNoise
@@ -14,12 +16,10 @@ from felb.privacy.paper import FrobeniusClip, PaperGaussian, PaperLaplace, Paper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from felb.experiments.cells import Noise
     from felb.privacy.cost import Cost
-    from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound import OutboundRecord
 
 UPLOAD = "V"
@@ -47,8 +47,13 @@ class NoisyUploads:
 
     def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
         """Noise V; hand on everything else as it is."""
-        mechanism: Mechanism = paper_mechanism(self.noise, value.size) if what == UPLOAD else NoNoise()
-        return mechanism.release(what, value, rng=rng)
+        if what != UPLOAD:
+            return NoNoise().release(what, value, rng=rng)
+        mechanism = paper_mechanism(self.noise, value.size)
+        # Post-hoc methods send Booleans in the type that sums of clients are taken in.
+        sent = value.astype(bool) if self.noise.mechanism == "xor" and value.dtype == np.uint8 else value
+        noisy, cost = mechanism.release(what, sent, rng=rng)
+        return noisy.astype(value.dtype), cost
 
 
 def paper_mechanism(noise: Noise, size: int) -> PaperGaussian | PaperLaplace | PaperXor:
