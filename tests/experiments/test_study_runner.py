@@ -12,8 +12,8 @@ import pytest
 from study_records import ASSO, tiny
 
 from felb.errors import InputError
-from felb.experiments.cells import MethodUse
 from felb.experiments import runner
+from felb.experiments.cells import MethodUse
 from felb.experiments.pool import Pool
 from felb.experiments.runner import run_study
 from felb.experiments.worker import answer

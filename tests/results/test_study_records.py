@@ -13,7 +13,17 @@ from scipy import stats
 
 from felb.errors import InputError
 from felb.results.study import (
-    CELLS, MANIFEST, CellRecord, Claim, Metric, Planned, StudyRecord, View, mean_interval, read_claims, write_claims,
+    CELLS,
+    MANIFEST,
+    CellRecord,
+    Claim,
+    Metric,
+    Planned,
+    StudyRecord,
+    View,
+    mean_interval,
+    read_claims,
+    write_claims,
 )  # fmt: skip
 
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12).filter(lambda values: np.std(values) > 1e-6)

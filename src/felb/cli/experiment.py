@@ -105,7 +105,10 @@ def run(
     studies = [find_study(each, quick=quick, trials=trials) for each in names]
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
-        with telling_how_to_go_on(name, quick, out, trials), cell_progress(study.name) as advance:
+        with (
+            telling_how_to_go_on(name, quick=quick, out=out, trials=trials, time_limit=time_limit),
+            cell_progress(study.name) as advance,
+        ):
             record = run_study(study, folder, jobs=jobs or cores(), time_limit=time_limit, on_progress=advance)
         figure, note = drawn(record, folder / FIGURE)
         show(record, study.claims(record), folder, figure=figure, as_json=as_json)
@@ -275,12 +278,13 @@ def cell_progress(name: str) -> Iterator[Callable[[Done], None]]:
 
 
 @contextmanager
-def telling_how_to_go_on(name: str, quick: bool, out: str | None, trials: int | None) -> Iterator[None]:
+def telling_how_to_go_on(name: str, *, quick: bool, **given: str | float | None) -> Iterator[None]:
     """Note on an interruption which command goes on."""
     try:
         yield
     except (KeyboardInterrupt, OSError, MemoryError) as error:
         words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
-        words += [*(["--out", out] if out is not None else []), *(["--trials", str(trials)] if trials else [])]
+        for option, value in options.given(**given).items():
+            words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
         error.add_note(f"what was measured is kept; go on with: {shlex.join(words)}")
         raise
