@@ -23,7 +23,7 @@ from felb.experiments.catalogue import NAMES, find_study
 from felb.experiments.runner import run_study
 from felb.report.studies import failures, index_markdown, study_tables, summary, to_csv, to_markdown, to_rows
 from felb.report.study_figures import draw_study
-from felb.results.study import MANIFEST, StudyRecord
+from felb.results.study import MANIFEST, STATUSES, StudyRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,6 +103,7 @@ def run(
     """
     names = NAMES if name == ALL else (name,)
     studies = [find_study(each, quick=quick, trials=trials) for each in names]
+    told = []
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
         with (
@@ -111,9 +112,14 @@ def run(
         ):
             record = run_study(study, folder, jobs=jobs or cores(), time_limit=time_limit, on_progress=advance)
         figure, note = drawn(record, folder / FIGURE)
-        show(record, study.claims(record), folder, figure=figure, as_json=as_json)
+        if as_json:
+            told.append(facts(record, study.claims(record), folder, figure=figure))
+        else:
+            show(record, study.claims(record), folder, figure=figure)
         if note:
             click.echo(f"note: {note}", err=True)
+    if as_json:
+        print_json(told if name == ALL else told[0])
 
 
 @command.command("table")
@@ -137,8 +143,11 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
     elif as_markdown:
         click.echo(to_markdown(record, claims), nl=False)
     else:
-        figure = folder / FIGURE
-        show(record, claims, folder, figure=figure if figure.is_file() else None, as_json=as_json)
+        figure = folder / FIGURE if (folder / FIGURE).is_file() else None
+        if as_json:
+            print_json(facts(record, claims, folder, figure=figure))
+        else:
+            show(record, claims, folder, figure=figure)
 
 
 @command.command("pages")
@@ -218,21 +227,22 @@ def cores() -> int:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None, as_json: bool) -> None:
+def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> dict[str, Any]:
+    """Return everything about an experiment as plain data."""
+    return {
+        "experiment": record.name,
+        "form": record.form,
+        "folder": str(folder),
+        "figure": None if figure is None else str(figure),
+        "cells": {status: record.count(status) for status in STATUSES},
+        "missing": record.missing,
+        "figures": to_rows(record),
+        "claims": [asdict(claim) for claim in claims],
+    }
+
+
+def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> None:
     """Print the tables of an experiment, the claims, and where everything is."""
-    if as_json:
-        facts: dict[str, Any] = {
-            "experiment": record.name,
-            "form": record.form,
-            "folder": str(folder),
-            "figure": None if figure is None else str(figure),
-            "cells": {status: record.count(status) for status in ("done", "failed", "timeout")},
-            "missing": record.missing,
-            "figures": to_rows(record),
-            "claims": [asdict(claim) for claim in claims],
-        }
-        print_json(facts)
-        return
     console = plain_console()
     for line in (f"{record.title} ({record.form} form)", record.view.note, ""):
         console.print(line)

@@ -111,9 +111,10 @@ def _value(metric: Metric, value: float | None) -> str:
 def summary(record: StudyRecord) -> str:
     """Say in a line how many cells there are and how they ended."""
     parts = [f"{record.count('done')} of {len(record.planned)} cells done"]
-    for status, words in (("failed", "failed"), ("timeout", "out of time")):
-        if count := record.count(status):  # type: ignore[arg-type]
-            parts.append(f"{count} {words}")
+    if failed := record.count("failed"):
+        parts.append(f"{failed} failed")
+    if late := record.count("timeout"):
+        parts.append(f"{late} out of time")
     if record.missing:
         parts.append(f"{record.missing} not run yet")
     trials = record.trials

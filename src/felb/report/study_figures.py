@@ -142,13 +142,25 @@ def _line(axes: Any, record: StudyRecord, metric: Metric, method: str, panel: st
     known = [(place, interval) for place, interval in found if interval is not None]
     xs, means = [place for place, _ in known], [interval.mean for _, interval in known]
     halves = [0.0 if math.isnan(interval.half) else interval.half for _, interval in known]
-    axes.errorbar(xs, means, yerr=halves, fmt="none", ecolor=colour, elinewidth=1, alpha=0.45)
+    axes.errorbar(
+        _aside(xs, record, method, panel), means, yerr=halves, fmt="none", ecolor=colour, elinewidth=1.1, alpha=0.4
+    )
     front = 3 if style == "-" else 2
     (line,) = axes.plot(
         xs, means, color=colour, marker=marker, markersize=5.5, linestyle=style, linewidth=1.8, zorder=front,
         markeredgecolor="white", markeredgewidth=0.6,
     )  # fmt: skip
     return line
+
+
+def _aside(xs: Sequence[float], record: StudyRecord, method: str, panel: str) -> list[float]:
+    """Move the intervals of a method a little to its side, so that those of all methods can be told apart."""
+    methods = record.methods(panel)
+    share = (methods.index(method) - (len(methods) - 1) / 2) / max(1, len(record.view.methods))
+    if record.view.scale == "log2":
+        return [x * 2 ** (0.14 * share) for x in xs]
+    places = [float(place) for place in record.places(panel)]
+    return [x + 0.04 * (max(places) - min(places)) * share for x in xs]
 
 
 def _scale(axes: Any, record: StudyRecord, metric: Metric, panel: str) -> None:

@@ -29,6 +29,7 @@ Place = float | str
 """Where a cell stands on the axis: a number, or the name of a data set."""
 
 Status = Literal["done", "failed", "timeout"]
+STATUSES: tuple[Status, ...] = ("done", "failed", "timeout")
 Kind = Literal["lines", "rounds", "points", "pictures"]
 Verdict = Literal["reproduced", "not reproduced", "undecided"]
 
@@ -171,7 +172,7 @@ class CellRecord:
             found = cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
-        return found if found.key == path.stem and found.status in ("done", "failed", "timeout") else None
+        return found if found.key == path.stem and found.status in STATUSES else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class PrivacyStudy(Study):
     components: int = 10
     noise: float = 0.02
     clients: int = 10
-    levels: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0)
+    levels: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     flips: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.45)
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     theta: float = 15.0
@@ -209,7 +209,7 @@ QUICK = PrivacyStudy(
     columns=100,
     components=5,
     clients=5,
-    levels=(0.0, 0.1, 0.3, 0.6, 1.0, 2.0),
+    levels=(0.0, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0),
     flips=(0.0, 0.05, 0.2, 0.4),
     epsilons=(1.0, 4.0),
     theta=7.5,
