@@ -49,7 +49,8 @@ def beats_at(
 
 def shares(won: Sequence[Place], seen: Sequence[Place], unit: str, *, percent: bool = False) -> str:
     """Say where something holds: "at 3 of 5 noise levels (0%, 10%, 20%)"."""
-    named = ", ".join(f"{place:.0%}" if percent and isinstance(place, float) else f"{place}" for place in won)
+    words = [f"{place:.0%}" if percent else f"{place:g}" if isinstance(place, float) else place for place in won]
+    named = ", ".join(words)
     return f"at {len(won)} of {len(seen)} {unit}" + (f" ({named})" if won and len(won) < len(seen) else "")
 
 

@@ -59,7 +59,7 @@ class ScarcityStudy(Study):
         won, seen = beats_at(record, "rmsd", (FELB_MU,), others, high=False, places=places)
         numbers = shares(won, seen, "numbers of clients")
         if seen:
-            numbers += f"; at {seen[-1]} clients: {listed(record, 'rmsd', [FELB, FELB_MU, *others], seen[-1])}"
+            numbers += f"; at {seen[-1]:g} clients: {listed(record, 'rmsd', [FELB, FELB_MU, *others], seen[-1])}"
         found = [
             claim(
                 "FELB-MU has a lower RMSD than every post-hoc method",
