@@ -7,11 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from felb.errors import InputError
+from felb.datasets.shards import split
+from felb.engines import run
+from felb.errors import InputError, PrivacyError
+from felb.estimators.sums import FederatedBMF
 from felb.experiments.cells import Cell, MethodUse, Noise, PlantedData
-from felb.experiments.measuring import measure
+from felb.experiments.measuring import measure, prepare
 from felb.experiments.uploads import NoisyUploads, paper_mechanism, upload_epsilon
 from felb.privacy.ledger import gaussian_delta
+from felb.privacy.policy import Privacy
 
 SHAPE = (20, 500)
 DATA = PlantedData(60, 12, 2, heights=(0.4, 0.6), widths=(0.4, 0.6))
@@ -78,6 +82,15 @@ def test_without_a_clip_or_noise_there_is_no_total():
     none = measured(FELB, Noise("laplace", 0.0, 2.0))
     assert none["epsilon_total"] is None
     assert none["f1"] == measured(FELB, None)["f1"]
+
+
+def test_a_private_recipe_takes_no_other_noise():
+    pytest.importorskip("dp_accounting")
+    ready = prepare(Cell(FELB, DATA, 3, 0.0, 0))
+    shards, _ = split(ready.A, ready.clients)
+    recipe = FederatedBMF(2, privacy=Privacy(1.0)).recipe_for(shards)
+    with pytest.raises(PrivacyError, match="brings its own noise"):
+        run(recipe, shards, mechanism=NoisyUploads.of(Noise("gaussian", 1.0)))
 
 
 def test_heavy_noise_hurts():
