@@ -55,7 +55,7 @@ class AggregationStudy(Study):
         """RMSD over the number of clients, a panel for each aggregation."""
         note = (
             f"{self.rows_per_client} rows a client × {self.columns}, {self.components} planted tiles, {self.noise:.0%} "
-            "of the cells flipped. Where half of the clients have an entry, the vote keeps it, the rounded mean does not."
+            "of the cells flipped. Where half of the clients have an entry, the vote keeps it, the mean does not."
         )
         return View(
             "lines",
