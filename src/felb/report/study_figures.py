@@ -216,6 +216,8 @@ def _rounds(record: StudyRecord) -> Any:
         axes.set_xlabel(record.view.axis, color=NOTE_COLOUR, fontsize=10)
         if metric.key in UNIT:
             axes.set_ylim(-0.03, 1.03)
+        elif metric.key == "integrality_gap":
+            axes.set_ylim(bottom=0)  # an interval may reach below, a gap cannot
     _heading(figure, record, list(handles.values()), list(handles))
     return figure
 
