@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,6 @@ from felb.results.result import machine_facts
 from felb.results.study import CELLS, MANIFEST, CellRecord, StudyRecord, name_of, write_claims
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator
 
     from felb.experiments.cells import Cell
@@ -92,7 +92,8 @@ def _manifest(study: Study) -> StudyRecord:
 
 def _provenance() -> dict[str, Any]:
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"felb": __version__, "date": date, "machine": machine_facts()}
+    load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None  # times say little on a busy machine
+    return {"felb": __version__, "date": date, "machine": machine_facts(), "load": load}
 
 
 def _record(cell: Cell, found: dict[str, Any], limit: float) -> CellRecord:

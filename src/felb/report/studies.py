@@ -141,7 +141,10 @@ def provenance_text(record: StudyRecord) -> str:
     machine = record.provenance.get("machine", {})
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     facts = f"{machine.get('cores')} cores, {machine.get('system')} {machine.get('processor')}"
-    return f"felb {', '.join(versions)}, {days}, {facts}, Python {machine.get('python')}, NumPy {machine.get('numpy')}"
+    load = record.provenance.get("load")
+    busy = "" if load is None else f" (load average {load:g}; times are of a clock)"
+    software = f"Python {machine.get('python')}, NumPy {machine.get('numpy')}"
+    return f"felb {', '.join(versions)}, {days}, {facts}{busy}, {software}"
 
 
 def to_csv(record: StudyRecord) -> str:
