@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from felb.cli import main
 from felb.errors import InputError
 from felb.report.studies import DASH, failures, index_markdown, study_tables, summary, to_csv, to_markdown
+from felb.report.studies_page import is_experiment, study_page
 from felb.report.study_figures import draw_study, mean_curves
-from felb.results.study import CellRecord, Claim, Metric, Planned, StudyRecord, View
+from felb.results.study import CellRecord, Claim, Metric, Planned, StudyRecord, View, write_claims
 
 METRICS = (Metric("f1", "F1", "high", digits=2), Metric("cost", "cost", digits=1))
 PLANNED = tuple(
@@ -78,6 +80,33 @@ def test_a_run_that_ended_early_stays_at_its_last_value():
     assert means == [3.0, 2.0, 1.0]
     assert mean_curves([[1.0]]) == [(1.0, 1.0, 1.0)]
     assert mean_curves([]) == []
+
+
+def stored(folder, claims=()):
+    (folder / "cells").mkdir()
+    RECORD.write_manifest(folder)
+    for cell in CELLS.values():
+        cell.write(folder)
+    write_claims(folder, claims)
+    return folder
+
+
+def test_the_html_page_shows_what_is_stored_and_escapes_it(tmp_path):
+    folder = stored(tmp_path, [Claim("a < b", "not reproduced", "<script>")])
+    assert is_experiment(folder)
+    text = study_page(folder).html()
+    for part in ("How much?", "a &lt; b", "not reproduced", "&lt;script&gt;", "0.30 ±1.27", "no | luck"):
+        assert part in text
+    assert "data:image/png" not in text
+    (folder / "figure.png").write_bytes(b"\x89PNG")
+    assert "data:image/png;base64,iVBORw==" in study_page(folder).html()
+
+
+def test_felb_report_makes_the_page_of_an_experiment(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", str(stored(tmp_path))])
+    assert ended.value.code == 0, capsys.readouterr().err
+    assert "Experiment noise, quick form" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
