@@ -25,6 +25,7 @@ VERBS = {
     "score": "score a result on data",
     "show": "show a result: its components by name, its data, its rounds",
     "report": "make a page of a result that opens in any browser",
+    "privacy": "show what left and what was promised; plan a promise",
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
     "data": "list public data sets and load their raw files",
@@ -124,6 +125,7 @@ def in_options(message: str) -> str:
     """Speak of options where the library speaks of its keywords: ``header=False`` is ``--no-header`` here."""
     message = message.replace("header=False", "--no-header").replace("header=True", "--header")
     message = message.replace("force=True", "--force").replace("any_shape=True", "--any-shape")
+    message = re.sub(r"\b(mechanism|noise|unit|neighbours)='(\w+)'", r"--\1 \2", message)
     return re.sub(
         r"\b(binarize_threshold|client_column|header)= ?", lambda found: f"--{found[1].replace('_', '-')} ", message
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from felb.datasets.dealing import PARTITIONS as PARTITIONS
 from felb.datasets.dealing import dealt
 from felb.datasets.dealing import read_data as read_data
 from felb.errors import InputError
+from felb.privacy import Privacy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ class Job:
     client_column : or take the client of each row from this column
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
+    privacy : keywords of `felb.privacy.Privacy`, the agreement on how much the run may reveal; None for no noise
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
     """
 
@@ -45,6 +47,7 @@ class Job:
     binarize_threshold: float | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
+    privacy: Mapping[str, Any] | None = None
     fingerprint: str | None = None
     version: str | None = None
 
@@ -54,6 +57,12 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
+        _ = self.agreement  # refuses what cannot be agreed on
+
+    @property
+    def agreement(self) -> Privacy | None:
+        """The agreement on privacy, if there is one."""
+        return None if self.privacy is None else agreed(self.privacy)
 
     def read(self) -> Table:
         """Read the data."""
@@ -70,3 +79,17 @@ class Job:
             return table.clients
         count = 1 if self.clients is None else self.clients
         return dealt(table.matrix.shape[0], count, split=self.split, seed=self.seed)
+
+
+def agreed(terms: Mapping[str, Any]) -> Privacy:
+    """Make an agreement of its terms by name, or raise an error that names what is wrong."""
+    known = [entry.name for entry in fields(Privacy)]
+    unknown = sorted(set(terms) - set(known))
+    if unknown:
+        raise InputError(f"an agreement on privacy has no {unknown[0]!r}; it has {', '.join(known)}")
+    if "epsilon" not in terms:
+        raise InputError("an agreement on privacy needs epsilon, how much a run may reveal in all; 1 is a good start")
+    try:
+        return Privacy(**terms)
+    except TypeError as error:  # a word where a number belongs
+        raise InputError(f"the agreement on privacy is not understood ({error}); check its values") from error
