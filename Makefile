@@ -58,7 +58,7 @@ scale: $(STAMP)  ## three rounds on data of Movielens' size: time and peak memor
 bench: $(STAMP)  ## speed, memory and start against their bars, about ten minutes; writes benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/bench.py
 
-experiments: $(STAMP)  ## the paper's ten experiments in quick form, about fifteen minutes; writes docs/results
+experiments: $(STAMP)  ## the paper's ten experiments in quick form, about ten minutes on two idle cores; writes docs/results
 	$(BIN)/felb experiment run all --quick --out experiments-output
 	$(BIN)/felb experiment pages experiments-output --to docs/results
 
