@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import FelbError
+from felb.experiments.worker import STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 START_LIMIT = 300.0
-"""Seconds for a process to come up; the first one on a machine may have to load everything from a slow disk."""
+"""Seconds for a process to come up, and to compile a method; the first one on a machine may be slow at both."""
 
 TAIL = 300
 """Characters of a dead process's last words."""
@@ -59,10 +60,10 @@ class Worker:
             answers.put((self, line))
         answers.put((self, b""))
 
-    def ask(self, key: str, request: Mapping[str, Any], limit: float) -> None:
-        """Give it a cell."""
+    def ask(self, key: str, request: Mapping[str, Any]) -> None:
+        """Give it a cell; its time begins when the process says that all is compiled."""
         assert self.process.stdin is not None
-        self.key, self.deadline = key, time.monotonic() + limit
+        self.key, self.deadline = key, time.monotonic() + START_LIMIT
         with suppress(BrokenPipeError):  # that it has died is told by its answers
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
@@ -120,7 +121,7 @@ class Pool:
             for worker in self._workers:
                 if worker.ready and worker.key is None and waiting:
                     key, parameters = waiting.popleft()
-                    worker.ask(key, {"parameters": parameters, "cache": folder}, limit)
+                    worker.ask(key, {"parameters": parameters, "cache": folder})
             yield from self._collect(limit, more=bool(waiting))
 
     def _collect(self, limit: float, *, more: bool) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -138,8 +139,12 @@ class Pool:
         elif not worker.ready:
             worker.ready = True
         elif worker.key is not None:
-            key, worker.key = worker.key, None
-            yield key, json.loads(line)
+            found = json.loads(line)
+            if found == STARTED:
+                worker.deadline = time.monotonic() + limit
+            else:
+                key, worker.key = worker.key, None
+                yield key, found
 
     def _late(self, limit: float, *, more: bool) -> Iterator[tuple[str, dict[str, Any]]]:
         """End the workers whose time is up."""
