@@ -52,7 +52,7 @@ def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result
             columns=matrix.columns,
             supports=(None,) * U.shape[1] if promised else tuple(np.count_nonzero(U, axis=0).tolist()),
             clients={POOLED: len(matrix)},
-            scores={} if promised else confusion(matrix, U, model.components_).scores(),
+            scores=_bought_scores(model) if promised else confusion(matrix, U, model.components_).scores(),
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
@@ -214,6 +214,12 @@ def _federated(model: BooleanFactorization) -> FederatedEstimator:
     """Only methods that can do without pooled data know of privacy."""
     assert isinstance(model, FederatedEstimator)
     return model
+
+
+def _bought_scores(model: BooleanFactorization) -> Mapping[str, float]:
+    """Return the noisy scores that a share of the budget was spent on, if any was."""
+    counts = _federated(model).counts_
+    return {} if counts is None else counts.scores()
 
 
 def _exact_facts(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
