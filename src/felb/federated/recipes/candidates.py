@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.linalg.blas import one_blas_thread
 from felb.privacy.choice import gain_bound
 from felb.privacy.cooccurrence import heavy_columns
 from felb.privacy.symmetric import symmetric_components
@@ -55,6 +56,12 @@ def find_candidates(
     seed : fixes everything
     rows : synthetic rows of each model
     """
+    # What works on a few hundred columns is slowed down by threads that wait for each other.
+    with one_blas_thread():
+        return _find(released, n_components, factorize=factorize, seed=seed, rows=rows)
+
+
+def _find(released: NoisyCooccurrence, n_components: int, *, factorize: Factorize, seed: int, rows: int) -> Candidates:
     strict, loose = (synthesize(released, z=z, rows=rows, seed=seed) for z in (STRICT, LOOSE))
     found = [
         synthetic.expand(factorize(part, min(n_components, synthetic.columns.size), seed), n_components)
