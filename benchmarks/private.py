@@ -1,8 +1,8 @@
 """How well planted components are recovered under differential privacy of records: F1* against its bars.
 
 200 columns, ten tiles of 15% of the rows and 12% of the columns, 90% dense, 2% of the cells flipped, or 75% and 8%; ten
-clients, each of which adds all of its noise itself; delta = 1e-5 in total. Every seed must reach the bar. The noise cannot be
-seeded, so figures differ from run to run.
+clients, each of which adds all of its noise itself; delta = 1e-5 in total. Every seed must reach the bar. The noise
+cannot be seeded, so figures differ from run to run.
 
     python benchmarks/private.py                                 everything
     python benchmarks/private.py --rows 5000 --epsilon 1         one row of the table

@@ -40,7 +40,12 @@ class Candidates:
 
 
 def find_candidates(
-    released: NoisyCooccurrence, n_components: int, *, factorize: Factorize, seed: int, rows: int = 2500
+    released: NoisyCooccurrence,
+    n_components: int,
+    *,
+    factorize: Factorize,
+    seed: int,
+    rows: int = 2500,
 ) -> Candidates:
     """Factorize synthetic rows, and co-occurrence itself.
 
@@ -58,22 +63,18 @@ def find_candidates(
     """
     # What works on a few hundred columns is slowed down by threads that wait for each other.
     with one_blas_thread():
-        return _find(released, n_components, factorize=factorize, seed=seed, rows=rows)
-
-
-def _find(released: NoisyCooccurrence, n_components: int, *, factorize: Factorize, seed: int, rows: int) -> Candidates:
-    strict, loose = (synthesize(released, z=z, rows=rows, seed=seed) for z in (STRICT, LOOSE))
-    found = [
-        synthetic.expand(factorize(part, min(n_components, synthetic.columns.size), seed), n_components)
-        for synthetic, part in (
-            (strict, strict.mix),
-            (loose, loose.mix),
-            (strict, strict.latent),
-            (strict, strict.copula),
-        )
-    ]
-    found.append(_direct(released, n_components, seed=seed))
-    bound = gain_bound(loose.mix, [V[:, loose.columns] for V in found])
+        strict, loose = (synthesize(released, z=z, rows=rows, seed=seed) for z in (STRICT, LOOSE))
+        found = [
+            synthetic.expand(factorize(part, min(n_components, synthetic.columns.size), seed), n_components)
+            for synthetic, part in (
+                (strict, strict.mix),
+                (loose, loose.mix),
+                (strict, strict.latent),
+                (strict, strict.copula),
+            )
+        ]
+        found.append(_direct(released, n_components, seed=seed))
+        bound = gain_bound(loose.mix, [V[:, loose.columns] for V in found])
     return Candidates(np.stack(found), bound)
 
 

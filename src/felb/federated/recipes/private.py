@@ -30,7 +30,7 @@ from felb.linalg.exact import assign_rows_exact
 from felb.privacy.choice import choose, clipped_gains
 from felb.privacy.cooccurrence import (
     NoisyCooccurrence,
-    heavy_columns,
+    columns_to_pair,
     row_bound_from_histogram,
     row_size_histogram,
     select_columns,
@@ -230,7 +230,10 @@ class PrivateServer:
         if task == SIZES:
             return replace(following, row_bound=row_bound_from_histogram(values, self.n_features, sigma=noise))
         if task == COLUMNS:
-            return replace(following, columns=heavy_columns(values, sigma=noise))
+            assert state.row_bound is not None
+            paired, bound = columns_to_pair(values, sigma=noise, row_bound=state.row_bound)
+            # A bound that was agreed on stands.
+            return replace(following, columns=paired, row_bound=self.plan.privacy.row_bound or bound)
         if task == COOCCURRENCE:
             released = NoisyCooccurrence.of(values, self._width(state), grid=1.0, sigma=noise)
             found = find_candidates(released, self.n_components, factorize=self._factorize, seed=state.seed)
@@ -246,7 +249,8 @@ class PrivateServer:
         if state.candidates is not None:
             return {"noise": state.noise, "candidates": len(state.candidates), "gain_bound": state.bound}
         if state.columns is not None:
-            return {"noise": state.noise, "columns": state.columns.size}
+            assert state.row_bound is not None
+            return {"noise": state.noise, "columns": state.columns.size, "row_bound": state.row_bound}
         return {} if state.row_bound is None else {"noise": state.noise, "row_bound": state.row_bound}
 
     def outcome(self, state: ServerState) -> Outcome:
