@@ -84,7 +84,12 @@ def fit_private(A: felb.BinaryMatrix, epsilon: float, seed: int) -> tuple[Any, A
     delta = None if len(A) * LARGEST_DELTA >= 1 else LARGEST_DELTA
     model = felb.FederatedBMF(COMPONENTS, privacy=Privacy(epsilon, delta), random_state=seed)
     U = model.fit_transform(A, groups=partition.even(len(A), CLIENTS))
-    said = {key: row[key] for row in model.history_ for key in ("row_bound", "columns", "chosen") if key in row}
+    said = {
+        key: row[key]
+        for row in model.history_
+        for key in ("row_bound", "columns", "pair_bound", "chosen")
+        if key in row
+    }
     return U, model.components_, said
 
 
@@ -193,8 +198,8 @@ def runs_rows() -> Iterator[str]:
             cells = [cell for seed in range(RUNS) if (cell := cell_of(name, epsilon, seed)) is not None]
             if not cells:
                 continue
-            keys = ("row_bound", "columns", "chosen", "seconds", "processor", "load")
-            said = (" ".join(str(cell.get(key, "all")) for cell in cells) for key in keys)
+            keys = ("row_bound", "columns", "pair_bound", "chosen", "seconds", "processor", "load")
+            said = (" ".join(str(cell.get(key, "–")) for cell in cells) for key in keys)
             scores = " ".join(f"{cell['f1']:.3f}" for cell in cells)
             yield f"| {name} | {_shown(epsilon)} | {scores} | {' | '.join(said)} |"
 
@@ -216,12 +221,13 @@ def write_table() -> None:
         "|---" * (len(EPSILONS) + 2) + "|",
         *table_rows(),
         "",
-        "What the runs have found: the bound B on the ones of a record, columns that were asked for, which candidate "
-        "was chosen (0 is the default), seconds of a clock and of a processor, and the load of the machine at the end. "
+        "What the runs have found: the bound B on the ones of a record; columns that were asked for, if not all, and "
+        "the bound among these; which candidate was chosen (0 is the default); seconds of a clock and of a processor, and "
+        "the load of the machine at the end. "
         "The noise is rounded normal noise with a seed unless --exact was given.",
         "",
-        "| data | ε | F1 | B | columns | candidate | seconds | of a processor | load |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| data | ε | F1 | B | columns | B among these | candidate | seconds | of a processor | load |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *runs_rows(),
         "",
         *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),

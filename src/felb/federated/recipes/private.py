@@ -165,7 +165,7 @@ class ServerState:
     Parameters
     ----------
     row_bound : B, once it is known
-    columns : columns whose co-occurrence is asked for, if not all
+    columns, pair_bound : columns whose co-occurrence is asked for, if not all, and B among these
     noise : standard deviation of the last release
     candidates, bound : several V, and G
     chosen : number of the chosen one
@@ -176,6 +176,7 @@ class ServerState:
     seed: int
     row_bound: int | None = None
     columns: NDArray[np.int64] | None = None
+    pair_bound: int | None = None
     noise: float = 0.0
     candidates: NDArray[np.bool_] | None = None
     bound: float = 0.0
@@ -205,7 +206,7 @@ class PrivateServer:
             return None
         values: dict[str, NDArray[Any]] = {}
         if task in (COLUMNS, COOCCURRENCE):
-            values["row_bound"] = np.asarray(state.row_bound)
+            values["row_bound"] = np.asarray(self._row_bound(state))
         if task == COOCCURRENCE and state.columns is not None:
             values["columns"] = state.columns
         if task == CHOICE:
@@ -233,7 +234,7 @@ class PrivateServer:
             assert state.row_bound is not None
             paired, bound = columns_to_pair(values, sigma=noise, row_bound=state.row_bound)
             # A bound that was agreed on stands.
-            return replace(following, columns=paired, row_bound=self.plan.privacy.row_bound or bound)
+            return replace(following, columns=paired, pair_bound=self.plan.privacy.row_bound or bound)
         if task == COOCCURRENCE:
             released = NoisyCooccurrence.of(values, self._width(state), grid=1.0, sigma=noise)
             found = find_candidates(released, self.n_components, factorize=self._factorize, seed=state.seed)
@@ -249,8 +250,8 @@ class PrivateServer:
         if state.candidates is not None:
             return {"noise": state.noise, "candidates": len(state.candidates), "gain_bound": state.bound}
         if state.columns is not None:
-            assert state.row_bound is not None
-            return {"noise": state.noise, "columns": state.columns.size, "row_bound": state.row_bound}
+            assert state.pair_bound is not None
+            return {"noise": state.noise, "columns": state.columns.size, "pair_bound": state.pair_bound}
         return {} if state.row_bound is None else {"noise": state.noise, "row_bound": state.row_bound}
 
     def outcome(self, state: ServerState) -> Outcome:
@@ -284,8 +285,7 @@ class PrivateServer:
         if task == CHOICE:
             assert state.candidates is not None
             return clipped_gains(nobody, list(state.candidates), state.bound)
-        assert state.row_bound is not None
-        return (weighted_column_counts if task == COLUMNS else weighted_cooccurrence)(nobody, state.row_bound)
+        return (weighted_column_counts if task == COLUMNS else weighted_cooccurrence)(nobody, self._row_bound(state))
 
     def _check_noise(self, n_clients: int) -> None:
         privacy = self.plan.privacy
@@ -294,6 +294,11 @@ class PrivateServer:
                 f"{n_clients} of {self.plan.n_clients} clients answered, but noise was planned for at most "
                 f"{privacy.dropouts} missing; agree on more dropouts, or on noise='client'"
             )
+
+    def _row_bound(self, state: ServerState) -> int:
+        """Return B for what is asked next."""
+        assert state.row_bound is not None
+        return state.row_bound if state.pair_bound is None else state.pair_bound
 
     def _width(self, state: ServerState) -> int:
         return self.n_features if state.columns is None else int(state.columns.size)
