@@ -222,8 +222,8 @@ def write_table() -> None:
         *table_rows(),
         "",
         "What the runs have found: the bound B on the ones of a record; columns that were asked for, if not all, and "
-        "the bound among these; which candidate was chosen (0 is the default); seconds of a clock and of a processor, and "
-        "the load of the machine at the end. "
+        "the bound among these; which candidate was chosen (0 is the default); seconds of a clock and of a processor; "
+        "load of the machine at the end. "
         "The noise is rounded normal noise with a seed unless --exact was given.",
         "",
         "| data | ε | F1 | B | columns | B among these | candidate | seconds | of a processor | load |",

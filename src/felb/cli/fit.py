@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from felb.cli import options
+from felb.cli.agreement import agreement
 from felb.cli.output import print_result, warnings_as_notes
 from felb.estimators.methods import DEFAULT, summaries
 from felb.experiments import Job, fit
@@ -23,6 +24,7 @@ EPILOG = options.methods(*summaries())
 @options.weights
 @options.time_limit
 @options.param
+@agreement
 @options.seed
 @options.client_column_left_out
 @options.reading
@@ -40,13 +42,15 @@ def command(
     force: bool,
     as_json: bool,
     others: dict[str, Any],
+    privacy: dict[str, Any] | None,
     **parameters: Any,
 ) -> None:
     """Factorize pooled DATA.
 
     DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
     The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
-    result.json with parameters, seed, version, data fingerprint, scores and history.
+    result.json with parameters, seed, version, data fingerprint, scores and history. With --epsilon the components may
+    be published under the promise the result states; scores, supports and the fingerprint are then left out.
     """
     job = Job(
         data,
@@ -57,6 +61,7 @@ def command(
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
+        privacy=privacy,
     )
     with warnings_as_notes():
         result = fit(job, out, force=force)

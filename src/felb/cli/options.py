@@ -91,7 +91,8 @@ time_limit = click.option(
 )
 
 
-def _read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+def read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Return NAME=VALUE pairs as a table; a value is JSON or a word."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -110,7 +111,7 @@ param = click.option(
     "others",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_read_parameters,
+    callback=read_parameters,
     help="Any other parameter of the method, e.g. tau=0.9; may be repeated.",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import warnings
 from contextlib import contextmanager
@@ -53,9 +54,14 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
     facts = Table(box=None, show_header=False, pad_edge=False)
     for name, fact in describe(result, folder).items():
         facts.add_row(name, fact)
-    for table in (facts, score_table({result.provenance.method: result.scores})):
-        console.print(table)
-        console.print()
+    console.print(facts)
+    console.print()
+    if result.privacy is None or result.scores:
+        console.print(score_table({result.provenance.method: result.scores}))
+    else:
+        asking = f"felb score {shlex.quote(folder)} DATA"
+        console.print(f"scores stay with the clients; who holds the data can compute them: {asking}", soft_wrap=True)
+    console.print()
     console.print(component_table(result.described(), shown=shown))
 
 
@@ -77,12 +83,24 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
-        "data": f"{source['source']}: {source['rows']} records x {source['columns']} features, {source['ones']} ones",
+        "data": f"{source['source']}: {source['rows']} records x {source['columns']} features"
+        + ("" if source["ones"] is None else f", {source['ones']} ones"),
         "clients": describe_clients(result.clients),
         "rounds": f"{sum(rounds.values())}{tasks}",
         "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
+    if result.privacy is not None:
+        facts["privacy"] = describe_privacy(result.privacy)
     return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
+
+
+def describe_privacy(promised: Mapping[str, Any]) -> str:
+    """Return what was promised, in a line."""
+    if promised["mechanism"] == "paper":
+        return "noise as in the paper, for reproduction; nothing is promised"
+    budget = f"(epsilon, delta) = ({promised['epsilon']:g}, {promised['delta']:.3g}) in total"
+    place = "each client adds all of its noise" if promised["noise"] == "client" else "clients add shares of the noise"
+    return f"{budget} per {promised['unit']}; {place}"
 
 
 def describe_clients(clients: Mapping[str, int | None]) -> str:
@@ -116,15 +134,16 @@ def _score(name: str, value: float | None) -> str:
 def component_table(components: Sequence[Component], *, shown: int = SHOWN_FEATURES) -> Table:
     """Return a table of components: number, support, size, feature names (the first few)."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("component", "support", "size"):
+    known = any(component.support is not None for component in components)
+    for name in ("component", "support", "size") if known else ("component", "size"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("features", overflow="fold")
     for component in components:
         features = component.features[:shown]
         more = len(component.features) - len(features)
         text = ", ".join(features) + (f", … ({more} more)" if more else "")
-        support = "" if component.support is None else str(component.support)
-        table.add_row(str(component.number), support, str(len(component.features)), text or "(empty)")
+        support = ["" if component.support is None else str(component.support)] if known else []
+        table.add_row(str(component.number), *support, str(len(component.features)), text or "(empty)")
     return table
 
 
@@ -173,22 +192,6 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     for name, fact in facts.items():
         table.add_row(name, str(fact))
     plain_console().print(table, soft_wrap=True)
-
-
-def print_outbound(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Print what left a site, one line per run, task and array."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("run", "rounds", "task", "what", "shape", "dtype", "bytes", "mechanism", "cost"):
-        table.add_column(name, overflow="fold")
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for line in lines:
-        key = (line["run"], line["task"], line["what"], tuple(line["shape"]), line["dtype"], line["mechanism"])
-        groups.setdefault(key, []).append(line)
-    for (run, task, what, shape, dtype, mechanism), same in groups.items():
-        costs = [line["cost"] for line in same if line["cost"] is not None]
-        size, cost = str(sum(line["bytes"] for line in same)), f"{sum(costs):g}" if costs else "none"
-        table.add_row(run, str(len(same)), task, what, "x".join(map(str, shape)) or "1", dtype, size, mechanism, cost)
-    plain_console().print(table if groups else "nothing has left this site")
 
 
 def print_status(seen: Mapping[str, Any]) -> None:

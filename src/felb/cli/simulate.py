@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from felb.cli import options
+from felb.cli.agreement import agreement
 from felb.cli.output import print_result, round_progress, warnings_as_notes
 from felb.estimators.methods import DEFAULT, make_federated, summaries
 from felb.experiments import Job, resume, simulate, unfinished_job
@@ -64,6 +65,7 @@ DEFAULT_CLIENTS = 10
 @click.option("--workers", default=1, show_default=True, help="Clients at the same time.", **options.COUNT)
 @options.time_limit
 @options.param
+@agreement
 @options.seed
 @options.reading
 @options.force
@@ -87,6 +89,7 @@ def command(
     force: bool,
     as_json: bool,
     others: dict[str, Any],
+    privacy: dict[str, Any] | None,
     **parameters: Any,
 ) -> None:
     """Factorize DATA split among simulated clients; only what passes each client's gate is shared.
@@ -95,6 +98,9 @@ def command(
     The folder gets the components (components.csv, .npz), the assignments of each client (assignments/), a log of
     everything that left each client (outbound/), and result.json with parameters, seed, version, data fingerprint,
     scores and history.
+
+    With --epsilon only noisy sums leave a client, and the result states what it promises; exact scores stay with the
+    clients, and whoever holds the data can compute them by `felb score`. The noise has no seed.
 
     Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.
     """
@@ -119,6 +125,7 @@ def command(
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
+        privacy=privacy,
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,
     )

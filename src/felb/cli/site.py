@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from felb.cli import options
-from felb.cli.output import print_facts, print_json, print_outbound
+from felb.cli.outbound import print_outbound
+from felb.cli.output import print_facts, print_json
 from felb.engines.nvflare.desk import read_outbound
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.kits import Invitation, Site
@@ -91,7 +92,7 @@ def start(
 @click.option("--run", "run_id", metavar="ID", help="Only of this run.")
 @options.as_json
 def log(folder: str, run_id: str | None, as_json: bool) -> None:
-    """Show what has left the site in FOLDER: run, round, task, what, size, mechanism, cost.
+    """Show what has left the site in FOLDER: run, rounds, what, shape, bytes, mechanism, cost, running total.
 
     The full log is in state/RUN/outbound.jsonl.
     """
@@ -99,4 +100,4 @@ def log(folder: str, run_id: str | None, as_json: bool) -> None:
     if as_json:
         print_json(lines)
     else:
-        print_outbound(lines)
+        print_outbound(lines, nothing="nothing has left this site")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from felb.atomic import replace_folder, replacing, try_lock
+from felb.engines.books import answered_rounds, open_book
 from felb.engines.checkpoint import load_snapshot, save_snapshot
-from felb.errors import FelbError, InputError
+from felb.errors import FelbError, InputError, PrivacyError
 from felb.experiments.job import Job
 from felb.privacy.outbound import OutboundLog
 from felb.results.result import OUTBOUND, RESULT, file_stem
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.engines import Snapshot
+    from felb.federated.gate import Book
     from felb.federated.server import Recipe
     from felb.privacy.outbound import OutboundRecord
+    from felb.privacy.plan import PrivacyPlan
     from felb.results import Result
 
-JOB, CHECKPOINT, LOCK = "job.json", "checkpoint.npz", "lock"
+JOB, CHECKPOINT, LOCK, BOOKS = "job.json", "checkpoint.npz", "lock", "books"
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
 
 
@@ -113,16 +116,32 @@ class RunFolder:
         """Return the last completed round that was kept, if any.
 
         Later rounds will be played again: their lines are taken out of the outbound logs, so that a log tells every
-        round once.
+        round once. Where a client keeps a book, what is in there has left and will not be answered anew: it stays.
         """
         path = self.work / CHECKPOINT
         snapshot = load_snapshot(path, recipe) if path.is_file() else None
-        kept = set() if snapshot is None else {row["round"] for row in snapshot.history}
+        played = set() if snapshot is None else {row["round"] for row in snapshot.history}
         for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            kept = played if recipe.privacy is None else self._answered(log.stem, lines, played)
             with replacing(log) as partial:
                 partial.write_text("".join(line for line in lines if _round_of(line) in kept), encoding="utf-8")
         return snapshot
+
+    def _answered(self, stem: str, lines: list[str], played: set[int]) -> set[int]:
+        """Return the rounds in a client's book, or raise if it lacks one that left and was used."""
+        answered = answered_rounds(self.work / BOOKS / stem)
+        lost = sorted((played - answered).intersection(map(_round_of, lines)))
+        if lost:
+            raise PrivacyError(
+                f"what {stem} has answered in round {lost[0]} is missing from {self.work / BOOKS}, and with it what "
+                "was spent; start the run anew with --force"
+            )
+        return answered
+
+    def book(self, client: str, plan: PrivacyPlan) -> Book:
+        """Return what a client of a private run has spent and answered; it survives an interruption."""
+        return open_book(self.work / BOOKS / file_stem(client), plan)
 
     # -- during a run ------------------------------------------------------------------------------------------
 
@@ -161,6 +180,7 @@ class RunFolder:
         self._release_lock()
         # In place first: stopped before that, the run can still be resumed.
         replace_folder(self.work, self._place)
+        shutil.rmtree(self._place / BOOKS, ignore_errors=True)
         for name in (CHECKPOINT, JOB, LOCK):
             (self._place / name).unlink(missing_ok=True)
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from felb.datasets import Table, partition, read
-from felb.datasets.registry import SHIPPED, load
+from felb.datasets.dealing import PARTITIONS as PARTITIONS
+from felb.datasets.dealing import dealt
+from felb.datasets.dealing import read_data as read_data
 from felb.errors import InputError
+from felb.privacy import Privacy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
-PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
-    "even": lambda n, clients, seed: partition.even(n, clients, seed=seed),
-    "uneven": lambda n, clients, seed: partition.uneven(n, clients, seed=seed),
-    "consecutive": lambda n, clients, _: partition.consecutive(n, clients),
-}
-"""Ways to deal rows out to clients, from the numbers of rows and clients and a seed."""
+    from felb.datasets import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +31,7 @@ class Job:
     client_column : or take the client of each row from this column
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
+    privacy : keywords of `felb.privacy.Privacy`, the agreement on how much the run may reveal; None for no noise
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
     """
 
@@ -54,6 +47,7 @@ class Job:
     binarize_threshold: float | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
+    privacy: Mapping[str, Any] | None = None
     fingerprint: str | None = None
     version: str | None = None
 
@@ -63,6 +57,12 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
+        _ = self.agreement  # refuses what cannot be agreed on
+
+    @property
+    def agreement(self) -> Privacy | None:
+        """The agreement on privacy, if there is one."""
+        return None if self.privacy is None else agreed(self.privacy)
 
     def read(self) -> Table:
         """Read the data."""
@@ -78,17 +78,18 @@ class Job:
         if table.clients is not None:
             return table.clients
         count = 1 if self.clients is None else self.clients
-        width = max(2, len(str(count)))
-        names = np.array([f"client-{number:0{width}}" for number in range(1, count + 1)])
-        return names[PARTITIONS[self.split](table.matrix.shape[0], count, self.seed)]
+        return dealt(table.matrix.shape[0], count, split=self.split, seed=self.seed)
 
 
-def read_data(name: str, **options: Any) -> Table:
-    """Read a data file, or a shipped data set if there is no file of that name."""
-    if Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
-        return read(name, **options)
-    if name not in SHIPPED:
-        raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
-    if options.get("client_column") is not None:
-        raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
-    return Table(load(name))
+def agreed(terms: Mapping[str, Any]) -> Privacy:
+    """Make an agreement of its terms by name, or raise an error that names what is wrong."""
+    known = [entry.name for entry in fields(Privacy)]
+    unknown = sorted(set(terms) - set(known))
+    if unknown:
+        raise InputError(f"an agreement on privacy has no {unknown[0]!r}; it has {', '.join(known)}")
+    if "epsilon" not in terms:
+        raise InputError("an agreement on privacy needs epsilon, how much a run may reveal in all; 1 is a good start")
+    try:
+        return Privacy(**terms)
+    except TypeError as error:  # a word where a number belongs
+        raise InputError(f"the agreement on privacy is not understood ({error}); check its values") from error

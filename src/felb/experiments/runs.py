@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,13 @@ from felb.datasets.shards import check_shards, split
 from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
-from felb.estimators.methods import make, make_federated
+from felb.estimators.federated import FederatedEstimator
+from felb.estimators.methods import METHODS, make, make_federated
 from felb.experiments.folder import RunFolder
+from felb.experiments.promise import pooled_promise, promise
 from felb.metrics import confusion
 from felb.models.base import BooleanFactorization
+from felb.privacy import Privacy
 from felb.results import Provenance, Result
 
 if TYPE_CHECKING:
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.engines import Snapshot
-    from felb.estimators.federated import FederatedEstimator
     from felb.experiments.job import Job
     from felb.federated.server import Recipe
     from felb.linalg.binary import BinaryMatrix
@@ -43,17 +46,19 @@ def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result
     folder.begin(job, force=force)
     try:
         U = model.fit_transform(matrix)
+        promised = None if job.privacy is None else pooled_promise(_federated(model), matrix)
         result = Result(
             components=model.components_,
             columns=matrix.columns,
-            supports=tuple(np.count_nonzero(U, axis=0).tolist()),
+            supports=(None,) * U.shape[1] if promised else tuple(np.count_nonzero(U, axis=0).tolist()),
             clients={POOLED: len(matrix)},
-            scores=confusion(matrix, U, model.components_).scores(),
+            scores=_bought_scores(model) if promised else confusion(matrix, U, model.components_).scores(),
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
             provenance=_provenance(job, model, matrix),
             complete=model.complete_,
+            privacy=promised,
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
@@ -132,6 +137,7 @@ class Federation:
 
 def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapshot], None]) -> Result:
     job, model, matrix = federation.job, federation.model, federation.matrix
+    plan = federation.recipe.privacy
     with folder.keeping() as keep:
 
         def after_round(snapshot: Snapshot) -> None:
@@ -148,6 +154,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapsho
             on_round=after_round,
             outbound=folder.outbound,
             deadline=Deadline(model.time_limit),
+            books=None if plan is None else partial(folder.book, plan=plan),
         )
         outcome = finished.outcome
         model.warn_about_outcome(outcome)
@@ -157,20 +164,28 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapsho
             supports=(None,) * len(outcome.components)
             if outcome.supports is None
             else tuple(outcome.supports.tolist()),
-            clients={name: len(shard) for name, shard in federation.shards.items()},
+            # How many records a client has is not part of a promise, nor does a private server learn it.
+            clients={name: len(shard) if plan is None else None for name, shard in federation.shards.items()},
             scores={} if outcome.counts is None else outcome.counts.scores(),
             converged=outcome.converged,
             integrality_gap=outcome.integrality_gap,
             history=finished.history,
             provenance=_provenance(job, model, matrix),
             complete=outcome.complete,
+            privacy=None if plan is None else promise(plan, finished.history),
         )
         folder.finish(result, finished.assignments)
     return result
 
 
 def _parameters(job: Job) -> dict[str, Any]:
-    return {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
+    parameters = {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
+    if job.agreement is None:
+        return parameters
+    able = [method.name for method in METHODS.values() if "privacy" in method.parameters()]
+    if job.method in METHODS and job.method not in able:
+        raise InputError(f"method {job.method!r} adds no noise and can promise no privacy; use {' or '.join(able)}")
+    return {**parameters, "privacy": job.agreement}
 
 
 def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> Provenance:
@@ -190,16 +205,34 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
             "source": Path(job.data).name,
             "rows": matrix.shape[0],
             "columns": matrix.shape[1],
-            "ones": matrix.nnz,
-            "fingerprint": job.fingerprint or matrix.fingerprint(),  # known already in a simulation
+            **_exact_facts(job, matrix),
         },
     )
+
+
+def _federated(model: BooleanFactorization) -> FederatedEstimator:
+    """Only methods that can do without pooled data know of privacy."""
+    assert isinstance(model, FederatedEstimator)
+    return model
+
+
+def _bought_scores(model: BooleanFactorization) -> Mapping[str, float]:
+    """Return the noisy scores that a share of the budget was spent on, if any was."""
+    counts = _federated(model).counts_
+    return {} if counts is None else counts.scores()
+
+
+def _exact_facts(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
+    """Return what identifies the data; under privacy nothing, since one record more or less would show in it."""
+    if job.privacy is not None:
+        return {"ones": None, "fingerprint": None}
+    return {"ones": matrix.nnz, "fingerprint": job.fingerprint or matrix.fingerprint()}  # known in a simulation
 
 
 def _plain_parameters(model: BooleanFactorization) -> dict[str, Any]:
     """Return the parameters of a method; those of a model within it are named as scikit-learn does, model__tau."""
     return {
-        name: value
+        name: asdict(value) if isinstance(value, Privacy) else value
         for name, value in model.get_params().items()
         if name.rpartition("__")[2] not in NOT_OF_THE_METHOD and not isinstance(value, BooleanFactorization)
     }

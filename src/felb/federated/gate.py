@@ -11,12 +11,14 @@ from felb.errors import FederationError, PrivacyError
 from felb.federated.messages import Broadcast, Release, Update
 from felb.privacy.ledger import Charge, Ledger
 from felb.privacy.mechanisms import Mechanism, NoNoise
+from felb.privacy.names import UPLOADS
 from felb.privacy.outbound import OutboundRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
-    from felb.privacy.policy import PrivacyPlan
+    from felb.federated.messages import Values
+    from felb.privacy.plan import PrivacyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ class Book:
     A round that is asked for again, after an interruption, gets the very same answer, which tells nothing new.
     """
 
-    ledger: Ledger
-    answers: MutableMapping[tuple[int, str], Release] = field(default_factory=dict)
+    ledger: Ledger | None
+    answers: MutableMapping[tuple[int, str], Values] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Gate:
     ledger: Ledger | None = None
     run: str = ""
     plan: PrivacyPlan | None = None
-    answers: MutableMapping[tuple[int, str], Release] | None = None
+    answers: MutableMapping[tuple[int, str], Values] | None = None
 
     @classmethod
     def private(cls, client: str, write: Callable[[OutboundRecord], None], *, plan: PrivacyPlan, book: Book) -> Gate:
@@ -63,7 +65,7 @@ class Gate:
         """Turn a private update into a release; values that are not finite are refused, nothing is sent then."""
         asked = broadcast.round, broadcast.task
         if self.answers is not None and asked in self.answers:
-            return self.answers[asked]
+            return Release(self.answers[asked])
         for name, value in update.values.items():
             if not np.all(np.isfinite(value)):
                 raise FederationError(
@@ -98,15 +100,17 @@ class Gate:
             )
         release = Release({name: value for name, (value, _) in released.items()})
         if self.answers is not None:
-            self.answers[asked] = release
+            self.answers[asked] = release.values
         return release
 
     def _mechanism(self, name: str, update: Update) -> Mechanism:
         if self.plan is None:
             return self.mechanism
-        if name not in update.sums:
+        if self.plan.uploads is not None and name == UPLOADS:
+            return self.plan.upload_mechanism()
+        if name not in update.sums or self.plan.uploads is not None:
             raise PrivacyError(
-                f"{self.client}: how much one record can change {name} is not bounded, so no noise protects it; "
-                "nothing was sent"
+                f"{self.client}: how much one {self.plan.unit} can change {name} is not bounded, so no noise protects "
+                "it; nothing was sent"
             )
         return self.plan.mechanism_for(name, update.sums[name])

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from felb.errors import InputError
+from felb.privacy.cost import Cost
+
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from felb.privacy.cost import Cost
+UNPROTECTED = "none"
+"""The word for the cost of what leaves without noise: nothing was spent, and nothing is promised."""
+
+_SYMBOLS = {"mu": "μ", "epsilon": "ε"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +54,112 @@ class OutboundLog:
         line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(record)})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+# -- reading it back -------------------------------------------------------------------------------------------------
+
+
+def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return the lines of a log; one that was cut short, when its process was killed, is left out."""
+    lines = []
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(fields, dict):
+            lines.append(fields)
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Arrays of one kind that left one client over some rounds.
+
+    Parameters
+    ----------
+    run : name of the run, where a log is one of several of a site
+    client, task, what, shape, dtype, mechanism : as in the log
+    rounds : first and last round
+    count, bytes : arrays, and their bytes together
+    cost : ``mu`` and ``epsilon`` that they cost together; None if at least one of them was unprotected
+    total : what the client had spent in all after the last of them, if it keeps a ledger
+    """
+
+    run: str | None
+    client: str
+    task: str
+    what: str
+    shape: tuple[int, ...]
+    dtype: str
+    mechanism: str
+    rounds: tuple[int, int]
+    count: int
+    bytes: int
+    cost: Mapping[str, float] | None
+    total: Mapping[str, Any] | None
+
+    @property
+    def cost_in_words(self) -> str:
+        """The cost for a table: μ of Gaussian noise, ε of other noise."""
+        if self.cost is None:
+            return UNPROTECTED
+        return " + ".join(f"{_SYMBOLS[name]} {value:.3g}" for name, value in self.cost.items())
+
+    @property
+    def total_in_words(self) -> str:
+        """The running total for a table."""
+        return "" if self.total is None else f"ε {self.total['epsilon']:.4g}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def summarize(lines: Iterable[Mapping[str, Any]]) -> list[Left]:
+    """Put together the lines of a log that differ only in their round; in the order in which each kind first left."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for line in lines:
+        try:
+            key = (
+                line.get("run"),
+                *(str(line[name]) for name in ("client", "task", "what")),
+                tuple(int(side) for side in line["shape"]),
+                *(str(line[name]) for name in ("dtype", "mechanism")),
+            )
+            _ = int(line["round"]), int(line["bytes"]), line["cost"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{dict(line)} is no line of an outbound log ({error}); give the log of a client"
+            ) from error
+        groups.setdefault(key, []).append(line)
+    return [_left(*key, same=same) for key, same in groups.items()]
+
+
+def _left(*key: Any, same: list[Mapping[str, Any]]) -> Left:
+    run, client, task, what, shape, dtype, mechanism = key
+    rounds = [int(line["round"]) for line in same]
+    return Left(
+        run=run,
+        client=client,
+        task=task,
+        what=what,
+        shape=shape,
+        dtype=dtype,
+        mechanism=mechanism,
+        rounds=(min(rounds), max(rounds)),
+        count=len(same),
+        bytes=sum(int(line["bytes"]) for line in same),
+        cost=_together([line["cost"] for line in same]),
+        total=same[-1].get("total"),
+    )
+
+
+def _together(costs: list[Any]) -> dict[str, float] | None:
+    """Return √Σμ² of Gaussian releases and Σε of others, as an accountant would bound them from above."""
+    if any(cost is None for cost in costs):
+        return None
+    read = [Cost.from_json(cost) for cost in costs]
+    squares = sum(cost.count * cost.loss**2 for cost in read if cost.kind == "gaussian")
+    pure = sum(cost.pure_epsilon for cost in read if cost.kind != "gaussian")
+    return {name: value for name, value in (("mu", math.sqrt(squares)), ("epsilon", pure)) if value}

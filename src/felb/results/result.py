@@ -5,6 +5,7 @@ components.npz       V as a SciPy sparse matrix, components × features
 components.csv       the same for people: support and feature names of each component
 assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × components
 outbound/*.jsonl     what left each client
+privacy.txt          what was promised to whom, if anything was
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
+STATEMENT = "privacy.txt"
 LONGEST_STEM = 120
 """Of a file name without its suffix; file systems allow 255 bytes, and temporary names are longer."""
 
@@ -82,6 +84,7 @@ class Result:
     clients : number of rows of each client; None where only their sum is kept
     scores : by name; empty where clients do not tell
     complete : False if a time limit ended the search; the result is the best until then
+    privacy : what was promised to whom, as plain values and, as ``text``, in words; None if nothing was
     """
 
     components: NDArray[np.bool_]
@@ -94,6 +97,7 @@ class Result:
     history: History
     provenance: Provenance
     complete: bool = True
+    privacy: Mapping[str, Any] | None = None
 
     def described(self) -> list[Component]:
         """The components by name, most supported first."""
@@ -123,6 +127,7 @@ class Result:
             "provenance": asdict(self.provenance),
             "history": [dict(row) for row in self.history],
             "columns": None if self.columns is None else list(self.columns),
+            "privacy": None if self.privacy is None else dict(self.privacy),
         }
 
     def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
@@ -136,6 +141,8 @@ class Result:
         (folder / ASSIGNMENTS).mkdir(exist_ok=True)
         for client, U in assignments.items():
             sp.save_npz(folder / ASSIGNMENTS / f"{file_stem(client)}.npz", sp.csr_array(U))
+        if self.privacy is not None:
+            (folder / STATEMENT).write_text(f"{self.privacy['text']}\n", encoding="utf-8")
         text = json.dumps(finite(self.to_json()), indent=1, allow_nan=False)
         (folder / RESULT).write_text(text, encoding="utf-8")
 
@@ -160,6 +167,7 @@ class Result:
                 history=History(raw["history"]),
                 provenance=Provenance(**raw["provenance"]),
                 complete=raw["complete"],
+                privacy=raw["privacy"],
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from felb.engines.streams import CLIENT_STREAM, random_stream
 from felb.errors import InputError
 from felb.federated.gate import Gate
 from felb.linalg.blas import one_blas_thread
-from felb.privacy.outbound import OutboundLog
+from felb.privacy.outbound import OutboundLog, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,9 +97,5 @@ def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, A
     for log in sorted(state.glob(f"*/{OUTBOUND}")):
         if run_id is not None and log.parent.name != run_id:
             continue
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                lines.append({"run": log.parent.name, **json.loads(line)})
-            except (ValueError, TypeError):
-                continue
+        lines += [{"run": log.parent.name, **line} for line in read_log(log)]
     return lines
