@@ -69,12 +69,12 @@ NOTES = """
   settings on data of this very kind, seeds 0 to 3 among them, so their row is not held out. With the setting fixed, a
   plain loop of the same steps on data seeds 10 to 13, two starts each, gave F1* of 0.98 to 1.00 at epsilon 2 (each
   client), 0.84 to 0.98 at epsilon 1 (each client) and 1.00 at epsilon 1 (on the sum).
-- Where statistics end near 0.92 although there is little noise, one component was not found: the rounds depend on their
-  random start, and there is only one. More budget does not mend that.
+- Some runs of statistics end near 0.92 although there is little noise. Probably a component is missed from the one
+  random start there is; this was not looked into.
 - The paper's row is one setting, 20 uploads and theta = 15 (the planted V has length 15.5), not tuned. Without noise
-  the same 20 rounds reach 1.00; at epsilon 8, seed 0, fewer uploads or a smaller theta gave 0.026 (1 upload), 0.014 (5) and
-  0.016 (5, theta = 5). It hides a whole client, which is more than a record: the rows compare what an epsilon buys, not
-  the same promise.
+  the same 20 rounds reach 1.00; at epsilon 8, seed 0, fewer uploads or a smaller theta gave 0.026 (1 upload), 0.014
+  (5) and 0.016 (5, theta = 5). It hides a whole client, which is more than a record: the rows compare what an
+  epsilon buys, not the same promise.
 """
 
 

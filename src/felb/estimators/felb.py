@@ -139,6 +139,15 @@ class FELBMU(FELB):
     """FELB with multiplicative steps, one step size per entry.
 
     Parameters and attributes are those of `FELB`.
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.datasets.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.datasets.partition.even(600, 5)
+    >>> model = felb.FELBMU(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> model.converged_, model.counts_.cells
+    (True, 36000)
     """
 
     _make = staticmethod(felb_mu)

@@ -38,7 +38,14 @@ NOT_OF_THE_METHOD = {"participation", "n_jobs", "random_state", "binarize_thresh
 
 
 def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result:
-    """Fit a method on pooled data and leave the result in the folder `out`."""
+    """Fit a method on pooled data and leave the result in the folder `out`.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job
+    >>> fit(Job("zoo", "grecond", 4), "pooled-run").components.shape
+    (4, 17)
+    """
     folder = RunFolder(out)
     folder.check(force=force)
     model = make(job.method, **_parameters(job))
@@ -77,6 +84,13 @@ def simulate(
     """Run a federated method over simulated clients and leave the result in the folder `out`.
 
     Interrupted at any point, the last completed round is kept, and `resume` goes on from it.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job
+    >>> result = simulate(Job("zoo", "grecond+or", 4, clients=3), "shared-run")
+    >>> list(result.clients), result.components.shape
+    (['client-01', 'client-02', 'client-03'], (4, 17))
     """
     folder = RunFolder(out)
     folder.check(force=force)
