@@ -77,8 +77,8 @@ CENSUS_TERMS = "published for public use by the U.S. government, identifiers rem
 CENSUS_HOME = "https://www.census.gov/programs-surveys/acs/microdata.html"
 CENSUS_DOWNLOAD = (
     "persons of one year, CSV, of all states (csv_p<st>.zip) or the country (csv_pus.zip), from "
-    "https://www2.census.gov/programs-surveys/acs/data/pums/YEAR/1-Year/; which year and states have the published size "
-    "is not known, others need --any-shape (any_shape=True)"
+    "https://www2.census.gov/programs-surveys/acs/data/pums/YEAR/1-Year/; which year and states have the published "
+    "size is not known, others need --any-shape (any_shape=True)"
 )
 CENSUS_FILES = ("psam_p<SS>.csv (to 2016: ss<YY>p<st>.csv)",)
 
