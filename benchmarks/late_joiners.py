@@ -2,9 +2,9 @@
 
 Eight clients share 2000 × 200 cells with eight planted tiles and 5% xor noise; the first tile is in a share of the rows
 of one client and nowhere else. `FederatedBMF` with its defaults; found means that a component differs from the tile by
-at most 5% of the tile's columns. Prints a Markdown table: in how many runs it was found for either share, what was being
-done in the round in which the client joined, and the mean F1* over all rows. The last line is of clients that join in
-the first round of propagation, whichever that is. About ten minutes on two cores; ``--runs 1`` for a look.
+at most 5% of the tile's columns. Prints a Markdown table: in how many runs it was found for either share, with the mean
+F1* over all rows, and what was being done in the round in which the client joined. The last line is of clients that
+join in the first round of propagation, whichever that is. Five minutes on two cores; ``--runs 1`` for a look.
 """
 
 from __future__ import annotations

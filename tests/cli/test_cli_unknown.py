@@ -166,8 +166,10 @@ def test_without_the_option_a_missing_cell_is_an_error_that_names_it(felb, files
 
 @pytest.mark.parametrize(
     ("verb", "method"),
-    [("fit", "elbmf"), ("fit", "asso"), ("fit", "felb"), ("simulate", "felb"), ("simulate", "felb-mu")]
-    + [("simulate", "asso+vote"), ("simulate", "grecond+or")],
+    [
+        *(("fit", method) for method in ("elbmf", "asso", "felb")),
+        *(("simulate", method) for method in ("felb", "felb-mu", "asso+vote", "grecond+or")),
+    ],
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_other_methods_refuse(felb, files, verb, method, way):
@@ -201,5 +203,5 @@ def test_marks_that_do_not_fit_are_refused(felb, files):
 
 
 def test_a_stored_job_of_before_is_still_read(files):
-    job = Job(**{"data": "seen.csv", "method": "bmf", "n_components": 3, "header": None, "binarize_threshold": None})
+    job = Job(data="seen.csv", method="bmf", n_components=3, header=None, binarize_threshold=None)
     assert job.read().matrix == read("seen.csv").matrix

@@ -92,7 +92,8 @@ def test_the_record_says_how_to_make_the_result_again(simulated, in_folder, rows
     assert made["felb"] == library.__version__
     matrix = library.BinaryMatrix.of(rows, columns=[f"f{i}" for i in range(12)])
     assert made["data"] == {
-        "source": "table.csv", "rows": 60, "columns": 12, "ones": int(rows.sum()), "fingerprint": matrix.fingerprint(),
+        "source": "table.csv", "rows": 60, "columns": 12, "ones": int(rows.sum()), "unknown": 0,
+        "fingerprint": matrix.fingerprint(),
     }  # fmt: skip
     assert {"n_components", "max_iter", "l1", "l2", "local_steps", "setting"} <= made["parameters"].keys()
     assert made["parameters"]["clients"] == 4

@@ -39,6 +39,18 @@ def test_columns_must_be_those_of_the_plan():
             Policy().check_data(ROWS, named, columns=columns)
 
 
+def test_unknown_cells_are_for_the_method_that_takes_them(tmp_path):
+    (tmp_path / "d.csv").write_text("a,b,c,d\n" + "1,0,NA,1\n" * 30)
+    settings = {"data": str(tmp_path / "d.csv"), "state": str(tmp_path)}
+    with pytest.raises(InputError, match="is missing"):
+        SiteConfig.of(settings, source="felb.json").read()
+    rows = SiteConfig.of({**settings, "missing": "unknown"}, source="felb.json").read()
+    assert rows.unknown.nnz == 30
+    Policy().check_data(rows, Plan("r1", "bmf", 3, 4), columns=None)
+    with pytest.raises(Refusal, match="unknown cells, which 'felb-mu' does not take; 'bmf' does"):
+        Policy().check_data(rows, PLAN, columns=None)
+
+
 @pytest.mark.parametrize("policy", [Policy(require_privacy=True), Policy(max_epsilon=1.0)])
 def test_a_site_that_asks_for_privacy_refuses_a_run_without_it(policy):
     with pytest.raises(Refusal, match="privacy"):
