@@ -63,7 +63,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=5, help="seeds of each round")
-    parser.add_argument("--rounds", type=int, nargs="*", default=[0, 4, 12, 24, 30, 50, 70])
+    parser.add_argument("--rounds", type=int, nargs="*", default=[0, 4, 12, 24, 30, 50, 70, 90, 110])
     options = parser.parse_args()
     columns = " | ".join(f"found, in {share:.0%} of its rows" for share in SHARES)
     print(f"| joins in round | {columns} | task of that round |\n|---|---|---|---|")
