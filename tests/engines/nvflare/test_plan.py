@@ -53,11 +53,21 @@ def test_both_sides_make_the_same_plan_of_plain_data():
         ({"method": "asso+nova"}, "unknown method"),
         ({"method": "asso+vote+or"}, "unknown method"),
         ({"parameters": {"__class__": 1}}, "may set"),
+        ({"parameters": {"privacy": "none"}}, "may set"),
+        ({"n_components": "mdl"}, "does not find the number"),
+        ({"n_components": "many"}, "n_components"),
+        ({"method": "bmf", "n_components": "mdl", "parameters": {"max_components": 10**5}}, "n_components"),
+        ({"records": 5}, "none was agreed on"),
+        ({"sites": 5}, "none was agreed on"),
     ],
 )
 def test_arguments_that_are_wrong_or_hostile_are_refused(change, said):
     with pytest.raises(InputError, match=said):
         Plan.of({**GOOD, **change})
+
+
+def test_the_number_of_components_may_be_left_to_the_run():
+    assert Plan.of({**GOOD, "method": "bmf", "n_components": "mdl", "parameters": {}}).recipe().name
 
 
 @pytest.mark.parametrize("raw", [None, [], "plan", {"run_id": "r1"}])
