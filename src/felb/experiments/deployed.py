@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SETTINGS = ("id", "method", "components", "features", "columns", "seed", "sites", "parameters", "privacy", "terms")
 AUTO = "auto"
 """For people: the number of components is to be found."""
+ALL_ROUNDS = 100_000
+"""In one job: nobody is waited for who could rejoin with the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +122,16 @@ def run_deployed(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
+    late: bool = False,
     patience: Patience | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
     on_event: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Play a run to its end, or an unfinished one from its last round, and leave the result in the folder `out`.
 
-    The folder holds V, the history and the summed scores; assignments and outbound logs stay at their sites.
+    With `late`, the last round of a finished run is played again: sites that missed it get their assignment and are
+    counted, the others send again what they sent. The folder holds V, the history and the summed scores; assignments
+    and outbound logs stay at their sites.
     """
     place = Path(out).resolve()
     if place.exists() and not (force and (place / RESULT).is_file()):
@@ -136,6 +141,7 @@ def run_deployed(
         run.plan,
         run.terms,
         sites=run.sites,
+        late=late,
         patience=patience,
         on_status=on_status,
         on_event=on_event,
@@ -206,8 +212,9 @@ def read_columns(path: Path) -> tuple[str, ...]:
 def demonstrate(
     *,
     sites: int,
-    n_components: int,
-    rounds: int,
+    n_components: int | str,
+    method: str = DEFAULT,
+    parameters: dict[str, Any] | None = None,
     out: str | os.PathLike[str] | None = None,
     keep: str | os.PathLike[str] | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
@@ -222,8 +229,8 @@ def demonstrate(
     matrix = load("zoo")
     shards, _ = split(matrix, [f"site-{number + 1:02}" for number in partition.even(len(matrix), sites)])
     columns = matrix.columns or ()
-    plan = Plan("demo", "felb-mu", n_components, len(columns), {"max_iter": rounds}, columns=fingerprint(columns))
-    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=rounds + 1), tuple(shards), columns)
+    plan = Plan("demo", method, n_components, len(columns), parameters or {}, columns=fingerprint(columns))
+    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=ALL_ROUNDS), tuple(shards), columns)
     with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
         folder = Path(scratch if keep is None else keep) / "federation"
         on_event(f"making keys and certificates of a coordinator and {sites} sites")

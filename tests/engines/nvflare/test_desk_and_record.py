@@ -275,6 +275,31 @@ def test_a_record_is_one_run_and_one_process_at_a_time(tmp_path):
         RunRecord(tmp_path, "../x")
 
 
+def test_a_site_that_missed_the_end_gets_its_assignment_when_the_last_round_is_played_again(loop, local):
+    while (broadcast := loop.recipe.server.broadcast(loop.snapshot.server)).task != "assign":
+        loop.round()
+    loop.record.report(Status("running", round=len(loop.snapshot.history)))
+    with pytest.raises(InputError, match="missed the end"):
+        loop.record.reopen(loop.recipe)
+    answers = {name: loop.ask(name, broadcast) for name in ("site-0", "site-2")}
+    releases = {name: loop.referee.admit(data, broadcast, site=name) for name, data in answers.items()}
+    absent = {"site-1": "did not answer in time"}
+    loop.snapshot = combined(loop.recipe, loop.snapshot, broadcast, releases=releases, reasons=absent)
+    loop.record.save(loop.snapshot)
+    loop.record.report(Status("finished", round=len(loop.snapshot.history)))
+    assert loop.recipe.server.outcome(loop.snapshot.server).counts.cells < 101 * 17
+    assert not (loop.folder / "site-1" / "state" / "r1" / "assignment.npz").exists()
+    loop.record.reopen(loop.recipe)
+    assert loop.record.status().state == "paused"
+    loop.restart()
+    assert {name: loop.ask(name, broadcast) for name in answers} == answers
+    assert_same(loop.finish(), local)
+    assert (loop.folder / "site-1" / "state" / "r1" / "assignment.npz").exists()
+    loop.record.report(Status("finished", round=len(loop.snapshot.history)))
+    with pytest.raises(InputError, match="missed the end"):
+        loop.record.reopen(loop.recipe)
+
+
 def test_what_is_kept_is_plain_data(loop):
     loop.round()
     assert json.loads((loop.record.folder / "plan.json").read_text())["method"] == "felb-mu"

@@ -93,7 +93,7 @@ def waiting(terms, arrivals, *, sites=3, everyone=False):
     terms.wait(
         lambda: (sum(at <= now[0] for at in arrivals), 0),
         sites,
-        everyone=everyone,
+        everyone=everyone if callable(everyone) else lambda: everyone,
         gone=lambda: False,
         pause=0.5,
         clock=lambda: now[0],
@@ -111,5 +111,11 @@ def test_a_round_ends_with_the_last_answer_the_grace_period_or_the_timeout():
     assert waiting(terms, [1, 2, 60], everyone=True) == 60
 
 
+def test_a_task_for_everyone_waits_until_the_timeout_but_not_for_a_site_that_is_silent_already():
+    terms = Terms(quorum=2, grace=10.0, round_timeout=100.0)
+    assert waiting(terms, [1, 2], everyone=True) == 100, "then the quorum's result stands"
+    assert waiting(terms, [1, 2], everyone=lambda: False) == 12
+
+
 def test_an_aborted_round_is_no_round():
-    assert not Terms().wait(lambda: (0, 0), 3, everyone=False, gone=lambda: True)
+    assert not Terms().wait(lambda: (0, 0), 3, everyone=lambda: False, gone=lambda: True)

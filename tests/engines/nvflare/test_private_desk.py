@@ -12,13 +12,14 @@ import scipy.sparse as sp
 from felb.datasets import planted
 from felb.datasets.shards import split
 from felb.engines import Snapshot, run
-from felb.engines.nvflare import memory
+from felb.engines.nvflare import memory, refusals
 from felb.engines.nvflare.desk import Desk, read_outbound
 from felb.engines.nvflare.messages import question, read_question
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.policy import Policy, Refusal, SiteConfig
 from felb.engines.nvflare.record import RunRecord
 from felb.engines.nvflare.referee import Referee
+from felb.engines.nvflare.refusals import note_refusal, read_refusals
 from felb.engines.nvflare.rounds import combined
 from felb.engines.nvflare.spent import Spent
 from felb.engines.nvflare.wire import pack
@@ -303,7 +304,9 @@ def test_any_condition_on_privacy_refuses_a_run_that_promises_none(policy):
 
 
 def promise_of(**terms):
-    return SimpleNamespace(privacy=SimpleNamespace(mechanism="paper", unit="client", noise="client"), **terms)
+    return SimpleNamespace(
+        privacy=SimpleNamespace(epsilon=1.0, mechanism="paper", unit="client", noise="client"), **terms
+    )
 
 
 def test_the_paper_s_noise_is_accepted_only_by_name():
@@ -327,6 +330,20 @@ def test_a_delta_that_would_expose_a_record_of_the_site_is_refused_without_sayin
         Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), promised)
     assert "112" not in str(refused.value)
     Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), None)
+
+
+def test_refusals_are_noted_and_cannot_fill_the_disk(tmp_path, monkeypatch):
+    note_refusal(tmp_path / "state", {"run_id": "r1"}, "no")
+    note_refusal(tmp_path / "state", "nonsense", "never")
+    assert [(line["run"], line["reason"]) for line in read_refusals(tmp_path / "state")] == [
+        ("r1", "no"),
+        ("None", "never"),
+    ]
+    assert len(read_refusals(tmp_path / "state", run_id="r1")) == 1
+    monkeypatch.setattr(refusals, "MOST_BYTES", 10)
+    note_refusal(tmp_path / "state", {"run_id": "r1"}, "no")
+    assert len(read_refusals(tmp_path / "state")) == 2
+    assert read_refusals(tmp_path / "elsewhere") == []
 
 
 # -- what a plan says ------------------------------------------------------------------------------------------------

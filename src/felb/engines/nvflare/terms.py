@@ -65,7 +65,7 @@ class Terms:
         counts: Callable[[], tuple[int, int]],
         n_sites: int,
         *,
-        everyone: bool,
+        everyone: Callable[[], bool],
         gone: Callable[[], bool],
         pause: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
@@ -74,7 +74,8 @@ class Terms:
         """Wait for a round to be over; False if the job was aborted meanwhile.
 
         A round is over when every site has answered or failed, when a quorum has answered and the grace period has
-        passed, or at the timeout. A task for everyone has no grace period: absent sites would get no assignment.
+        passed, or at the timeout. There is no grace period as long as `everyone` says that a task is for all sites and
+        one that may still answer has not: it would get no assignment.
         """
         start, quorum_since = clock(), math.inf
         while True:
@@ -86,6 +87,6 @@ class Terms:
                 quorum_since = min(quorum_since, now)
             if answered + failed >= n_sites or now - start >= self.round_timeout:
                 return True
-            if not everyone and now - quorum_since >= self.grace:
+            if now - quorum_since >= self.grace and not everyone():
                 return True
             sleep(pause)
