@@ -100,6 +100,7 @@ def test_same_result_as_the_local_engine_and_assignments_stay_at_the_sites(loop,
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [
+        ("bmf", {"n_components": "mdl", "effort": "fast", "max_components": 6}),
         ("bmf", {}),
         ("bmf", {"effort": "fast", "objective": "f1"}),
         ("bmf", {"objective": "recover"}),
@@ -110,7 +111,8 @@ def test_same_result_as_the_local_engine_and_assignments_stay_at_the_sites(loop,
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
 def test_every_method_is_the_local_engine_s_also_if_everything_dies_after_some_rounds(tmp_path, method, parameters):
-    plan = Plan("r2", method, 4, 17, parameters, seed=3)
+    settings = {name: value for name, value in parameters.items() if name != "n_components"}
+    plan = Plan("r2", method, parameters.get("n_components", 4), 17, settings, seed=3)
     local, loop = run(plan.recipe(), SHARDS, seed=3), Loopback(tmp_path, plan)
     while loop.round():
         played = len(loop.snapshot.history)

@@ -79,7 +79,7 @@ def test_a_private_run_through_the_death_of_a_worker_is_good_and_charged_once(ho
     U = np.zeros((6000, 4), bool)
     for name in SITES:
         state = hospitals.sites[name].state
-        U[WHO == SITES.index(name)] = sp.load_npz(state / "private" / "assignment.npz").toarray()
+        U[SITES.index(name) == WHO] = sp.load_npz(state / "private" / "assignment.npz").toarray()
         lines = read_outbound(state, run_id="private")
         assert [line["what"] for line in lines] == ["sizes", "cooccurrence", "choice"]
         assert 1.99 < lines[-1]["total"]["epsilon"] <= 2.0
