@@ -130,8 +130,8 @@ def main() -> None:
             "# A round over a real federation",
             "",
             f"Written by `benchmarks/overhead.py`: FELB-MU, {SITES} sites and a coordinator as processes on one",
-            "machine, mutual TLS on loopback, 300 random rows a site. End to end is from `felb run` to the result, with",
-            "the start of the job; founding the federation is not in it.",
+            "machine, mutual TLS on loopback, 300 random rows a site. End to end is from `felb run` to the result,",
+            "with the start of the job; founding the federation is not in it.",
             "",
         ]
         OUT.write_text("\n".join([*head, *lines, "", *about, ""]), encoding="utf-8")
