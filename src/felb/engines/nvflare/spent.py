@@ -58,6 +58,8 @@ class Spent:
     def reserve(self, run_id: str, promised: PrivacyPlan, *, limit: float | None) -> None:
         """Set down a run, unless it is already; refuse it if the sum of all ε would exceed `limit`."""
         epsilon = total_epsilon_of(promised)
+        if math.isinf(epsilon):
+            return  # such a run promises nothing, like one without privacy; a policy with a limit has refused it
         with self._alone():
             runs = self.runs()
             if run_id in runs:
