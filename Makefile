@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install demo test test-federation lint types imports unit quality scale bench clean
+.PHONY: help install browser demo test test-federation lint types imports unit quality scale bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -17,6 +17,16 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 install: $(STAMP)  ## create .venv and install felb with all extras and the developers' tools
+
+browser:  ## install Chromium for the tests of pages, if there is none and apt-get may; without it they are skipped
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  if command -v $$name > /dev/null; then exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing Chromium"; \
+	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium fonts-dejavu-core; } > /dev/null \
+	    || echo "Chromium could not be installed; pages will not be tested in a browser"; \
+	fi
 
 demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, components, a picture
 	$(BIN)/python examples/demo.py
@@ -36,7 +46,7 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
-unit: $(STAMP)
+unit: $(STAMP) browser
 	$(BIN)/python -m pytest --cov --cov-report=term
 
 quality: $(STAMP)  ## F1* on planted data against the bars the methods must hold
@@ -49,5 +59,5 @@ bench: $(STAMP)  ## speed, memory and start against their bars, about ten minute
 	$(BIN)/python benchmarks/bench.py
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

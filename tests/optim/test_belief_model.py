@@ -157,9 +157,9 @@ def test_no_rows_at_all():
 # -- the formulas ------------------------------------------------------------------------------------------------------
 
 
-def totals(k, m, *, evidence=0.0, members=0.0, cells=(0.0, 0.0, 0.0, 0.0)):
+def totals(k, m, *, evidence=0.0, members=0.0, cells=(0.0, 0.0, 0.0, 0.0), rows=0):
     fixed = {"evidence": np.full((k, m), evidence), "members": np.full(k, members), "cells": np.array(cells)}
-    return {name: np.rint(value / UNIT).astype(np.int64) for name, value in fixed.items()}
+    return {name: np.rint(value / UNIT).astype(np.int64) for name, value in fixed.items()} | {"rows": np.asarray(rows)}
 
 
 def test_the_start_follows_from_densities():
@@ -188,7 +188,7 @@ def test_components_are_damped_except_in_the_first_round():
 
 def test_rates_are_learnt_from_the_third_round_on():
     belief = Belief(np.full((1, 100), 0.0), 0.6, 0.3, np.full(1, 0.1), 0.2)
-    sums = totals(1, 100, members=40, cells=(700, 1000, 1800, 9000))  # 100 rows
+    sums = totals(1, 100, members=40, cells=(700, 1000, 1800, 9000), rows=100)
     for rounds in (1, 2):
         belief = learn_rates(belief, sums)
         assert (belief.rounds, belief.inside, belief.outside, belief.column_rate) == (rounds, 0.6, 0.3, 0.2)

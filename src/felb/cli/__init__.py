@@ -24,6 +24,7 @@ VERBS = {
     "simulate": "factorize data split among simulated clients",
     "score": "score a result on data",
     "show": "show a result: its components by name, its data, its rounds",
+    "report": "make a page of a result that opens in any browser",
     "privacy": "show what left and what was promised; plan a promise",
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
@@ -99,22 +100,22 @@ def main(args: list[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         cause = error.__cause__ or error  # click wraps the interruption
-        report("interrupted", cause)
+        tell("interrupted", cause)
         sys.exit(128 + (cause.number if isinstance(cause, Stopped) else signal.SIGINT))
     except FelbError as error:
-        report(f"error: {in_options(str(error))}", error)
+        tell(f"error: {in_options(str(error))}", error)
         sys.exit(FAILED)
     except MemoryError as error:
-        report("error: there is not enough memory; try fewer workers, or a larger machine", error)
+        tell("error: there is not enough memory; try fewer workers, or a larger machine", error)
         sys.exit(FAILED)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        report(f"error: {where}{error.strerror or error}; check the path, its permissions and the free space", error)
+        tell(f"error: {where}{error.strerror or error}; check the path, its permissions and the free space", error)
         sys.exit(FAILED)
     sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
-def report(message: str, error: BaseException) -> None:
+def tell(message: str, error: BaseException) -> None:
     """Say on stderr what happened, and what was noted on the way about how to go on."""
     click.echo("; ".join([message, *getattr(error, "__notes__", ())]), err=True)
 

@@ -44,11 +44,14 @@ class Participation:
     dropout : probability that a client that was asked does not answer
     quorum : a round counts if at least this many answer; with it, a client that raises an error is left out of the
         round (with a warning) instead of ending the run
+    joins : first round of each client that is not there from the start, by its name; until then it is not asked for
+        anything, from then on it is one of all, with a state that starts there
     """
 
     fraction: float = 1.0
     dropout: float = 0.0
     quorum: int | None = None
+    joins: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
@@ -57,9 +60,21 @@ class Participation:
             raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
         if self.quorum is not None and self.quorum < 1:
             raise InputError(f"quorum must be at least 1, got {self.quorum}")
+        for name, first in self.joins.items():
+            if not isinstance(first, int) or first < 0:
+                raise InputError(f"{name} must join in a round, counted from 0, got {first!r}")
+
+    def check_names(self, names: list[str]) -> None:
+        """Raise if clients are to join that do not exist, or if none is there at the start."""
+        strangers = sorted(set(self.joins) - set(names))
+        if strangers:
+            raise InputError(f"there is no client {strangers[0]!r} that could join; the clients are {', '.join(names)}")
+        if names and min(self.joins.get(name, 0) for name in names) > 0:
+            raise InputError("all clients join later; a run needs at least one from round 0 on")
 
     def answering(self, names: list[str], broadcast: Broadcast, *, seed: int) -> tuple[list[str], list[str]]:
         """Draw who answers a broadcast and who was asked in vain; repeated until a quorum answers."""
+        names = [name for name in names if self.joins.get(name, 0) <= broadcast.round]
         if broadcast.everyone:
             return names, []
         rng = random_stream(seed, SAMPLING_STREAM, broadcast.round)
@@ -90,7 +105,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: what the server knows, and what each client keeps to itself."""
+    """A finished run: what the server knows, and what each client that took part keeps to itself."""
 
     outcome: Outcome
     assignments: Mapping[str, NDArray[np.bool_]]
@@ -128,6 +143,7 @@ def run(
     """
     names = sorted(shards)
     participation = participation or Participation()
+    participation.check_names(names)
     if recipe.privacy is not None and resume is not None and books is None:
         raise PrivacyError(
             "what the clients have spent before the interruption is not known; give the books of the run, or start anew"

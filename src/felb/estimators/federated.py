@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,7 +12,6 @@ from felb.datasets.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
-from felb.linalg.binary import BinaryMatrix
 from felb.models.base import BooleanFactorization
 from felb.models.pooled import warn_of_time_limit
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from felb.engines import Run
     from felb.federated.server import Outcome, Recipe
+    from felb.linalg.binary import BinaryMatrix
 
 ONE_CLIENT = "client-01"
 
@@ -60,6 +61,11 @@ class FederatedEstimator(BooleanFactorization):
         """Whether some clients may be missing from a round, so that the figures of rounds cannot be compared."""
         played = self.participation
         return played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None)
+
+    @property
+    def joined_late(self) -> bool:
+        """Whether some clients come in when the run is under way; only figures of the same cells can be compared."""
+        return self.participation is not None and bool(self.participation.joins)
 
     def _recipe_alone(self, n_features: int) -> Recipe:
         """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
@@ -103,8 +109,16 @@ class FederatedEstimator(BooleanFactorization):
         )
         self._keep(finished, recipe)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
+        late = sorted(rows.keys() - finished.assignments.keys())
+        if late:
+            warnings.warn(
+                f"the run was over after {len(finished.history)} rounds, before {', '.join(late)} joined: its rows "
+                "are assigned as new ones are, and neither the components nor the counts know of them",
+                UserWarning,
+                stacklevel=3,
+            )
         for name, picked in rows.items():
-            U[picked] = finished.assignments[name]
+            U[picked] = self.transform(shards[name]) if name in late else finished.assignments[name]
         return U
 
     def _keep(self, finished: Run, recipe: Recipe) -> None:  # noqa: ARG002
@@ -131,7 +145,7 @@ class FederatedEstimator(BooleanFactorization):
         if is_list_of_matrices(X):
             if groups is not None:
                 raise InputError("give either a list of matrices, one per client, or one matrix and groups")
-            shards = named([BinaryMatrix.of(part, binarize_threshold=self.binarize_threshold) for part in X])
+            shards = named([self._read(part) for part in X])
             check_shards(shards)
             self._check_columns(next(iter(shards.values())), reset=True)
             ends = np.cumsum([0] + [len(shard) for shard in shards.values()])

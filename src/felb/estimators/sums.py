@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
 from felb.errors import ConvergenceWarning, InputError
-from felb.estimators.federated import FederatedEstimator
+from felb.estimators.federated import FederatedEstimator, is_list_of_matrices
 from felb.federated.recipes.private import private_bmf
 from felb.federated.recipes.sums import MDL, Effort, federated_bmf
 from felb.linalg.exact import assign_rows_exact
+from felb.linalg.unknown import read_partly_known
 from felb.optim.belief import assign_new_rows
 from felb.privacy.policy import Privacy
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from felb.engines import Participation, Run
     from felb.federated.server import Recipe
@@ -32,7 +33,8 @@ class FederatedBMF(FederatedEstimator):
     Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
     the rows are split, so the components are exactly those that pooled data would give; without `groups` this is a
     centralized method. A non-negative factorization gives the start, thresholds make it Boolean, and single entries of
-    the components are flipped as long as the clients' summed loss falls.
+    the components are flipped as long as the clients' summed loss falls. Cells that are missing (NaN) or marked as
+    unknown in `fit` count neither as ones nor as zeros.
 
     Parameters
     ----------
@@ -65,8 +67,8 @@ class FederatedBMF(FederatedEstimator):
     components_ : bool array, n_components × n_features
     relaxed_components_ : the non-negative components they were cut from; None where they were found without
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …; None under `privacy`, where clients
-        keep them to themselves
+    counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
+        where clients keep them to themselves
     supports_ : records of all clients that have each component; None likewise
     privacy_statement_ : what was promised to whom, in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean
@@ -121,6 +123,25 @@ class FederatedBMF(FederatedEstimator):
         self.binarize_threshold = binarize_threshold
         self.random_state = random_state
 
+    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, unknown: Any = None) -> Self:
+        """Find components shared by all clients.
+
+        Parameters
+        ----------
+        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client. A
+            missing cell (NaN, None, NA, masked) is unknown
+        groups : client label of each row; without it all rows are one client's
+        unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
+            there. For a list of matrices, a list of them, None for a client that knows all its cells
+        """
+        return super().fit(self._partly_known(X, unknown), y, groups=groups)
+
+    def fit_transform(  # type: ignore[override]
+        self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, unknown: Any = None
+    ) -> NDArray[np.bool_]:
+        """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
+        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups)
+
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
         if self.privacy is not None:
@@ -132,6 +153,8 @@ class FederatedBMF(FederatedEstimator):
         if self.privacy is None:
             return super().recipe_for(shards, alone=alone)
         self._check_private(self.privacy)
+        if any(shard.unknown is not None for shard in shards.values()):
+            raise InputError("under privacy, all cells must be known; fill the unknown ones, or leave out privacy")
         n_features = next(iter(shards.values())).shape[1]
         plan = self.privacy.plan(
             n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards), n_columns=n_features
@@ -155,7 +178,7 @@ class FederatedBMF(FederatedEstimator):
             )
         if self.time_limit is not None:
             raise InputError("a private run asks each question once and cannot be cut short; leave out time_limit")
-        if self.sampled:
+        if self.sampled or self.joined_late:
             raise InputError("a private run asks every client once; leave out participation")
 
     def _recipe_alone(self, n_features: int) -> Recipe:
@@ -170,7 +193,7 @@ class FederatedBMF(FederatedEstimator):
             effort=self.effort,
             false_positive_cost=self.false_positive_cost,
             false_negative_cost=self.false_negative_cost,
-            sampled=self.sampled,
+            sampled=self.sampled or (self.joined_late and self.n_components == MDL),
             alone=alone,
             node_cap=self.node_cap,
         )
@@ -182,21 +205,49 @@ class FederatedBMF(FederatedEstimator):
             return min(shape)
         return FederatedEstimator.check_rank(n_components, shape)
 
-    def transform(self, X: Any) -> NDArray[np.bool_]:
+    def transform(self, X: Any, *, unknown: Any = None) -> NDArray[np.bool_]:
         """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
 
         Where the components were recovered from noise, rows are inferred under its model instead: a component is
-        assigned if it is likely enough given the row.
+        assigned if it is likely enough given the row. Cells that are missing or marked in `unknown` count neither way;
+        ``inverse_transform`` then says what to expect there.
         """
         check_is_fitted(self)
         one, zero = self.weights_
-        matrix = self._matrix(X, reset=False)
+        matrix = self._matrix(self._partly_known(X, unknown), reset=False)
         if self.belief_ is not None:
             return assign_new_rows(matrix, self.belief_)
         U, _ = assign_rows_exact(
             matrix, self.components_, weight_one=one, weight_zero=zero, node_cap=int(self.node_cap)
         )
         return U
+
+    def score(self, X: Any, y: Any = None, *, unknown: Any = None) -> float:
+        """F1 of the reconstruction of the known cells of X under the fixed components; greater is better."""
+        return super().score(self._partly_known(X, unknown), y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _read(self, X: Any) -> BinaryMatrix:
+        return read_partly_known(X, binarize_threshold=self.binarize_threshold)
+
+    def _partly_known(self, X: Any, unknown: Any) -> Any:
+        """Return X, or the matrices of a list, with cells marked as unknown."""
+        if unknown is None:
+            return X
+        if not is_list_of_matrices(X):
+            return self._read(X).with_unknown(unknown)
+        if not isinstance(unknown, list | tuple) or len(unknown) != len(X):
+            raise InputError(
+                f"X is a list of {len(X)} matrices; unknown must be a list as long, with None where all is known"
+            )
+        return [
+            part if cells is None else self._read(part).with_unknown(cells)
+            for part, cells in zip(X, unknown, strict=True)
+        ]
 
     def _keep(self, finished: Run, recipe: Recipe) -> None:
         self.weights_ = finished.outcome.weights

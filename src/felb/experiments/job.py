@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from felb.datasets import Table, partition, read
-from felb.datasets.registry import SHIPPED, load
+from felb.datasets.dealing import PARTITIONS as PARTITIONS
+from felb.datasets.dealing import dealt
+from felb.datasets.dealing import read_data as read_data
 from felb.errors import InputError
 from felb.privacy import Privacy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
-PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
-    "even": lambda n, clients, seed: partition.even(n, clients, seed=seed),
-    "uneven": lambda n, clients, seed: partition.uneven(n, clients, seed=seed),
-    "consecutive": lambda n, clients, _: partition.consecutive(n, clients),
-}
-"""Ways to deal rows out to clients, from the numbers of rows and clients and a seed."""
+    from felb.datasets import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +89,4 @@ class Job:
         if table.clients is not None:
             return table.clients
         count = 1 if self.clients is None else self.clients
-        width = max(2, len(str(count)))
-        names = np.array([f"client-{number:0{width}}" for number in range(1, count + 1)])
-        return names[PARTITIONS[self.split](table.matrix.shape[0], count, self.seed)]
-
-
-def read_data(name: str, **options: Any) -> Table:
-    """Read a data file, or a shipped data set if there is no file of that name."""
-    if Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
-        return read(name, **options)
-    if name not in SHIPPED:
-        raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
-    if options.get("client_column") is not None:
-        raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
-    return Table(load(name))
+        return dealt(table.matrix.shape[0], count, split=self.split, seed=self.seed)

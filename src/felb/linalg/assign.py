@@ -3,7 +3,9 @@
 Every row is a problem of its own. With a gain of w₁ >= 0 for each covered one and w₀ <= 0 for each covered zero, row r
 wants the set S of components that maximises
 
-    Σ_{j ∈ ⋃_{l ∈ S} V_l} (w₁ if A_rj else w₀).
+    Σ_{j ∈ ⋃_{l ∈ S} V_l} (w₁ if A_rj else w₀),
+
+where unknown cells are left out of the sum.
 
 The default w₁ = 1, w₀ = −1 minimises the Hamming loss |A ⊕ (U∘V)|.
 """
@@ -16,15 +18,9 @@ import numpy as np
 from numba import njit
 
 from felb.errors import InputError
-from felb.linalg.bits import (
-    as_boolean,
-    component_masks,
-    intersection_sizes,
-    lowest_bit,
-    pack,
-    popcount,
-)
+from felb.linalg.bits import as_boolean, component_masks, intersection_sizes, lowest_bit, pack, popcount
 from felb.linalg.product import check_factors
+from felb.linalg.unknown import unknown_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +52,8 @@ def assign_rows(
     """
     V = check_assignment(A, V, weight_one, weight_zero)
     U: NDArray[np.bool_] = np.zeros((A.shape[0], V.shape[0]), dtype=bool)
-    cover_rows_into(U, A.indptr, A.indices, *component_tables(V), float(weight_one), float(weight_zero), int(sweeps))
+    weights = float(weight_one), float(weight_zero)
+    cover_rows_into(U, A.indptr, A.indices, *unknown_arrays(A), *component_tables(V), *weights, int(sweeps))
     return U
 
 
@@ -74,9 +71,8 @@ def descend_rows(
     V = check_assignment(A, V, weight_one, weight_zero)
     U, V = check_factors(U, V, shape=A.shape)
     improved: NDArray[np.bool_] = U.copy(order="C")
-    descend_rows_into(
-        improved, A.indptr, A.indices, *component_tables(V), float(weight_one), float(weight_zero), int(sweeps)
-    )
+    weights = float(weight_one), float(weight_zero)
+    descend_rows_into(improved, A.indptr, A.indices, *unknown_arrays(A), *component_tables(V), *weights, int(sweeps))
     return improved
 
 
@@ -107,6 +103,7 @@ def component_tables(V: NDArray[np.bool_]) -> tuple[NDArray[np.uint64], NDArray[
 #   cover           packed columns covered by at least one [0] and at least two [1] active components
 #   counts          for each component, of its columns that no *other* active component covers:
 #                   how many are ones of the row, and a lower and an upper bound on how many there are
+#   known           components without the columns that are unknown in the row, in place of all; then it is packed
 # The bounds come from pairwise overlaps. They are tight with up to one other component and decide most cases
 # beyond; only the rest needs the wide packed words.
 
@@ -119,6 +116,8 @@ def cover_rows_into(
     U: Any,
     indptr: Any,
     indices: Any,
+    unknown_indptr: Any,
+    unknown_indices: Any,
     masks: Any,
     packed: Any,
     pairs: Any,
@@ -128,15 +127,17 @@ def cover_rows_into(
 ) -> None:
     """Extend the rows of U by greedy cover and improve them by coordinate descent."""
     columns, bits, active, cover, counts, limit = _buffers(masks, packed, pairs)
+    known = np.empty_like(packed)
     for r in range(U.shape[0]):
-        length = _load_row(columns, bits, active, U, r, indptr, indices, masks, limit)
-        _recount(counts, cover, active, columns, length, bits, packed, pairs)
-        best = _best_addition(counts, cover, active, packed, weight_one, weight_zero)
+        part, most = _known_part(known, packed, limit, r, unknown_indptr, unknown_indices)
+        length = _load_row(columns, bits, active, U, r, indptr, indices, masks, most)
+        _recount(counts, cover, active, columns, length, bits, part, pairs)
+        best = _best_addition(counts, cover, active, part, weight_one, weight_zero)
         while best >= 0:
             active[best >> 6] |= np.uint64(1) << np.uint64(best & 63)
-            _recount(counts, cover, active, columns, length, bits, packed, pairs)
-            best = _best_addition(counts, cover, active, packed, weight_one, weight_zero)
-        _descend(counts, cover, active, columns, length, bits, packed, pairs, weight_one, weight_zero, sweeps)
+            _recount(counts, cover, active, columns, length, bits, part, pairs)
+            best = _best_addition(counts, cover, active, part, weight_one, weight_zero)
+        _descend(counts, cover, active, columns, length, bits, part, pairs, weight_one, weight_zero, sweeps)
         _store_row(U, r, active)
 
 
@@ -145,6 +146,8 @@ def descend_rows_into(
     U: Any,
     indptr: Any,
     indices: Any,
+    unknown_indptr: Any,
+    unknown_indices: Any,
     masks: Any,
     packed: Any,
     pairs: Any,
@@ -154,10 +157,12 @@ def descend_rows_into(
 ) -> None:
     """Improve the rows of U by coordinate descent."""
     columns, bits, active, cover, counts, limit = _buffers(masks, packed, pairs)
+    known = np.empty_like(packed)
     for r in range(U.shape[0]):
-        length = _load_row(columns, bits, active, U, r, indptr, indices, masks, limit)
-        _recount(counts, cover, active, columns, length, bits, packed, pairs)
-        _descend(counts, cover, active, columns, length, bits, packed, pairs, weight_one, weight_zero, sweeps)
+        part, most = _known_part(known, packed, limit, r, unknown_indptr, unknown_indices)
+        length = _load_row(columns, bits, active, U, r, indptr, indices, masks, most)
+        _recount(counts, cover, active, columns, length, bits, part, pairs)
+        _descend(counts, cover, active, columns, length, bits, part, pairs, weight_one, weight_zero, sweeps)
         _store_row(U, r, active)
 
 
@@ -176,6 +181,19 @@ def _buffers(masks: Any, packed: Any, pairs: Any) -> Any:
     cover = np.empty((2, n_words), dtype=np.uint64)
     counts = np.empty((3, k), dtype=np.int64)
     return columns, bits, active, cover, counts, limit
+
+
+@njit(cache=True, nogil=True)
+def _known_part(known: Any, packed: Any, limit: int, r: int, unknown_indptr: Any, unknown_indices: Any) -> Any:
+    """Return the components in the known columns of row r, and the number of ones from which the row is packed."""
+    if unknown_indptr.shape[0] == 1 or unknown_indptr[r] == unknown_indptr[r + 1]:
+        return packed, limit
+    known[:] = packed
+    for p in range(unknown_indptr[r], unknown_indptr[r + 1]):
+        j = np.int64(unknown_indices[p])
+        for c in range(packed.shape[0]):
+            known[c, j >> 6] &= ~(np.uint64(1) << np.uint64(j & 63))
+    return known, -1
 
 
 @njit(cache=True, nogil=True)

@@ -7,8 +7,9 @@ With D = a − b and
 
     t_rj = a/D where A_rj = 1, −(1−a)/D where A_rj = 0,     q = z̄/(t − z̄),     z̄ = Π_{l' != l} (1 − u_l'j v_l'j),
 
-1 + q is the likelihood ratio of covering the cell by component l against not doing so, given the others. In it u and v
-are *cavities*: what is believed of U_rl and V_lj without what this very cell said of them,
+1 + q is the likelihood ratio of covering the cell by component l against not doing so, given the others; q = 0 for an
+unknown cell (t = ∞). In it u and v are *cavities*: what is believed of U_rl and V_lj without what this very cell said
+of them,
 
     u = e^L/(e^L + Ru),   v = e^Θ/(e^Θ + Rv),   Ru = 1 + v q,   Rv = 1 + u q,   L_l = logit π_l + Σ_j log Ru,
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg.schedule import available_cpus, plain_view
+from felb.linalg.unknown import unknown_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +68,7 @@ class RowMessages(NamedTuple):
     L : float32, n × k
     evidence : int64, k × m, Σ_r log(1 + u q)
     members : int64, k, Σ_r σ(L_rl)
-    cells : int64, 4, expected numbers of covered ones, covered cells, uncovered ones, uncovered cells
+    cells : int64, 4, expected numbers of covered ones, covered cells, uncovered ones, uncovered cells; known ones only
     """
 
     L: NDArray[np.float32]
@@ -136,7 +138,7 @@ def infer_rows(
     (n, m), k = A.shape, odds.shape[0]
     new = np.array(rows, dtype=np.float32, order="C")
     table, prior = _active_table(odds), np.log(pi / (1 - pi))
-    ones = plain_view(A.indptr), plain_view(A.indices)
+    ones = plain_view(A.indptr), plain_view(A.indices), *(plain_view(part) for part in unknown_arrays(A))
     noise = np.array([inside, outside], dtype=np.float64)
 
     def run(span: tuple[int, int]) -> tuple[NDArray[np.int64], ...]:

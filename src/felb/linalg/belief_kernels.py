@@ -26,6 +26,8 @@ FACTORS = 64
 
 ONE, ZERO, TWO = np.float32(1), np.float32(0), np.float32(2)
 LEAST = np.float32(LEAST_RATE)
+NEVER = np.float32(np.inf)
+"""The level of an unknown cell, at which q = 0: covering it is as likely as not doing so."""
 PER_UNIT = np.float32(1 / UNIT)
 
 # log x = e·log 2 + 2·artanh(s), s = (x/2^e − 1)/(x/2^e + 1), with x/2^e between √½ and √2; next term s^11·2/11 < 1e-9
@@ -42,6 +44,8 @@ def infer_rows_into(
     cells: Any,
     indptr: Any,
     indices: Any,
+    unknown_indptr: Any,
+    unknown_indices: Any,
     span: Any,
     starts: Any,
     columns: Any,
@@ -66,6 +70,11 @@ def infer_rows_into(
         level_of[:] = at_zero
         for p in range(indptr[r], indptr[r + 1]):
             level_of[indices[p]] = at_one
+        unknown = unknown_indices[:0]
+        if unknown_indptr.shape[0] > 1:
+            unknown = unknown_indices[unknown_indptr[r] : unknown_indptr[r + 1]]
+        for j in unknown:
+            level_of[j] = NEVER
         for y in range(size):
             level[y] = level_of[columns[y]]
         for c in range(k):
@@ -89,7 +98,8 @@ def infer_rows_into(
                 here = slice(starts[c], starts[c + 1])
                 _speak_into(ratio, bare, spare, left, level_of, share, u[here], others[here], columns[here])
                 _add_logarithms_into(evidence[c], bits, exponents, mantissas, spare)
-        _count_cells_into(cells, bare, left, level_of, indices[indptr[r] : indptr[r + 1]], inside, outside)
+        ones = indices[indptr[r] : indptr[r + 1]]
+        _count_cells_into(cells, bare, left, level_of, ones, unknown, inside, outside)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -212,15 +222,17 @@ def _add_logarithms_into(total: Any, bits: Any, exponents: Any, mantissas: Any, 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _count_cells_into(
-    cells: Any, covered: Any, left: Any, level_of: Any, ones: Any, inside: float, outside: float
+    cells: Any, covered: Any, left: Any, level_of: Any, ones: Any, unknown: Any, inside: float, outside: float
 ) -> None:
-    """Add the expected numbers of covered and uncovered ones and cells of a row."""
+    """Add the expected numbers of covered and uncovered ones and known cells of a row."""
     against_one = np.float32(outside / inside)
     against_zero = np.float32((1 - outside) / (1 - inside))
     for j in range(left.shape[0]):
         z = ONE - left[j]
         against = against_one if level_of[j] > ZERO else against_zero
         covered[j] = z / (z + left[j] * against)
+    for p in range(unknown.shape[0]):
+        covered[unknown[p]] = ZERO
     covered_ones = 0.0
     for p in range(ones.shape[0]):
         covered_ones += np.float64(covered[ones[p]])
@@ -229,7 +241,7 @@ def _count_cells_into(
     cells[0] += fixed_ones
     cells[1] += fixed
     cells[2] += np.int64(ones.shape[0] / UNIT) - fixed_ones
-    cells[3] += np.int64(left.shape[0] / UNIT) - fixed
+    cells[3] += np.int64((left.shape[0] - unknown.shape[0]) / UNIT) - fixed
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

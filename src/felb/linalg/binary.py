@@ -54,7 +54,7 @@ class BinaryMatrix:
     felb.datasets.read : from data files of many formats.
     """
 
-    __slots__ = ("_columns", "_indices", "_indptr", "_n_columns")
+    __slots__ = ("_columns", "_indices", "_indptr", "_n_columns", "_unknown")
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class BinaryMatrix:
         self._indices = _compact(np.asanyarray(indices), self._n_columns)
         self._indptr = _check_indptr(np.asarray(indptr, dtype=np.int64), self._indices)
         self._columns = check_column_names(columns, self._n_columns)
+        self._unknown: BinaryMatrix | None = None
 
     # -- construction ------------------------------------------------------------------------------------------
 
@@ -94,6 +95,15 @@ class BinaryMatrix:
         from felb.linalg.storage import open_matrix
 
         return open_matrix(path)
+
+    def with_unknown(self, unknown: Any) -> BinaryMatrix:
+        """Return the same ones with the cells that `unknown` (0/1, of the same shape) marks as neither one nor zero.
+
+        Cells that were unknown before stay so; None makes zeros of them.
+        """
+        from felb.linalg.unknown import mark_unknown
+
+        return mark_unknown(self, unknown)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the matrix to one file that `open` maps back; the file appears complete or not at all."""
@@ -124,15 +134,24 @@ class BinaryMatrix:
         return self._columns
 
     @property
+    def unknown(self) -> BinaryMatrix | None:
+        """The unknown cells as the ones of a matrix of the same shape; None where all cells are known."""
+        return self._unknown
+
+    @property
     def nnz(self) -> int:
         """Number of ones."""
         return int(self._indptr[-1] - self._indptr[0])
 
     @property
+    def known_cells(self) -> int:
+        """Number of cells that are one or zero: rows × columns without the unknown ones."""
+        return self.shape[0] * self.shape[1] - (0 if self._unknown is None else self._unknown.nnz)
+
+    @property
     def density(self) -> float:
-        """Fraction of cells that are one."""
-        cells = self.shape[0] * self.shape[1]
-        return self.nnz / cells if cells else 0.0
+        """Fraction of the known cells that are one."""
+        return self.nnz / self.known_cells if self.known_cells else 0.0
 
     def row_sums(self) -> NDArray[np.int64]:
         """Ones in each row."""
@@ -152,6 +171,8 @@ class BinaryMatrix:
         for ones in self.chunks_of_ones():  # their type follows from the shape, so equal data has equal bytes
             digest.update(ones.astype(ones.dtype.newbyteorder("<"), copy=False).tobytes())
         digest.update(json.dumps(self._columns).encode())
+        if self._unknown is not None:
+            digest.update(self._unknown.fingerprint().encode())
         return digest.hexdigest()
 
     # -- parts and other forms ---------------------------------------------------------------------------------
@@ -159,7 +180,8 @@ class BinaryMatrix:
     def rows(self, start: int, stop: int) -> BinaryMatrix:
         """Rows ``start`` to ``stop`` (exclusive), without copying."""
         start, stop, _ = slice(start, stop).indices(self.shape[0])
-        return self._with_rows(self._indptr[start : max(start, stop) + 1], self._indices)
+        unknown = None if self._unknown is None else self._unknown.rows(start, stop)
+        return self._with_rows(self._indptr[start : max(start, stop) + 1], self._indices, unknown)
 
     def row_blocks(self, size: int) -> Iterator[BinaryMatrix]:
         """Consecutive blocks of at most `size` rows, without copying."""
@@ -188,11 +210,11 @@ class BinaryMatrix:
             shift = np.repeat(self._indptr[picked[start:stop]] - indptr[start:stop], lengths[start:stop])
             ones[first:last] = self._indices[np.arange(first, last) + shift]
             start = stop
-        return self._with_rows(indptr, ones)
+        return self._with_rows(indptr, ones, None if self._unknown is None else self._unknown.take(picked))
 
     def with_columns(self, columns: Sequence[str] | None) -> BinaryMatrix:
         """Return the same ones under other column names."""
-        other = self._with_rows(self._indptr, self._indices)
+        other = self._with_rows(self._indptr, self._indices, self._unknown)
         other._columns = check_column_names(columns, self._n_columns)
         return other
 
@@ -211,7 +233,10 @@ class BinaryMatrix:
         starts = np.cumsum([0] + [part.nnz for part in parts])
         indptr = [part.indptr[1:] - part.indptr[0] + start for part, start in zip(parts, starts, strict=False)]
         indices = [part.indices[part.indptr[0] : part.indptr[-1]] for part in parts]
-        return named[0]._with_rows(np.concatenate([[0], *indptr]), np.concatenate(indices))
+        unknown = None
+        if any(part.unknown is not None for part in parts):
+            unknown = BinaryMatrix.vstack([_unknown_of(part) for part in parts])
+        return named[0]._with_rows(np.concatenate([[0], *indptr]), np.concatenate(indices), unknown)
 
     def to_scipy(self, dtype: DTypeLike = np.uint8) -> sp.csr_array:
         """Return a SciPy CSR array holding a value for every one."""
@@ -243,10 +268,12 @@ class BinaryMatrix:
             raise InputError(f"row {outside} does not exist; the rows are numbered from 0 to {n_rows - 1}")
         return rows.astype(np.int64)
 
-    def _with_rows(self, indptr: NDArray[np.int64], indices: NDArray[Any]) -> BinaryMatrix:
+    def _with_rows(
+        self, indptr: NDArray[np.int64], indices: NDArray[Any], unknown: BinaryMatrix | None
+    ) -> BinaryMatrix:
         """Return other rows over the same, already checked columns."""
         other = object.__new__(BinaryMatrix)
-        other._indptr, other._indices = indptr, indices
+        other._indptr, other._indices, other._unknown = indptr, indices, unknown
         other._n_columns, other._columns = self._n_columns, self._columns
         return other
 
@@ -257,7 +284,9 @@ class BinaryMatrix:
 
     def __repr__(self) -> str:
         named = " named" if self._columns else ""
-        return f"BinaryMatrix({self.shape[0]} x {self.shape[1]}{named}, {self.nnz} ones, {self.density:.4g} dense)"
+        unknown = "" if self._unknown is None else f"{self._unknown.nnz} unknown, "
+        shape = f"{self.shape[0]} x {self.shape[1]}{named}"
+        return f"BinaryMatrix({shape}, {self.nnz} ones, {unknown}{self.density:.4g} dense)"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BinaryMatrix):
@@ -267,12 +296,21 @@ class BinaryMatrix:
             and self._columns == other._columns
             and np.array_equal(self.row_sums(), other.row_sums())
             and np.array_equal(self._ones(), other._ones())
+            and (self._unknown is other._unknown or _unknown_of(self) == _unknown_of(other))
         )
 
     __hash__ = None  # type: ignore[assignment]  # compared by content, possibly of a mapped file
 
     def __copy__(self) -> Self:
         return self
+
+
+def _unknown_of(matrix: BinaryMatrix) -> BinaryMatrix:
+    """Return the unknown cells, also where there are none."""
+    if matrix.unknown is not None:
+        return matrix.unknown
+    n_rows, n_columns = matrix.shape
+    return BinaryMatrix(np.zeros(n_rows + 1, dtype=np.int64), np.zeros(0, dtype=np.int64), n_columns)
 
 
 def _compact(indices: NDArray[Any], n_columns: int) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from felb.errors import InputError
 from felb.linalg.assign import cell_gain, check_assignment
 from felb.linalg.bits import component_masks, group_masks, lowest_bit, pack, popcount, union_into
 from felb.linalg.product import check_factors
+from felb.linalg.unknown import unknown_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +46,7 @@ def residual_pairs(A: BinaryMatrix, U: Any, V: Any, seeds: NDArray[np.int64]) ->
 def addition_counts(
     A: BinaryMatrix, U: Any, V: Any, candidates: Any, *, weight_one: float = 1.0, weight_zero: float = -1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return, for each candidate row set, the ones and the zeros it would add to U∘V in the rows where it pays.
+    """Return, for each candidate row set, the ones and known zeros it would add to U∘V in the rows where it pays.
 
     A candidate c pays in row r if w₁·ones + w₀·zeros > 0 over the columns of c that the row's components leave
     open. Summed over those rows, w₁·ones_c + w₀·zeros_c is what c would gain as one more component.
@@ -61,6 +62,7 @@ def addition_counts(
         added,
         A.indptr,
         A.indices,
+        *unknown_arrays(A),
         order,
         row_class,
         rows,
@@ -121,6 +123,8 @@ def additions_into(
     added: Any,
     indptr: Any,
     indices: Any,
+    unknown_indptr: Any,
+    unknown_indices: Any,
     order: Any,
     row_class: Any,
     rows: Any,
@@ -136,6 +140,7 @@ def additions_into(
     union = np.empty(packed.shape[1], dtype=np.uint64)
     cells = np.zeros(n_candidates, dtype=np.int64)
     ones = np.zeros(n_candidates, dtype=np.int64)
+    known = np.zeros(n_candidates, dtype=np.int64)
     last = -1
     for i in range(order.shape[0]):
         r = order[i]
@@ -148,15 +153,28 @@ def additions_into(
                     size += popcount(candidates[c, w] & ~union[w])
                 cells[c] = size
         ones[:] = 0
-        for p in range(indptr[r], indptr[r + 1]):
-            j = indices[p]
-            if not _is_covered(rows[last], column_masks[j]):
-                for w in range(candidate_masks.shape[1]):
-                    left = candidate_masks[j, w]
-                    while left != np.uint64(0):
-                        ones[(w << 6) + lowest_bit(left)] += 1
-                        left &= left - np.uint64(1)
+        _count_open_into(ones, indices[indptr[r] : indptr[r + 1]], rows[last], column_masks, candidate_masks)
+        sizes = cells
+        if unknown_indptr.shape[0] > 1 and unknown_indptr[r] < unknown_indptr[r + 1]:
+            unknown = unknown_indices[unknown_indptr[r] : unknown_indptr[r + 1]]
+            known[:] = 0
+            _count_open_into(known, unknown, rows[last], column_masks, candidate_masks)
+            for c in range(n_candidates):
+                known[c] = cells[c] - known[c]
+            sizes = known
         for c in range(n_candidates):
-            if ones[c] > 0 and cell_gain(ones[c], cells[c], weight_one, weight_zero) > 0.0:
+            if ones[c] > 0 and cell_gain(ones[c], sizes[c], weight_one, weight_zero) > 0.0:
                 added[0, c] += ones[c]
-                added[1, c] += cells[c] - ones[c]
+                added[1, c] += sizes[c] - ones[c]
+
+
+@njit(cache=True, nogil=True)
+def _count_open_into(counts: Any, columns: Any, row_mask: Any, column_masks: Any, candidate_masks: Any) -> None:
+    """Add 1 to each candidate of those of the columns that the row does not cover."""
+    for j in columns:
+        if not _is_covered(row_mask, column_masks[j]):
+            for w in range(candidate_masks.shape[1]):
+                left = candidate_masks[j, w]
+                while left != np.uint64(0):
+                    counts[(w << 6) + lowest_bit(left)] += 1
+                    left &= left - np.uint64(1)

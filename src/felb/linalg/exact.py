@@ -10,6 +10,7 @@ from numba import njit
 from felb.linalg.assign import assign_rows, cell_gain, check_assignment
 from felb.linalg.bits import component_masks, group_masks, lowest_bit, popcount, unpack
 from felb.linalg.product import check_factors
+from felb.linalg.unknown import unknown_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,6 +58,7 @@ def assign_rows_exact(
         proven,
         A.indptr,
         A.indices,
+        *unknown_arrays(A),
         classes,
         column_class,
         class_sizes,
@@ -74,6 +76,8 @@ def search_rows_into(
     proven: Any,
     indptr: Any,
     indices: Any,
+    unknown_indptr: Any,
+    unknown_indices: Any,
     classes: Any,
     column_class: Any,
     class_sizes: Any,
@@ -85,6 +89,7 @@ def search_rows_into(
     """Replace the masks in `best` by the best ones for their rows and tell for which rows they are proven."""
     n_classes, n_words = classes.shape
     ones = np.empty(n_classes, dtype=np.int64)
+    known = np.empty(n_classes, dtype=np.int64)
     items = np.empty((n_classes, n_words), dtype=np.uint64)
     weights = np.empty(n_classes)
     gains = np.empty((3, k))
@@ -94,9 +99,15 @@ def search_rows_into(
         ones[:] = 0
         for p in range(indptr[r], indptr[r + 1]):
             ones[column_class[indices[p]]] += 1
+        sizes = class_sizes
+        if unknown_indptr.shape[0] > 1 and unknown_indptr[r] < unknown_indptr[r + 1]:
+            known[:] = class_sizes
+            for p in range(unknown_indptr[r], unknown_indptr[r + 1]):
+                known[column_class[unknown_indices[p]]] -= 1
+            sizes = known
         _candidates_into(stack[0, OPEN], ones, classes)
         value, length = _load_items(
-            items, weights, stack[0, OPEN], best[r], ones, classes, class_sizes, weight_one, weight_zero
+            items, weights, stack[0, OPEN], best[r], ones, classes, sizes, weight_one, weight_zero
         )
         proven[r] = _search(best[r], value, stack, items, weights, length, gains, node_cap)
 

@@ -70,6 +70,11 @@ def fixed_statistics(A: BinaryMatrix, X: NDArray[np.int32]) -> FixedStatistics:
     return FixedStatistics(AtX, XtX, X.sum(axis=0, dtype=np.int64))
 
 
+def from_squares(total: NDArray[np.int64]) -> float:
+    """Read a sum of squares in units of 2^-SKETCH_BITS as a number."""
+    return float(np.ldexp(np.float64(total), -SKETCH_BITS))
+
+
 def as_sketch(Q: NDArray[Any]) -> NDArray[np.float64]:
     """Round Q (entries up to 1) to `SKETCH_BITS` fractional bits."""
     return np.asarray(np.ldexp(np.rint(np.ldexp(Q, SKETCH_BITS)), -SKETCH_BITS))

@@ -3,7 +3,7 @@
 A cell (r, j) is *left to* component l if no other component of row r covers column j. Switching V_lj on changes exactly
 the cells (r, j) with U_rl = 1 that are left to l, whatever V_lj is now. Two counts describe them,
 
-    ones_lj  = |{r : U_rl, A_rj, (r, j) left to l}|        cells_lj = |{r : U_rl, (r, j) left to l}|,
+    ones_lj  = |{r : U_rl, A_rj, (r, j) left to l}|        cells_lj = |{r : U_rl, (r, j) known and left to l}|,
 
 and both add up over blocks of rows, hence over clients.
 """
@@ -44,17 +44,13 @@ def switch_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[NDArray[np.int64], N
     """Return (ones, cells), each k × m: what is left to component l in column j; see the head of this module.
 
     The ones take one pass over A. Whether a cell is left to a component depends on the masks of its row and column
-    only, so cells are counted for pairs of distinct masks, without a look at the data.
+    only, so cells are counted for pairs of distinct masks, without a look at the data; unknown ones are then taken out
+    by a pass like that for the ones.
     """
     U, V = check_factors(U, V, shape=A.shape)
-    k, m = V.shape
+    k = len(V)
     row_masks, column_masks = component_masks(U), component_masks(V.T)
-    ones = np.zeros((m, k), dtype=np.int64)
-    if row_masks.shape[1] == 1:
-        ones_left_one_word_into(ones, A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0])
-    else:
-        ones_left_into(ones, A.indptr, A.indices, row_masks, column_masks)
-
+    ones = _ones_left(A, row_masks, column_masks, k)
     rows, _, row_counts = group_masks(row_masks)
     columns, column_class, _ = group_masks(column_masks)
     cells = np.zeros((columns.shape[0], k), dtype=np.int64)
@@ -62,7 +58,22 @@ def switch_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[NDArray[np.int64], N
         cells_left_by_subsets_into(cells, rows[:, 0], row_counts, columns[:, 0])
     else:
         cells_left_into(cells, rows, row_counts, columns)
-    return np.ascontiguousarray(ones.T), np.ascontiguousarray(cells.T[:, column_class])
+    all_cells = cells[column_class]
+    if A.unknown is not None:
+        all_cells -= _ones_left(A.unknown, row_masks, column_masks, k)
+    return np.ascontiguousarray(ones.T), np.ascontiguousarray(all_cells.T)
+
+
+def _ones_left(
+    A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: NDArray[np.uint64], k: int
+) -> NDArray[np.int64]:
+    """Return how many ones of each column are left to each component, m × k."""
+    ones = np.zeros((A.shape[1], k), dtype=np.int64)
+    if row_masks.shape[1] == 1:
+        ones_left_one_word_into(ones, A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0])
+    else:
+        ones_left_into(ones, A.indptr, A.indices, row_masks, column_masks)
+    return ones
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------

@@ -199,8 +199,8 @@ def factor_step(
     return out
 
 
-def squared_loss(nnz: int, AtU: NDArray[Any], UtU: NDArray[Any], Vt: NDArray[Any]) -> float:
-    """Return ‖A − U V‖² = nnz − 2⟨AᵀU, Vᵀ⟩ + ⟨UᵀU, V Vᵀ⟩, accumulated in float64."""
+def squared_loss(nnz: float, AtU: NDArray[Any], UtU: NDArray[Any], Vt: NDArray[Any]) -> float:
+    """Return ‖A − U V‖² = ‖A‖² − 2⟨AᵀU, Vᵀ⟩ + ⟨UᵀU, V Vᵀ⟩, accumulated in float64; ‖A‖² is the number of ones `nnz`."""
     common, gram = 0.0, np.zeros(UtU.shape)
     for first in range(0, len(Vt), LOSS_ROWS):
         V = Vt[first : first + LOSS_ROWS].astype(np.float64)

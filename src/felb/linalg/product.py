@@ -65,7 +65,7 @@ def boolean_product_dense(U: Any, V: Any) -> NDArray[np.bool_]:
 
 
 def overlap_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[int, int, int]:
-    """Return (|A ∧ (U∘V)|, |U∘V|, |A|): true positives, predicted ones and ones.
+    """Return (|A ∧ (U∘V)|, |U∘V|, |A|): true positives, predicted ones and ones, all among the known cells.
 
     All three add up over blocks of rows, hence over clients, and determine precision, recall, F1 and the Hamming
     loss. The first takes one pass over the ones of A, testing whether row mask and column mask intersect; the second
@@ -73,11 +73,17 @@ def overlap_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[int, int, int]:
     """
     U, V = check_factors(U, V, shape=A.shape)
     row_masks, column_masks = component_masks(U), component_masks(V.T)
+    claimed = product_size(U, V)
+    if A.unknown is not None:
+        claimed -= _covered_ones(A.unknown, row_masks, column_masks)
+    return _covered_ones(A, row_masks, column_masks), claimed, A.nnz
+
+
+def _covered_ones(A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: NDArray[np.uint64]) -> int:
+    """Return |A ∧ (U∘V)| from the masks of the rows of U and of the columns of V."""
     if row_masks.shape[1] == 1:
-        covered = covered_ones_one_word(A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0])
-    else:
-        covered = covered_ones(A.indptr, A.indices, row_masks, column_masks)
-    return int(covered), product_size(U, V), A.nnz
+        return int(covered_ones_one_word(A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0]))
+    return int(covered_ones(A.indptr, A.indices, row_masks, column_masks))
 
 
 def product_size(U: Any, V: Any) -> int:
@@ -90,7 +96,10 @@ def product_size(U: Any, V: Any) -> int:
 
 
 def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return |A ∧ (U∘V)| and |U∘V| for every pair of a U and a V, as two arrays of shape ``(len(Us), len(Vs))``."""
+    """Return |A ∧ (U∘V)| and |U∘V| for every pair of a U and a V, as two arrays of shape ``(len(Us), len(Vs))``.
+
+    Both count known cells only.
+    """
     rows = [component_masks(U) for U in Us]
     grouped = [group_masks(masks) for masks in rows]
     columns = [(component_masks(V.T), pack(V)) for V in Vs]
@@ -100,12 +109,11 @@ def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple
         sizes = np.zeros(distinct.shape[0], dtype=np.int64)
         for b, (V, (column_masks, packed)) in enumerate(zip(Vs, columns, strict=True)):
             check_factors(U, V, shape=A.shape)
-            if row_masks.shape[1] == 1:
-                covered[a, b] = covered_ones_one_word(A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0])
-            else:
-                covered[a, b] = covered_ones(A.indptr, A.indices, row_masks, column_masks)
+            covered[a, b] = _covered_ones(A, row_masks, column_masks)
             union_sizes_into(sizes, distinct, packed)
             claimed[a, b] = sizes @ counts
+            if A.unknown is not None:
+                claimed[a, b] -= _covered_ones(A.unknown, row_masks, column_masks)
     return covered, claimed
 
 

@@ -43,6 +43,8 @@ class _Header(NamedTuple):
 
 def save_matrix(matrix: BinaryMatrix, path: str | PathLike[str]) -> None:
     """Write `matrix` to `path`, through a temporary file that is renamed when complete."""
+    if matrix.unknown is not None:
+        raise InputError("a file holds ones only; save the unknown cells (matrix.unknown) as a matrix of their own")
     header = _Header(*matrix.shape, matrix.nnz, matrix.columns)
     with _writing(path), replacing(path) as partial, partial.open("wb") as file:
         _write_header(file, header)

@@ -22,7 +22,7 @@ class Counts:
     Parameters
     ----------
     tp, fp, fn : ones of both, of R alone, of A alone
-    cells : all cells, rows × columns
+    cells : all cells, rows × columns, without those that are unknown
     """
 
     tp: int = 0
@@ -91,7 +91,8 @@ class Counts:
 def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
     """Count the cells of U∘V against A without ever building U∘V.
 
-    With A the data this gives F1 and RMSD; with A the planted signal, F1*. Counts of row blocks add up.
+    With A the data this gives F1 and RMSD; with A the planted signal, F1*. Counts of row blocks add up. Unknown
+    cells of A are not counted.
 
     Examples
     --------
@@ -107,7 +108,7 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
     if rows.shape[1] != components.shape[0]:
         raise InputError(f"U has {rows.shape[1]} components and V has {components.shape[0]}")
     tp, claimed, ones = overlap_counts(matrix, rows, components)
-    return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=matrix.shape[0] * matrix.shape[1])
+    return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=matrix.known_cells)
 
 
 def to_boolean(factor: ArrayLike, name: str) -> NDArray[np.bool_]:

@@ -88,16 +88,25 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def _matrix(self, X: Any, *, reset: bool) -> BinaryMatrix:
         """Check X against what was fitted (names, number of features) and make it a `BinaryMatrix`."""
         if isinstance(X, BinaryMatrix):
-            matrix = X
+            matrix = self._read(X)
             self._check_columns(matrix, reset=reset)
         else:
-            matrix = BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold)
+            matrix = self._read(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
         if matrix.shape[0] == 0:
             raise InputError(f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required.")
         if matrix.shape[1] == 0:
             raise InputError(f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
         return matrix
+
+    def _read(self, X: Any) -> BinaryMatrix:
+        """Make X a `BinaryMatrix`; where some cells are unknown, only a subclass that can do without them takes it."""
+        if isinstance(X, BinaryMatrix) and X.unknown is not None:
+            raise InputError(
+                f"{type(self).__name__} takes no unknown cells, and {X.unknown.nnz} are marked; use FederatedBMF, or "
+                "make zeros of them: X.with_unknown(None)"
+            )
+        return X if isinstance(X, BinaryMatrix) else BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold)
 
     def _check_columns(self, matrix: BinaryMatrix, *, reset: bool) -> None:
         if reset:

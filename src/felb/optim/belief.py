@@ -194,7 +194,7 @@ def infer(
         settled=belief.rounds > 0,
         threads=threads,
     )
-    return new, {"evidence": evidence, "members": members, "cells": cells}
+    return new, {"evidence": evidence, "members": members, "cells": cells, "rows": np.asarray(A.shape[0])}
 
 
 def combine(belief: Belief, total: Sums) -> Belief:
@@ -222,7 +222,7 @@ def learn_rates(belief: Belief, total: Sums) -> Belief:
         return belief
     m = belief.theta.shape[1]
     covered_ones, covered, other_ones, others = (float(x) * UNIT for x in total["cells"])
-    n = (covered + others) / max(m, 1)
+    n = int(total["rows"])
     # Rows of pseudo-counts keep rates away from 0 and 1 where data is scarce.
     inside, outside = _contrast((covered_ones + 1) / (covered + 2), (other_ones + 1) / (others + 2))
     return replace(

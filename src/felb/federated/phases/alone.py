@@ -46,7 +46,9 @@ def search_alone_task(
     V, public = (np.asarray(broadcast.values[name], dtype=bool) for name in ("components", "patterns"))
     proposals, rounds = (int(broadcast.values[name]) for name in ("proposals", "rounds"))
     one, zero = (float(weight) for weight in broadcast.values["weights"])
-    turned = BinaryMatrix.of(shard.to_scipy(np.uint8).T.tocsr())
+    turned = _turned(shard)
+    if shard.unknown is not None:
+        turned = turned.with_unknown(_turned(shard.unknown))
     least, U = np.inf, assign_rows(shard, V, weight_one=one, weight_zero=zero)
     if len(V):
         for proposal in range(proposals + 1):
@@ -56,6 +58,10 @@ def search_alone_task(
                 least, U, V = found
     update = assignment_counts(shard, U, V)
     return ClientState(broadcast.round, assigned=U), Update({**update, "components": V.astype(np.int64)})
+
+
+def _turned(A: BinaryMatrix) -> BinaryMatrix:
+    return BinaryMatrix.of(A.to_scipy(np.uint8).T.tocsr())
 
 
 def perturbed(

@@ -68,15 +68,16 @@ def judge_task(
     broadcast: Broadcast,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
-    """What each threshold would cover, in truth as far as is believed (`count_thresholds`) and of the ones (`tp`)."""
+    """What each threshold would cover: in truth as far as is believed (`count_thresholds`), and of ones and zeros."""
     belief = Belief.from_values(broadcast.values)
     L = infer_new_rows(shard, belief)
-    tp, _ = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
+    tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
     update = {
         **count_thresholds(L, belief),
         "tp": tp[:, 0],
+        "fp": (known - tp)[:, 0],
         "ones": np.asarray(shard.nnz),
-        "cells": np.asarray(shard.shape[0] * shard.shape[1]),
+        "cells": np.asarray(shard.known_cells),
     }
     return ClientState(broadcast.round), Update(update)
 
@@ -150,11 +151,11 @@ class Propagation:
             return replace(state, belief=combine(state.belief, total))
         decision = best_threshold(total)
         at = int(np.flatnonzero(decision.threshold == THRESHOLDS)[0])
-        tp, claimed, ones = (int(x) for x in (total["tp"][at], total["claimed"][at], total["ones"]))
+        tp, fp, ones = (int(x) for x in (total["tp"][at], total["fp"][at], total["ones"]))
         return replace(
             state,
             belief=replace(state.belief, threshold=decision.threshold),
-            counts=np.array([tp, claimed - tp, ones - tp, int(total["cells"])]),
+            counts=np.array([tp, fp, ones - tp, int(total["cells"])]),
             expected_f1=decision.expected_f1,
             recoverable=decision.recoverable,
             over=True,

@@ -1,9 +1,10 @@
 """The number of components: the one with the shortest description of all data, from summed counts alone.
 
-With n records, m features, r = |U∘V| covered cells, of which fp are zeros, and fn ones left, the data is described in
+With n records, m features, r = |U∘V| covered cells, of which fp are zeros, and fn ones left of c cells (nm, if all are
+known), the data is described in
 
     Σ_l ( log₂(n+1) + log₂ C(n, |U_l|) + log₂(m+1) + log₂ C(m, |V_l|) )
-        + log₂(r+1) + log₂ C(r, fp) + log₂(nm−r+1) + log₂ C(nm−r, fn)
+        + log₂(r+1) + log₂ C(r, fp) + log₂(c−r+1) + log₂ C(c−r, fn)
 
 bits: which records and features each component has, and which cells of either kind are wrong. Starting from more
 components than are needed, one after the other is dropped or merged with another, and the rest is refined.
@@ -56,9 +57,8 @@ def component_bits(V: NDArray[np.bool_], supports: NDArray[np.int64], *, n_rows:
     return np.array(bits, dtype=np.float64)
 
 
-def description_length(V: NDArray[np.bool_], supports: NDArray[np.int64], counts: Counts) -> float:
-    """Return the bits that describe the data by U and V and the cells where U∘V is wrong."""
-    n_rows = counts.cells // max(V.shape[1], 1)
+def description_length(V: NDArray[np.bool_], supports: NDArray[np.int64], counts: Counts, *, n_rows: int) -> float:
+    """Return the bits that describe the known cells by U and V and the cells where U∘V is wrong."""
     covered = counts.tp + counts.fp
     wrong = subset_bits(covered, counts.fp) + subset_bits(counts.cells - covered, counts.fn)
     return float(component_bits(V, supports, n_rows=n_rows).sum() + wrong)
@@ -113,6 +113,7 @@ class RankState:
     known: Known = field(metadata=holding(Known))
     present: Known = field(metadata=holding(Known))
     stack: Stack | None = field(default=None, metadata=holding(Stack))
+    n_rows: int = 0
     length: float = np.inf
     failures: int = 0
     last_size: int = 0
@@ -182,7 +183,7 @@ class Rank:
             return replace(state, stack=Stack.of(np.concatenate([self._dropped(state, self.drops), merged])))
         rng = stream(state.seed, self.name, state.round)
         stack = state.stack.refined(total, self.objective, weights=self._weights(state), rng=rng)
-        state = replace(state, stack=stack)
+        state = replace(state, stack=stack, n_rows=int(total["rows"]))
         return self._step(state, stack) if stack.settled.all() or stack.ages[0] > self.rounds else state
 
     def record(self, state: RankState) -> Mapping[str, float]:
@@ -198,7 +199,7 @@ class Rank:
     def _step(self, state: RankState, stack: Stack) -> RankState:
         """Take the candidate with the shortest description and prepare the next ones."""
         lengths = [
-            description_length(V, supports, summed_counts(counts))
+            description_length(V, supports, summed_counts(counts), n_rows=state.n_rows)
             for V, supports, counts in zip(stack.best, stack.supports, stack.counts, strict=True)
         ]
         place = int(np.argmin(lengths))
@@ -228,7 +229,7 @@ class Rank:
         )
         counts = summed_counts(present.counts)
         share = min(max((counts.fp + counts.fn) / max(counts.cells, 1), LEAST_WRONG), MOST_WRONG)
-        bits = component_bits(V, supports, n_rows=counts.cells // V.shape[1])
+        bits = component_bits(V, supports, n_rows=state.n_rows)
         # A component of no record costs nothing, but is one too many.
         return np.where(supports > 0, exclusive * log2((1 - share) / share) - bits, -np.inf)
 

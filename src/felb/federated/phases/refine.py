@@ -82,6 +82,11 @@ def safe_flips(gains: NDArray[np.float64], V: NDArray[np.bool_], rng: np.random.
     return flips
 
 
+def same_cells(old: NDArray[np.int64] | None, new: NDArray[np.int64] | None) -> bool:
+    """Tell whether two counts are of the same cells: where a client has come in meanwhile, they cannot be compared."""
+    return old is None or new is None or bool(old[3] == new[3])
+
+
 @dataclass(frozen=True, slots=True)
 class RefineState:
     """The V to be measured next, the best one so far, and the gains that are remembered."""
@@ -151,7 +156,7 @@ class Refine:
         weights = self.objective.weights(counts)
         gains = weighed(total, weights)
         value = self.objective.value(counts)
-        better = value < state.value or self.memory > 0
+        better = value < state.value or self.memory > 0 or not same_cells(state.counts, total["counts"])
         state = replace(state, round=state.round + 1, measured=value)
         if better:
             state = replace(

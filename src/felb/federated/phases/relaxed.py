@@ -2,6 +2,9 @@
 
 Hierarchical alternating least squares (Cichocki, Phan). Clients sweep over their rows U_i with V held and send U_iᵀA_i
 and U_iᵀU_i; from their sums the server sweeps over V exactly as if it had all rows.
+
+Rows with unknown cells are swept over their known ones, and in U_iᵀA_i their unknown cells stand at what U_i V says, in
+[0, 1]: expectation maximisation, in which the server's step stays as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import numpy as np
 from felb.errors import InputError
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required
-from felb.linalg.fixed import fixed_statistics, in_units, units_of
+from felb.linalg.filling import add_filled, sweep_known_into
+from felb.linalg.fixed import fixed_statistics, from_squares, in_units, units_of
 from felb.linalg.passes import factor_step, row_pass, squared_loss
 from felb.optim.steps import HalsStep
 
@@ -37,7 +41,11 @@ def swept_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.flo
     U = None if state is None else state.relaxed
     if U is None:
         U = np.full((len(shard), len(V)), FIRST_ROWS, dtype=np.float32)
-    return row_pass(shard, U, np.ascontiguousarray(V.T), rule=HalsStep(SWEEPS)).U
+    Vt = np.ascontiguousarray(V.T)
+    swept = row_pass(shard, U, Vt, rule=HalsStep(SWEEPS)).U
+    if shard.unknown is not None:
+        sweep_known_into(swept, shard, U, Vt, sweeps=SWEEPS)
+    return swept
 
 
 def sweep_task(
@@ -46,11 +54,19 @@ def sweep_task(
     broadcast: Broadcast,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
-    """AᵀU, UᵀU and Σu for the swept rows, in units that V implies; rounded row by row, so that their sums are exact."""
+    """AᵀU, UᵀU and Σu for the swept rows, in units that V implies; rounded row by row, so that their sums are exact.
+
+    `filled` are the squares that unknown cells add to those of A.
+    """
     V = np.asarray(broadcast.values["V"])
     U = swept_rows(state, shard, V)
-    AtU, UtU, sums = fixed_statistics(shard, in_units(U, units_of(V)))
-    update = {"AtU": AtU, "UtU": UtU, "sums": sums, "ones": np.asarray(shard.nnz)}
+    units = units_of(V)
+    rows = in_units(U, units)
+    AtU, UtU, sums = fixed_statistics(shard, rows)
+    filled = 0
+    if shard.unknown is not None:
+        AtU, filled = add_filled(AtU, shard.unknown, rows, V=V, units=units)
+    update = {"AtU": AtU, "UtU": UtU, "sums": sums, "ones": np.asarray(shard.nnz), "filled": np.asarray(filled)}
     return ClientState(broadcast.round, relaxed=U), Update(update)
 
 
@@ -117,12 +133,13 @@ class Relaxed:
             for a, b in zip(old, new, strict=True)
         )
         Vt = np.ascontiguousarray(state.V.T, dtype=np.float64)
-        loss = squared_loss(int(total["ones"]), new[0] * share, new[1] * share, Vt)
+        squares = int(total["ones"]) + from_squares(total["filled"])
+        loss = squared_loss(squares, new[0] * share, new[1] * share, Vt)
         V = np.ascontiguousarray(factor_step(Vt, AtU, UtU, rule=HalsStep(SWEEPS)).T.astype(np.float32))
         return RelaxedState(state.round + 1, V, AtU, UtU, sums, loss)
 
     def record(self, state: RelaxedState) -> Mapping[str, float]:
-        """‖A − UV‖² of the clients' sweeps."""
+        """‖A − UV‖² of the clients' sweeps, A with its unknown cells filled."""
         return {"loss": state.loss}
 
     def result(self, state: RelaxedState) -> Known:

@@ -16,7 +16,7 @@ import numpy as np
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required, stream
 from felb.federated.phases.objective import Cost, Objective, as_array
-from felb.federated.phases.refine import Refine, RefineState
+from felb.federated.phases.refine import Refine, RefineState, same_cells
 from felb.federated.recipes.assignment import summed_counts
 from felb.federated.state import holding
 from felb.linalg.assign import assign_rows
@@ -252,7 +252,7 @@ class Revive:
         assert state.refining is not None
         found, best = self.refine.result(state.refining), state.known
         assert found.value is not None
-        if best.value is None or found.value < best.value:
+        if best.value is None or found.value < best.value or not same_cells(best.counts, found.counts):
             # Whether a better place was reached does not depend on the few rounds here having ended by themselves.
             return self._next_try(replace(state, known=found, failures=0))
         return self._next_try(replace(state, failures=state.failures + 1))

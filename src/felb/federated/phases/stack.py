@@ -34,10 +34,11 @@ def try_task(
 
 
 def several_gains(shard: BinaryMatrix, broadcast: Broadcast) -> dict[str, NDArray[Any]]:
-    """Return the figures of `assigned_gains` for each of the broadcast candidates, stacked."""
+    """Return the figures of `assigned_gains` for each of the broadcast candidates, stacked, and the number of rows."""
     weights = np.asarray(broadcast.values["weights"])
     parts = [assigned_gains(shard, V, weights)[1] for V in np.asarray(broadcast.values["candidates"], dtype=bool)]
-    return {name: np.array([part[name] for part in parts]) for name in parts[0]}
+    stacked = {name: np.array([part[name] for part in parts]) for name in parts[0]}
+    return {**stacked, "rows": np.asarray(len(shard))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Stack:
         """Return the stack after a round: what is better is kept, and improving entries are flipped."""
         gains = weighed(total, (float(weights[0]), float(weights[1])))
         values = np.array([objective.value(summed_counts(counts)) for counts in total["counts"]])
-        better = values < self.values
+        better = (values < self.values) | (self.counts[:, 3] != total["counts"][:, 3])
         flips = np.array([safe_flips(gain, V, rng) for gain, V in zip(gains, self.V, strict=True)])
         return Stack(
             V=self.V ^ flips,

@@ -48,7 +48,8 @@ def cut_task(
         "claimed": claimed,
         "members": np.array([np.count_nonzero(row) for row in rows], dtype=np.int64),
         "ones": np.asarray(shard.nnz),
-        "cells": np.asarray(shard.shape[0] * shard.shape[1]),
+        "cells": np.asarray(shard.known_cells),
+        "rows": np.asarray(len(shard)),
     }
     return ClientState(broadcast.round, relaxed=U), Update(update)
 
@@ -70,6 +71,7 @@ class ThresholdState:
     members: NDArray[np.int64] | None = None
     ones: int = 0
     cells: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Thresholds:
             members=np.asarray(total["members"]),
             ones=int(total["ones"]),
             cells=int(total["cells"]),
+            rows=int(total["rows"]),
         )
 
     def record(self, state: ThresholdState) -> Mapping[str, float]:
@@ -154,10 +157,9 @@ class Thresholds:
         """Return what to believe at the pair that makes the data most likely."""
         assert state.members is not None
         _, counts, (a, b) = self._best(state, NegativeLogLikelihood())
-        k, m = state.V.shape
         return first_belief(
             self._components(state, b),
-            row_share=float(state.members[a] / max(1, counts.cells // m * k)),
+            row_share=float(state.members[a] / max(1, state.rows * len(state.V))),
             covered_ones=counts.tp,
             covered=counts.tp + counts.fp,
             ones=state.ones,

@@ -2,10 +2,10 @@
 
 Every message is a sum of integers that has one value however the rows are split, so the components are those that
 pooling all data would give. A relaxed factorization finds where to start, thresholds make it Boolean, refinement flips
-single entries by summed gains, and components that are of little use are replaced by what the others leave. Under
-heavy or one-sided noise, where the best fit is not the truth, belief propagation recovers more. With high effort,
-components chosen among patterns of summed co-occurrence compete with this start where columns are few, and a search
-goes on from the best.
+single entries by summed gains, and components that are of little use are replaced by what the others leave. Where
+columns are few, components chosen among patterns of summed co-occurrence compete with this start. Under heavy or
+one-sided noise, where the best fit is not the truth, belief propagation recovers more. With high effort, a search goes
+on from the best.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class Effort:
 
     relaxed_rounds: int = 20
     refine_rounds: int = 10
-    tries: int = 15
-    patience: int = 4
-    cover_features: int = 0
+    tries: int = 30
+    patience: int = 8
+    cover_features: int = 1_000
     proposals: int = 0
 
 
 EFFORTS = {
-    "fast": Effort(tries=0),
+    "fast": Effort(tries=0, cover_features=0),
     "default": Effort(),
     "high": Effort(tries=60, patience=15, cover_features=2_000, proposals=4_000),
 }

@@ -1,0 +1,59 @@
+"""``felb report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from felb.cli import options
+from felb.cli.output import print_facts, warnings_as_notes
+from felb.report import gather, result_page, write_figures, write_tables
+
+PAGE = "report.html"
+
+
+@click.command("report")
+@click.argument("result", type=click.Path())
+@click.option("-o", "--out", metavar="FILE", help=f"The page; by default {PAGE} in the folder of the result.")
+@click.option("--data", metavar="FILE", help="Hold the result against this data; else that of the run is looked for.")
+@click.option("--png", metavar="DIR", help="Also draw the figures as PNG files into this folder.")
+@click.option("--csv", metavar="DIR", help="Also write the tables as CSV files into this folder.")
+@click.option("--client-column", metavar="NAME", help="Column of the data that names each row's client.")
+@options.reading
+@options.force
+@options.as_json
+def command(
+    result: str,
+    out: str | None,
+    data: str | None,
+    png: str | None,
+    csv: str | None,
+    force: bool,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Make a page of the result in the folder RESULT that opens in any browser and loads nothing.
+
+    It shows scores with intervals, the components by name, data and reconstruction, how components overlap, the rounds,
+    what left the clients, and where all this comes from. Data is read the way the run read it, unless options say
+    otherwise. Without the data, intervals are rough and pictures are left out, and the page says so.
+    """
+    with warnings_as_notes():
+        evidence = gather(result, data=data, **options.given(**reading))
+        target = Path(out) if out is not None else evidence.folder / PAGE
+        facts: dict[str, Any] = {"page": str(target), "bytes": result_page(evidence).write(target, force=force)}
+        if png is not None:
+            facts["png"] = [str(Path(png) / name) for name in write_figures(evidence, png)]
+        if csv is not None:
+            facts["csv"] = [str(Path(csv) / name) for name in write_tables(evidence, csv)]
+    if evidence.measured is not None:
+        facts["data"] = evidence.measured.source
+    elif evidence.absent is not None:
+        facts["note"] = f"{evidence.absent} With --data FILE the page has pictures and better intervals."
+    print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
+
+
+def _plain(fact: Any) -> Any:
+    return ", ".join(fact) if isinstance(fact, list) else fact

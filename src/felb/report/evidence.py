@@ -1,0 +1,273 @@
+"""What a report is made from: a stored result, and the data it is about where that is at hand.
+
+Nothing is fitted again. A private run keeps its assignments out of its report, since they are not part of its promise;
+who gives the data asks for exact figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.datasets.dealing import PARTITIONS, dealt, read_data
+from felb.datasets.registry import SHIPPED
+from felb.datasets.shards import split
+from felb.errors import FelbError, InputError
+from felb.linalg.assign import assign_rows
+from felb.report.measures import row_counts, total
+from felb.results import Result, read_assignment
+from felb.results.result import OUTBOUND, RESULT
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from felb.datasets import Table
+    from felb.linalg.binary import BinaryMatrix
+    from felb.metrics import Counts
+
+STATEMENT = "privacy.txt"
+READING = ("client_column", "header", "binarize_threshold")
+"""How data was read; a result remembers it."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A result held against data.
+
+    Parameters
+    ----------
+    matrix : the data
+    U : which components each row has
+    V : the components
+    source : its name
+    same : whether it is the very data of the run; None if the run does not identify its data
+    stored : whether U is the assignment that the run stored, rather than made anew for this data
+    rows_of : row numbers of each client, where they are known
+    """
+
+    matrix: BinaryMatrix
+    U: NDArray[np.bool_]
+    V: NDArray[np.bool_]
+    source: str
+    same: bool | None
+    stored: bool
+    rows_of: Mapping[str, NDArray[np.int64]] | None
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Tp, fp and fn of each row."""
+        return row_counts(self.matrix, self.U, self.V)
+
+    @property
+    def counts(self) -> Counts:
+        """Counts of all rows."""
+        return total(self.rows, self.matrix.shape[1])
+
+    def counts_of_clients(self) -> dict[str, Counts]:
+        """Counts of the rows of each client."""
+        return {name: total(self.rows[at], self.matrix.shape[1]) for name, at in (self.rows_of or {}).items()}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A stored run and what is known about it.
+
+    Parameters
+    ----------
+    folder : where it is stored
+    result : what is stored
+    statement : what was promised to whom, if the run was private
+    assignments : U_i by client, where they are stored and may be shown
+    outbound : lines of the clients' logs
+    measured : the result held against data, or None
+    absent : why there is no `measured`
+    """
+
+    folder: Path
+    result: Result
+    statement: str | None
+    assignments: Mapping[str, NDArray[np.bool_]] | None
+    outbound: tuple[Mapping[str, Any], ...]
+    measured: Measured | None
+    absent: str | None
+
+    @property
+    def private(self) -> bool:
+        """Whether the run was under differential privacy."""
+        return self.statement is not None or bool(self.result.provenance.parameters.get("privacy"))
+
+    @property
+    def members(self) -> Mapping[str, NDArray[np.bool_]] | None:
+        """Which records have which component, by client: as stored, or as measured."""
+        if self.assignments is not None:
+            return self.assignments
+        return None if self.measured is None else {self.measured.source: self.measured.U}
+
+    @property
+    def supports(self) -> tuple[int | None, ...]:
+        """Records of each component: as stored, or as measured."""
+        stored = self.result.supports
+        if self.measured is not None and all(support is None for support in stored):
+            return tuple(np.count_nonzero(self.measured.U, axis=0).tolist())
+        return stored
+
+    @property
+    def n_records(self) -> int | None:
+        """Records of the run; of the data where the run does not tell."""
+        rows = self.result.provenance.data.get("rows")
+        return rows if rows is not None or self.measured is None else self.measured.matrix.shape[0]
+
+    def seconds(self) -> float | None:
+        """Return the time between the first and the last line of the logs."""
+        try:
+            times = [datetime.fromisoformat(str(line["time"])) for line in self.outbound]
+        except (KeyError, ValueError):
+            return None
+        return (max(times) - min(times)).total_seconds() if times else None
+
+
+def gather(result: str | os.PathLike[str], *, data: str | None = None, **options: Any) -> Evidence:
+    """Read a result and hold it against data.
+
+    Parameters
+    ----------
+    result : folder of a run, or its ``result.json``
+    data : a file, or the name of a shipped data set; without it, data of the name and with the fingerprint that the
+        result remembers is looked for in the working folder and beside the result
+    options : how to read the data, where that differs from the run: client_column, header, binarize_threshold
+    """
+    folder = Path(result).parent if Path(result).name == RESULT and Path(result).is_file() else Path(result)
+    found = Result.read(folder)
+    told = folder / STATEMENT
+    statement = told.read_text(encoding="utf-8", errors="replace").strip() if told.is_file() else None
+    private = statement is not None or bool(found.provenance.parameters.get("privacy"))
+    assignments = None if private else _assignments(folder, found)
+    if data is None:
+        measured, absent = _search(found, folder, assignments)
+    else:
+        measured, absent = _measure(found, data, assignments, _reading(found) | options), None
+    return Evidence(folder, found, statement, assignments, tuple(_outbound(folder)), measured, absent)
+
+
+def _assignments(folder: Path, result: Result) -> dict[str, NDArray[np.bool_]] | None:
+    """Return U of every client, or None where they stayed at their sites."""
+    found = {}
+    for client, size in result.clients.items():
+        try:
+            U = read_assignment(folder, client)
+        except InputError:
+            return None
+        if U.shape[1] != result.components.shape[0] or (size is not None and len(U) != size):
+            return None
+        found[client] = U
+    return found or None
+
+
+def _outbound(folder: Path) -> list[Mapping[str, Any]]:
+    """Return the lines of all logs; a line that was cut short is left out."""
+    lines = []
+    for log in sorted((folder / OUTBOUND).glob("*.jsonl")):
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                read = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(read, Mapping):
+                lines.append(read)
+    return lines
+
+
+def _reading(result: Result) -> dict[str, Any]:
+    parameters = result.provenance.parameters
+    return {name: parameters[name] for name in READING if parameters.get(name) is not None}
+
+
+def _search(
+    result: Result, folder: Path, assignments: Mapping[str, NDArray[np.bool_]] | None
+) -> tuple[Measured | None, str | None]:
+    """Look for the very data of the run where it is likely to be."""
+    source, fingerprint = (result.provenance.data.get(name) for name in ("source", "fingerprint"))
+    if not source or not fingerprint:
+        return None, "The run does not identify its data."
+    name = Path(str(source)).name
+    places = [name] if name in SHIPPED else []
+    places += [str(path) for path in (Path(name), folder.resolve().parent / name) if path.exists()]
+    for place in places:
+        try:
+            measured = _measure(result, place, assignments, _reading(result))
+        except (FelbError, OSError):
+            continue
+        if measured.same:
+            return measured, None
+    return None, f"The data of the run ({source}) was not found."
+
+
+def _measure(
+    result: Result, data: str, assignments: Mapping[str, NDArray[np.bool_]] | None, options: Mapping[str, Any]
+) -> Measured:
+    table = read_data(data, **options)
+    matrix = table.matrix
+    _check_features(result, matrix, data)
+    known = result.provenance.data.get("fingerprint")
+    same = None if known is None else matrix.fingerprint() == known
+    rows_of = _rows_of_clients(result, table) if same else None
+    stored = _in_order(assignments, rows_of, len(matrix)) if same else None
+    held = partial(Measured, matrix, V=result.components, source=Path(data).name, same=same, rows_of=rows_of)
+    if stored is not None:
+        measured = held(stored, stored=True)
+        if not result.scores or measured.counts.errors == round(result.scores["errors"]):
+            return measured
+    return held(assign_rows(matrix, result.components), stored=False)
+
+
+def _rows_of_clients(result: Result, table: Table) -> Mapping[str, NDArray[np.int64]] | None:
+    """Return which rows of the data each client had, as the run says they were dealt out."""
+    parameters, n = result.provenance.parameters, len(table.matrix)
+    if table.clients is not None:
+        labels: Any = table.clients
+    elif parameters.get("split") in PARTITIONS and parameters.get("clients"):
+        labels = dealt(n, parameters["clients"], split=parameters["split"], seed=result.provenance.seed)
+    else:
+        return None
+    rows = split(table.matrix, labels)[1]
+    sizes = {name: len(at) for name, at in rows.items()}
+    return rows if sizes == dict(result.clients) else None
+
+
+def _in_order(
+    assignments: Mapping[str, NDArray[np.bool_]] | None, rows_of: Mapping[str, NDArray[np.int64]] | None, n: int
+) -> NDArray[np.bool_] | None:
+    """Put the stored assignments into the order of the rows of the data."""
+    if assignments is None:
+        return None
+    if len(assignments) == 1:
+        U = next(iter(assignments.values()))
+        return U if len(U) == n else None
+    if rows_of is None:
+        return None
+    ordered = np.empty((n, next(iter(assignments.values())).shape[1]), dtype=bool)
+    for name, at in rows_of.items():
+        ordered[at] = assignments[name]
+    return ordered
+
+
+def _check_features(result: Result, matrix: BinaryMatrix, data: str) -> None:
+    """Raise unless the data has the features of the result, in their order."""
+    m = result.components.shape[1]
+    if matrix.shape[1] != m:
+        raise InputError(f"{data} has {matrix.shape[1]} columns, the result has {m}; they must be the same features")
+    if result.columns is not None and matrix.columns is not None and result.columns != matrix.columns:
+        at = next(i for i, (a, b) in enumerate(zip(result.columns, matrix.columns, strict=True)) if a != b)
+        raise InputError(
+            f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {result.columns[at]!r}; "
+            "bring the columns into the order of the result"
+        )

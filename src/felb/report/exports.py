@@ -1,0 +1,160 @@
+"""The tables of a report as CSV, its figures as PNG."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.atomic import replacing
+from felb.errors import InputError, missing_extra
+from felb.report.component_parts import described, overlap, purity
+from felb.report.curves import TITLES, figures, is_wide
+from felb.report.images import PALETTES, enlarged, pictures_of, png
+from felb.report.result_page import scores_with_intervals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from felb.report.evidence import Evidence
+
+INK, MUTED, COLOURS = "#1b1d1f", "#5d6267", ("#0b6b69", "#c2500f")
+DPI = 200
+
+
+def write_tables(evidence: Evidence, folder: str) -> list[str]:
+    """Write components, scores, history and overlap as CSV files into a folder; return their names."""
+    place = _folder(folder)
+    scores, intervals, _ = scores_with_intervals(evidence)
+    tables = {
+        "components": _components(evidence),
+        "scores": [
+            ["score", "value", "low", "high"],
+            *([name, value, *intervals.get(name, (None, None))] for name, value in scores.items()),
+        ],
+        "history": _history(evidence),
+        "overlap": _overlap(evidence),
+    }
+    if evidence.assignments is not None and len(evidence.assignments) > 1:
+        tables["clients"] = _clients(evidence)
+    for name, rows in tables.items():
+        with replacing(place / f"{name}.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+    return [f"{name}.csv" for name in tables]
+
+
+def _components(evidence: Evidence) -> list[list[Any]]:
+    pure = None if evidence.measured is None else purity(evidence.measured)
+    rows: list[list[Any]] = [["component", "support", "size", "filled", "features"]]
+    for c in described(evidence):
+        filled = None if pure is None or np.isnan(pure[c.number]) else float(pure[c.number])
+        rows.append([c.number, c.support, len(c.features), filled, "; ".join(c.features)])
+    return rows
+
+
+def _history(evidence: Evidence) -> list[list[Any]]:
+    names = list(dict.fromkeys(name for row in evidence.result.history for name in row))
+    return [names, *([row.get(name) for name in names] for row in evidence.result.history)]
+
+
+def _overlap(evidence: Evidence) -> list[list[Any]]:
+    features, records = overlap(evidence)
+    rows: list[list[Any]] = [["component", "other", "features", "records"]]
+    for a in range(len(features)):
+        for b in range(a + 1, len(features)):
+            rows.append([a, b, float(features[a, b]), None if records is None else float(records[a, b])])
+    return rows
+
+
+def _clients(evidence: Evidence) -> list[list[Any]]:
+    members = evidence.assignments or {}
+    counts = {} if evidence.measured is None else evidence.measured.counts_of_clients()
+    k = len(evidence.result.components)
+    rows: list[list[Any]] = [["client", "records", "f1", *(f"component {i}" for i in range(k))]]
+    for name, U in members.items():
+        rows.append([name, len(U), counts[name].f1 if name in counts else None, *U.sum(axis=0).tolist()])
+    return rows
+
+
+def write_figures(evidence: Evidence, folder: str) -> list[str]:
+    """Draw the figures of the page as PNG files into a folder; return their names."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        missing_extra("drawing figures as PNG", "report", error)
+    place, written = _folder(folder), []
+    if evidence.measured is not None and 0 not in evidence.measured.matrix.shape and len(evidence.measured.V):
+        drawn = pictures_of(evidence.measured)
+        for name in ("data", "reconstruction", "residual"):
+            with replacing(place / f"{name}.png") as partial:
+                partial.write_bytes(png(enlarged(getattr(drawn, name)), PALETTES["light"]))
+            written.append(f"{name}.png")
+    if len(evidence.result.components) > 1:
+        _draw(place / "overlap.png", (5.2, 4.4), lambda figure: _draw_overlap(figure, evidence))
+        written.append("overlap.png")
+    curves = figures(evidence.result.history)
+    if curves:
+        down = -(-len(curves) // 3)
+        _draw(
+            place / "rounds.png", (3.6 * min(3, len(curves)), 2.6 * down), lambda figure: _draw_curves(figure, curves)
+        )
+        written.append("rounds.png")
+    return written
+
+
+def _draw(path: Path, size: tuple[float, float], paint: Callable[[Any], None]) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, dpi=DPI, facecolor="white", layout="constrained")
+    paint(figure)
+    with replacing(path) as partial, partial.open("wb") as file:
+        # Not savefig, which listens to settings of the user such as a tight bounding box.
+        FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
+
+
+def _draw_overlap(figure: Any, evidence: Evidence) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    order = [component.number for component in described(evidence)]
+    features, records = overlap(evidence)
+    shares = np.full(features.shape, np.nan)
+    below, above = np.tril_indices(len(order), -1), np.triu_indices(len(order), 1)
+    shares[below] = features[np.ix_(order, order)][below]
+    if records is not None:
+        shares[above] = records[np.ix_(order, order)][above]
+    axes = figure.subplots()
+    colours = LinearSegmentedColormap.from_list("accent", ["#f1f1ec", COLOURS[0]])
+    image = axes.imshow(shares, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+    axes.set_xticks(range(len(order)), order, fontsize=7)
+    axes.set_yticks(range(len(order)), order, fontsize=7)
+    axes.set_title("In both / in either: features below, records above", fontsize=9, loc="left", color=INK)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, shrink=0.8).outline.set_visible(False)
+
+
+def _draw_curves(figure: Any, curves: dict[str, Any]) -> None:
+    across = min(3, len(curves))
+    grid = np.atleast_1d(figure.subplots(-(-len(curves) // across), across)).reshape(-1)
+    for axes in grid[len(curves) :]:
+        axes.set_visible(False)
+    for axes, (key, series) in zip(grid, curves.items(), strict=False):
+        for one, colour in zip(series, COLOURS, strict=False):
+            axes.plot(one.x, one.y, color=colour, linewidth=1.4, label=one.name)
+        axes.set_title(TITLES.get(key, key.replace("_", " ")), fontsize=9, loc="left", color=INK)
+        axes.set_yscale("log" if is_wide(series) else "linear")
+        axes.tick_params(labelsize=7, colors=MUTED)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("round", fontsize=8, color=MUTED)
+        if len(series) > 1:
+            axes.legend(fontsize=7, frameon=False)
+
+
+def _folder(folder: str) -> Path:
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise InputError(f"{folder} is a file; name a folder")
+    place.mkdir(parents=True, exist_ok=True)
+    return place

@@ -1,0 +1,145 @@
+"""Clients that come in when a run is under way."""
+
+import numpy as np
+import pytest
+
+import felb
+from felb.datasets import partition, planted
+from felb.datasets.shards import split
+from felb.engines import Participation, run
+from felb.errors import InputError
+from felb.federated.client import Client
+from felb.federated.recipes.felb import felb as felb_recipe
+from felb.federated.recipes.felb import felb_mu
+from felb.federated.recipes.sums import federated_bmf
+from felb.federated.server import Recipe
+from felb.metrics import confusion
+
+DATA = planted(600, 60, 4, noise=0.05, seed=1)
+GROUPS = partition.even(600, 6, seed=1)
+SHARDS, ROWS = split(DATA.A, GROUPS)
+LATE = "4"
+
+
+def watched(recipe, seen):
+    """Return the recipe with clients that note each round with whether they had a state."""
+
+    def wrap(task):
+        def step(state, shard, broadcast, rng):
+            name = next(name for name, own in SHARDS.items() if own is shard)
+            seen.setdefault(name, []).append((broadcast.round, state is not None))
+            return task(state, shard, broadcast, rng)
+
+        return step
+
+    tasks = {word: wrap(task) for word, task in recipe.client.tasks.items()}
+    return Recipe(recipe.name, Client(tasks, recipe.client.state_type, recipe.client.assignment), recipe.server)
+
+
+def f1_star(finished, names=tuple(SHARDS)):
+    counts = (
+        confusion(DATA.signal.take(ROWS[name]), finished.assignments[name], finished.outcome.components)
+        for name in names
+    )
+    return sum(counts).f1
+
+
+@pytest.mark.parametrize("first", [1, 3, 10, 24, 25, 26])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_late_client_plays_from_its_round_on(first, sampled):
+    """In the start, in the relaxed rounds, at the thresholds, and in Boolean rounds."""
+    seen = {}
+    recipe = watched(federated_bmf(60, 4, sampled=sampled), seen)
+    finished = run(recipe, SHARDS, participation=Participation(joins={LATE: first}))
+    rounds = len(finished.history)
+    assert rounds > first
+    assert seen[LATE] == [(first, False), *((t, True) for t in range(first + 1, rounds))]
+    assert all([t for t, _ in seen[name]] == list(range(rounds)) for name in SHARDS if name != LATE)
+    assert [row["clients"] for row in finished.history] == [5] * first + [6] * (rounds - first)
+    assert f1_star(finished) > 0.98
+    assert f1_star(finished, [LATE]) > 0.98
+    # The last figures are of all rows.
+    assert finished.outcome.counts.cells == 600 * 60
+
+
+@pytest.mark.parametrize("first", [0, 12, 26, 30])
+def test_a_component_that_only_the_late_client_has_is_found(first):
+    U, rng = DATA.U.copy(), np.random.default_rng(0)
+    U[:, 0] = (int(LATE) == GROUPS) & (rng.random(600) < 0.6)
+    signal = (U.astype(int) @ DATA.V.astype(int)) > 0
+    A = signal ^ (rng.random(signal.shape) < 0.03)
+    model = felb.FederatedBMF(4, random_state=0, participation=Participation(joins={LATE: first}))
+    found = model.inverse_transform(model.fit_transform(A, groups=GROUPS))
+    assert (found == signal).mean() > 0.99
+    assert any((v == DATA.V[0]).mean() > 0.95 for v in model.components_)
+
+
+def test_what_only_compares_rounds_refuses_late_clients():
+    late = Participation(joins={LATE: 3})
+    with pytest.raises(InputError, match="all clients must play"):
+        felb.FederatedBMF("mdl", participation=late).fit(DATA.A, groups=GROUPS)
+    with pytest.raises(InputError, match="leave out participation"):
+        felb.FederatedBMF(4, privacy=felb.privacy.Privacy(epsilon=1.0), participation=late).fit(DATA.A, groups=GROUPS)
+
+
+@pytest.mark.parametrize("recipe", [felb_recipe(60, 4, max_rounds=60), felb_mu(60, 4, max_rounds=60)])
+def test_methods_that_average_take_late_clients_too(recipe):
+    finished = run(recipe, SHARDS, participation=Participation(joins={LATE: 20}))
+    assert finished.history[-1]["clients"] == 6
+    assert f1_star(finished) > 0.95
+
+
+def test_a_late_client_may_be_sampled_and_drop_out_like_all_others():
+    participation = Participation(fraction=0.5, dropout=0.2, joins={LATE: 10})
+    runs = [run(federated_bmf(60, 4, sampled=True), SHARDS, participation=participation, seed=3) for _ in range(2)]
+    assert runs[0].history == runs[1].history
+    relaxed = [row for row in runs[0].history if row["task"] == "sweep"]
+    asked = {row["round"]: row["clients"] + len(row.get("missing", ())) for row in relaxed}
+    assert {n for t, n in asked.items() if t < 10} == {2}  # half of five
+    assert {n for t, n in asked.items() if t >= 10} == {3}  # half of six
+    assert f1_star(runs[0]) > 0.95
+
+
+def test_a_run_with_a_late_client_is_resumed_as_it_was():
+    snapshots = []
+    options = {"participation": Participation(joins={LATE: 12}), "seed": 5}
+    finished = run(federated_bmf(60, 4), SHARDS, on_round=snapshots.append, **options)
+    for at in (5, 11, 12, 26):
+        again = run(federated_bmf(60, 4), SHARDS, resume=snapshots[at], **options)
+        np.testing.assert_array_equal(again.outcome.components, finished.outcome.components)
+        np.testing.assert_array_equal(again.assignments[LATE], finished.assignments[LATE])
+
+
+def test_the_estimator_knows_rows_of_late_clients():
+    model = felb.FederatedBMF(4, random_state=0, participation=Participation(joins={LATE: 8}))
+    U = model.fit_transform(DATA.A, groups=GROUPS)
+    assert confusion(DATA.signal, U, model.components_).f1 > 0.98
+    assert model.counts_.cells == 600 * 60
+    np.testing.assert_array_equal(model.supports_, U.sum(axis=0))
+
+
+def test_rows_of_a_client_that_came_too_late_are_assigned_as_new_ones():
+    model = felb.FederatedBMF(4, random_state=0, participation=Participation(joins={LATE: 500}))
+    with pytest.warns(UserWarning, match=r"the run was over after \d+ rounds, before 4 joined"):
+        U = model.fit_transform(DATA.A, groups=GROUPS)
+    assert model.counts_.cells == 500 * 60
+    np.testing.assert_array_equal(U[ROWS[LATE]], model.transform(SHARDS[LATE]))
+    assert confusion(DATA.signal, U, model.components_).f1 > 0.98
+
+
+@pytest.mark.parametrize(
+    ("joins", "message"),
+    [
+        ({"north": 3}, "there is no client 'north' that could join; the clients are 0, 1, 2, 3, 4, 5"),
+        (dict.fromkeys(SHARDS, 2), "at least one from round 0 on"),
+    ],
+)
+def test_joins_that_cannot_be(joins, message):
+    with pytest.raises(InputError, match=message):
+        run(federated_bmf(60, 4, sampled=True), SHARDS, participation=Participation(joins=joins))
+
+
+@pytest.mark.parametrize("first", [-1, 1.5, None])
+def test_a_round_is_a_whole_number(first):
+    with pytest.raises(InputError, match="4 must join in a round, counted from 0"):
+        Participation(joins={"4": first})

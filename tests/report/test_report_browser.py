@@ -1,0 +1,217 @@
+"""The page as a browser shows it: real clicks, real keys, real widths.
+
+Needs Chromium (``make browser`` installs it where it may) and Playwright, which drives it. Screenshots are kept in
+``build/screenshots``. Where FELB_REQUIRE_BROWSER is set, as in CI, a missing browser is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from felb.report import gather, result_page
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+PHONE, DESK = 390, 1400
+
+
+def absent(reason):
+    if os.environ.get("FELB_REQUIRE_BROWSER"):
+        pytest.fail(f"the pages must be tested in a browser here, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = os.environ.get("FELB_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        absent("there is no Chromium: make browser")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        absent("there is no Playwright: make install")
+    with sync_playwright() as driver:
+        # Chromium does not sandbox itself for root, and containers have a small /dev/shm.
+        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def file(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    result_page(gather(run.folder)).write(path)
+    return path
+
+
+@pytest.fixture
+def open_page(browser, file):
+    """Open the page; at the end of the test, nothing may have gone wrong or been loaded."""
+    contexts, complaints, requests = [], [], []
+
+    def open_(width=DESK, theme="light", **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(file.as_uri())
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {url for url in requests if not url.startswith("data:")} <= {file.as_uri()}
+
+
+def shown(page):
+    """Numbers of the components that are shown."""
+    return page.locator("#components tbody tr:visible th").all_inner_texts()
+
+
+def numbers(page, selector):
+    return [float(value) for value in page.locator(selector).evaluate_all("all => all.map(one => one.dataset.order)")]
+
+
+def background(page):
+    return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_no_width_scrolls_sideways_and_all_figures_are_there(open_page, width, theme):
+    page = open_page(width, theme)
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"report-{width}-{theme}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    images = page.locator("#data-and-reconstruction img:visible")
+    assert images.count() == 3
+    assert all(images.evaluate_all("all => all.map(one => one.complete && one.naturalWidth > 100)"))
+    assert page.locator("#rounds svg.chart polyline").count() >= 3
+    boxes = page.locator("svg.chart").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+    assert min(boxes) > 250
+    assert page.locator("#overlap .heat td").count() == 20 * 20
+
+
+def test_columns_sort_both_ways(open_page):
+    page = open_page()
+    heading = page.locator("#components th", has_text="Size")
+    button = heading.get_by_role("button")
+    sizes = "#components tbody td:nth-child(5)"
+    before = numbers(page, sizes)
+    button.click()
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert numbers(page, sizes) == sorted(before, reverse=True)
+    button.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    assert numbers(page, sizes) == sorted(before)
+    page.locator("#components th", has_text="Features").get_by_role("button").click()
+    assert heading.get_attribute("aria-sort") is None
+    assert numbers(page, sizes) != sorted(before)
+
+
+def test_the_search_shows_components_with_the_words(open_page, run):
+    page = open_page()
+    box = page.get_by_label("Find a feature")
+    box.press_sequentially("<SCRIPT>")
+    having = [c for c in run.result.described() if run.matrix.columns[0] in c.features]
+    assert 0 < len(having) < 20
+    assert shown(page) == [str(c.number) for c in having]
+    assert page.get_by_role("status").inner_text() == f"{len(having)} of 20 shown"
+    box.press_sequentially(" nonsense")
+    assert shown(page) == []
+    box.press("Escape")
+    assert len(shown(page)) == 20
+    assert page.get_by_role("status").inner_text() == ""
+
+
+def test_further_features_unfold(open_page, run):
+    page = open_page()
+    largest = max(run.result.described(), key=lambda c: len(c.features))
+    row = page.locator("#components tbody tr").filter(has=page.locator(f"th:text-is('{largest.number}')"))
+    last = row.get_by_text(largest.features[-1], exact=True)
+    assert not last.is_visible()
+    row.locator("summary").click()
+    assert last.is_visible()
+
+
+def test_the_theme_follows_the_system_and_can_be_chosen(open_page):
+    page = open_page(theme="dark")
+    dark = background(page)
+    button = page.get_by_role("button", name="Theme")
+    button.click()
+    assert "light" in button.get_attribute("aria-label")
+    light = background(page)
+    assert light != dark
+    assert page.locator("img.on-light:visible").count() == 3
+    assert page.locator("img.on-dark:visible").count() == 0
+    page.reload()
+    assert background(page) == light
+    page.get_by_role("button", name="Theme").click()
+    assert background(page) == dark
+    assert page.locator("img.on-dark:visible").count() == 3
+
+
+def test_text_is_easy_to_read_in_both_themes(open_page):
+    contrast = """() => {
+      const light = (text) => {
+        const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
+          .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      const paper = light(getComputedStyle(document.body).backgroundColor);
+      return [...document.querySelectorAll("p, dt, dd, th, td, h1, h2, h3, a, summary, figcaption")]
+        .filter((one) => !one.closest(".heat, .skip"))
+        .map((one) => light(getComputedStyle(one).color))
+        .map((ink) => (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05));
+    }"""
+    for theme in ("light", "dark"):
+        assert min(open_page(theme=theme).evaluate(contrast)) >= 4.5
+
+
+def test_keys_are_enough(open_page):
+    page = open_page()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.tagName"))
+        width = page.evaluate("parseFloat(getComputedStyle(document.activeElement).outlineWidth)")
+        assert width >= 1 or page.evaluate("document.activeElement === document.body")
+    assert {"A", "BUTTON", "INPUT", "SUMMARY", "DIV"} <= reached
+
+
+def test_without_scripts_everything_can_be_read(open_page):
+    page = open_page(java_script_enabled=False)
+    assert page.locator("#components tbody tr:visible").count() == 20
+    assert page.locator(".search:visible").count() == 0
+    assert page.get_by_role("button").count() == 0
+    assert page.locator("#data-and-reconstruction img:visible").count() == 3
+
+
+def test_paper_is_light_and_shows_everything(open_page):
+    page = open_page(theme="dark")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert background(page) == "rgb(255, 255, 255)"
+    assert page.locator("details:not([open])").count() == 0
+    assert page.locator(".bar:visible, .search:visible").count() == 0
+    assert page.locator("img.on-dark:visible").count() == 0
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details[open]").count() == 0
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.pdf(path=SCREENSHOTS / "report.pdf", format="A4")
+
+
+def test_the_page_is_small(file):
+    assert file.stat().st_size < 5_000_000
