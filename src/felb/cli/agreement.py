@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from felb.cli import options
 from felb.privacy.cost import Neighbours, Unit
 from felb.privacy.policy import MechanismName, NoisePlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 CHOICES = {

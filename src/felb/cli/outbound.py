@@ -78,7 +78,9 @@ def in_all(left: Sequence[Left]) -> str:
     text = f"in all: {count:,} arrays, {size:,} bytes, from {len(clients)} client{'s' if len(clients) > 1 else ''}"
     bare = sum(part.count for part in left if part.cost is None)
     if bare:
-        return f"{text}; {'none' if bare == count else f'{bare:,} not'} protected by noise, so there is no privacy total"
+        return (
+            f"{text}; {'none' if bare == count else f'{bare:,} not'} protected by noise, so there is no privacy total"
+        )
     totals = [part.total for part in left if part.total is not None]
     if not totals:
         return text

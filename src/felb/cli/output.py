@@ -56,7 +56,7 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         facts.add_row(name, fact)
     console.print(facts)
     console.print()
-    if result.privacy is None:
+    if result.privacy is None or result.scores:
         console.print(score_table({result.provenance.method: result.scores}))
     else:
         asking = f"felb score {shlex.quote(folder)} DATA"
@@ -96,9 +96,9 @@ def describe(result: Result, folder: str) -> dict[str, str]:
 
 def describe_privacy(promised: Mapping[str, Any]) -> str:
     """Return what was promised, in a line."""
-    budget = f"(epsilon, delta) = ({promised['epsilon']:g}, {promised['delta']:.3g}) in total"
     if promised["mechanism"] == "paper":
-        return f"noise as in the paper, {budget} per {promised['unit']}; for reproduction only"
+        return "noise as in the paper, for reproduction; nothing is promised"
+    budget = f"(epsilon, delta) = ({promised['epsilon']:g}, {promised['delta']:.3g}) in total"
     place = "each client adds all of its noise" if promised["noise"] == "client" else "clients add shares of the noise"
     return f"{budget} per {promised['unit']}; {place}"
 

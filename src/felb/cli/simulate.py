@@ -100,7 +100,7 @@ def command(
     scores and history.
 
     With --epsilon only noisy sums leave a client, and the result states what it promises; exact scores stay with the
-    clients, and whoever holds the data can ask for them by `felb score`.
+    clients, and whoever holds the data can compute them by `felb score`. The noise has no seed.
 
     Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.
     """

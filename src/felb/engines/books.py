@@ -16,13 +16,13 @@ import numpy as np
 from felb.atomic import replacing
 from felb.errors import InputError, PrivacyError
 from felb.federated.gate import Book
-from felb.federated.messages import Release
 from felb.privacy.cost import Cost
 from felb.privacy.ledger import Charge
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from felb.federated.messages import Values
     from felb.privacy.ledger import Ledger
     from felb.privacy.policy import PrivacyPlan
 
@@ -44,34 +44,34 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("round-*.npz"))
 
 
-class StoredAnswers(MutableMapping[tuple[int, str], Release]):
-    """Answers by round and task, each in a file of its own with what it cost according to `ledger`."""
+class StoredAnswers(MutableMapping[tuple[int, str], "Values"]):
+    """Answers by round and task, each in a file of its own with what it cost according to `ledger`, if there is one."""
 
-    def __init__(self, folder: Path, ledger: Ledger) -> None:
+    def __init__(self, folder: Path, ledger: Ledger | None) -> None:
         self._folder, self._ledger = folder, ledger
-        self._answers: dict[tuple[int, str], Release] = {}
+        self._answers: dict[tuple[int, str], Values] = {}
         folder.mkdir(parents=True, exist_ok=True)
         for path in _files(folder):
             self._load(path)
 
-    def __getitem__(self, asked: tuple[int, str]) -> Release:
+    def __getitem__(self, asked: tuple[int, str]) -> Values:
         return self._answers[asked]
 
-    def __setitem__(self, asked: tuple[int, str], release: Release) -> None:
+    def __setitem__(self, asked: tuple[int, str], values: Values) -> None:
         if asked in self._answers:
             raise PrivacyError(f"task {asked[1]!r} of round {asked[0]} was answered already; another answer costs anew")
         round_, task = asked
         charged = [
             {"run": entry.run, "what": entry.what, "cost": entry.cost.to_json()}
-            for entry in self._ledger.entries
-            if entry.round == round_ and entry.what in release.values
+            for entry in (() if self._ledger is None else self._ledger.entries)
+            if entry.round == round_ and entry.what in values
         ]
         meta = {"round": round_, "task": task, "agreed": self._agreed(), "charged": charged}
-        arrays = {f"{_VALUE}{name}": np.asarray(value) for name, value in release.values.items()}
+        arrays = {f"{_VALUE}{name}": np.asarray(value) for name, value in values.items()}
         arrays[_META] = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
         with replacing(self._folder / f"round-{round_:07}.npz") as partial, partial.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
-        self._answers[asked] = release
+        self._answers[asked] = values
 
     def __delitem__(self, asked: tuple[int, str]) -> None:
         raise PrivacyError("what was answered has left and cannot be forgotten")
@@ -82,14 +82,18 @@ class StoredAnswers(MutableMapping[tuple[int, str], Release]):
     def __len__(self) -> int:
         return len(self._answers)
 
-    def _agreed(self) -> dict[str, Any]:
+    def _agreed(self) -> dict[str, Any] | None:
         ledger = self._ledger
-        return {
-            "epsilon": ledger.epsilon,
-            "delta": ledger.delta,
-            "unit": ledger.unit,
-            "neighbours": ledger.neighbours,
-        }
+        return (
+            None
+            if ledger is None
+            else {
+                "epsilon": ledger.epsilon,
+                "delta": ledger.delta,
+                "unit": ledger.unit,
+                "neighbours": ledger.neighbours,
+            }
+        )
 
     def _load(self, path: Path) -> None:
         try:
@@ -109,5 +113,6 @@ class StoredAnswers(MutableMapping[tuple[int, str], Release]):
             ) from error
         if agreed != self._agreed():
             raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._agreed()}; start the run anew")
-        self._ledger.charge(*charges)
-        self._answers[asked] = Release(values)
+        if self._ledger is not None:
+            self._ledger.charge(*charges)
+        self._answers[asked] = values

@@ -123,17 +123,21 @@ class RunFolder:
         played = set() if snapshot is None else {row["round"] for row in snapshot.history}
         for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-            kept = played
-            if recipe.privacy is not None:
-                kept = answered_rounds(self.work / BOOKS / log.stem)
-                if lost := {_round_of(line) for line in lines} & (played - kept):
-                    raise PrivacyError(
-                        f"what {log.stem} has answered in round {min(number for number in lost if number is not None)} is missing from "
-                        f"{self.work / BOOKS}, and with it what was spent; start the run anew with --force"
-                    )
+            kept = played if recipe.privacy is None else self._answered(log.stem, lines, played)
             with replacing(log) as partial:
                 partial.write_text("".join(line for line in lines if _round_of(line) in kept), encoding="utf-8")
         return snapshot
+
+    def _answered(self, stem: str, lines: list[str], played: set[int]) -> set[int]:
+        """Return the rounds in a client's book, or raise if it lacks one that left and was used."""
+        answered = answered_rounds(self.work / BOOKS / stem)
+        lost = sorted((played - answered).intersection(map(_round_of, lines)))
+        if lost:
+            raise PrivacyError(
+                f"what {stem} has answered in round {lost[0]} is missing from {self.work / BOOKS}, and with it what "
+                "was spent; start the run anew with --force"
+            )
+        return answered
 
     def book(self, client: str, plan: PrivacyPlan) -> Book:
         """Return what a client of a private run has spent and answered; it survives an interruption."""

@@ -62,18 +62,7 @@ class Job:
     @property
     def agreement(self) -> Privacy | None:
         """The agreement on privacy, if there is one."""
-        if self.privacy is None:
-            return None
-        known = [entry.name for entry in fields(Privacy)]
-        unknown = sorted(set(self.privacy) - set(known))
-        if unknown:
-            raise InputError(f"an agreement on privacy has no {unknown[0]!r}; it has {', '.join(known)}")
-        if "epsilon" not in self.privacy:
-            raise InputError("an agreement on privacy needs epsilon, how much a run may reveal in all; 1 is a good start")
-        try:
-            return Privacy(**self.privacy)
-        except TypeError as error:  # a word where a number belongs
-            raise InputError(f"the agreement on privacy is not understood ({error}); check its values") from error
+        return None if self.privacy is None else agreed(self.privacy)
 
     def read(self) -> Table:
         """Read the data."""
@@ -90,3 +79,17 @@ class Job:
             return table.clients
         count = 1 if self.clients is None else self.clients
         return dealt(table.matrix.shape[0], count, split=self.split, seed=self.seed)
+
+
+def agreed(terms: Mapping[str, Any]) -> Privacy:
+    """Make an agreement of its terms by name, or raise an error that names what is wrong."""
+    known = [entry.name for entry in fields(Privacy)]
+    unknown = sorted(set(terms) - set(known))
+    if unknown:
+        raise InputError(f"an agreement on privacy has no {unknown[0]!r}; it has {', '.join(known)}")
+    if "epsilon" not in terms:
+        raise InputError("an agreement on privacy needs epsilon, how much a run may reveal in all; 1 is a good start")
+    try:
+        return Privacy(**terms)
+    except TypeError as error:  # a word where a number belongs
+        raise InputError(f"the agreement on privacy is not understood ({error}); check its values") from error

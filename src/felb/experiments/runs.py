@@ -14,6 +14,7 @@ from felb.datasets.shards import check_shards, split
 from felb.deadline import Deadline
 from felb.engines import Participation, run
 from felb.errors import InputError
+from felb.estimators.federated import FederatedEstimator
 from felb.estimators.methods import METHODS, make, make_federated
 from felb.experiments.folder import RunFolder
 from felb.experiments.promise import pooled_promise, promise
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.engines import Snapshot
-    from felb.estimators.federated import FederatedEstimator
     from felb.experiments.job import Job
     from felb.federated.server import Recipe
     from felb.linalg.binary import BinaryMatrix
@@ -46,19 +46,19 @@ def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result
     folder.begin(job, force=force)
     try:
         U = model.fit_transform(matrix)
-        private = job.privacy is not None
+        promised = None if job.privacy is None else pooled_promise(_federated(model), matrix)
         result = Result(
             components=model.components_,
             columns=matrix.columns,
-            supports=(None,) * U.shape[1] if private else tuple(np.count_nonzero(U, axis=0).tolist()),
+            supports=(None,) * U.shape[1] if promised else tuple(np.count_nonzero(U, axis=0).tolist()),
             clients={POOLED: len(matrix)},
-            scores={} if private else confusion(matrix, U, model.components_).scores(),
+            scores={} if promised else confusion(matrix, U, model.components_).scores(),
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
             provenance=_provenance(job, model, matrix),
             complete=model.complete_,
-            privacy=pooled_promise(job, matrix, model.history_),
+            privacy=promised,
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
@@ -208,6 +208,12 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
             **_exact_facts(job, matrix),
         },
     )
+
+
+def _federated(model: BooleanFactorization) -> FederatedEstimator:
+    """Only methods that can do without pooled data know of privacy."""
+    assert isinstance(model, FederatedEstimator)
+    return model
 
 
 def _exact_facts(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from felb.privacy.outbound import OutboundRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
+    from felb.federated.messages import Values
     from felb.privacy.policy import PrivacyPlan
 
 
@@ -27,7 +28,7 @@ class Book:
     """
 
     ledger: Ledger
-    answers: MutableMapping[tuple[int, str], Release] = field(default_factory=dict)
+    answers: MutableMapping[tuple[int, str], Values] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Gate:
     ledger: Ledger | None = None
     run: str = ""
     plan: PrivacyPlan | None = None
-    answers: MutableMapping[tuple[int, str], Release] | None = None
+    answers: MutableMapping[tuple[int, str], Values] | None = None
 
     @classmethod
     def private(cls, client: str, write: Callable[[OutboundRecord], None], *, plan: PrivacyPlan, book: Book) -> Gate:
@@ -63,7 +64,7 @@ class Gate:
         """Turn a private update into a release; values that are not finite are refused, nothing is sent then."""
         asked = broadcast.round, broadcast.task
         if self.answers is not None and asked in self.answers:
-            return self.answers[asked]
+            return Release(self.answers[asked])
         for name, value in update.values.items():
             if not np.all(np.isfinite(value)):
                 raise FederationError(
@@ -98,7 +99,7 @@ class Gate:
             )
         release = Release({name: value for name, (value, _) in released.items()})
         if self.answers is not None:
-            self.answers[asked] = release
+            self.answers[asked] = release.values
         return release
 
     def _mechanism(self, name: str, update: Update) -> Mechanism:

@@ -129,19 +129,30 @@ def summarize(lines: Iterable[Mapping[str, Any]]) -> list[Left]:
             )
             _ = int(line["round"]), int(line["bytes"]), line["cost"]
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{dict(line)} is no line of an outbound log ({error}); give the log of a client") from error
+            raise InputError(
+                f"{dict(line)} is no line of an outbound log ({error}); give the log of a client"
+            ) from error
         groups.setdefault(key, []).append(line)
-    return [
-        Left(
-            *key,
-            rounds=(min(int(line["round"]) for line in same), max(int(line["round"]) for line in same)),
-            count=len(same),
-            bytes=sum(int(line["bytes"]) for line in same),
-            cost=_together([line["cost"] for line in same]),
-            total=same[-1].get("total"),
-        )
-        for key, same in groups.items()
-    ]
+    return [_left(*key, same=same) for key, same in groups.items()]
+
+
+def _left(*key: Any, same: list[Mapping[str, Any]]) -> Left:
+    run, client, task, what, shape, dtype, mechanism = key
+    rounds = [int(line["round"]) for line in same]
+    return Left(
+        run=run,
+        client=client,
+        task=task,
+        what=what,
+        shape=shape,
+        dtype=dtype,
+        mechanism=mechanism,
+        rounds=(min(rounds), max(rounds)),
+        count=len(same),
+        bytes=sum(int(line["bytes"]) for line in same),
+        cost=_together([line["cost"] for line in same]),
+        total=same[-1].get("total"),
+    )
 
 
 def _together(costs: list[Any]) -> dict[str, float] | None:

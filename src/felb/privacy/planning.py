@@ -11,7 +11,8 @@ import numpy as np
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix
 from felb.privacy.cooccurrence import row_size_histogram, weighted_column_counts, weighted_cooccurrence
-from felb.privacy.policy import CHOICE, COLUMNS, COOCCURRENCE, SIZES, STATISTICS
+from felb.privacy.policy import COLUMNS, COOCCURRENCE, SIZES, STATISTICS
+from felb.privacy.statistics import clipped_statistics
 
 if TYPE_CHECKING:
     from felb.privacy.bounds import RecordSum
@@ -29,41 +30,41 @@ class Shape:
     ----------
     n_records, n_features, n_components : n, m and k
     ones_per_record : r, features that a record has
-
-    Records have each component with probability `height`, and a component has `width` features, such that r features
-    are covered by at least one component a record has: r/(0.9 m) = 1 − (1 − height · width/m)^k. The height is a
-    tenth, or, where components would then be larger than that, the same share as the width.
+    height : share of the records that have a component
+    width : features of a component
     """
 
     n_records: int
     n_features: int
     n_components: int
     ones_per_record: float
+    height: float
+    width: float
 
-    def __post_init__(self) -> None:
-        for name in ("n_records", "n_features", "n_components"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.ones_per_record < INSIDE * self.n_features:
+    @classmethod
+    def of(cls, n_records: int, n_features: int, n_components: int, *, ones_per_record: float) -> Shape:
+        """Imagine components of equal size that explain so many ones per record.
+
+        The part of the features that a record's components cover is r/(0.9 m) = 1 − (1 − height · width/m)^k. The
+        height is a tenth, or, where components would then be wider than that, the same share as the width. A component
+        has at least two features, since a single one is no pattern.
+        """
+        for name, value in (("records", n_records), ("features", n_features), ("components", n_components)):
+            if value < 1:
+                raise InputError(f"data has at least 1 of {name}, got {value}")
+        if n_components > min(n_records, n_features):
             raise InputError(
-                f"a record has more than 0 and fewer than {INSIDE:.0%} of the {self.n_features} features, "
-                f"got {self.ones_per_record:g}"
+                f"{n_components} components are more than {n_records} records of {n_features} features can tell apart"
             )
-
-    @property
-    def _tile(self) -> float:
-        covered = self.ones_per_record / (INSIDE * self.n_features)
-        return 1 - (1 - covered) ** (1 / self.n_components)
-
-    @property
-    def height(self) -> float:
-        """Share of the records that have a component."""
-        return max(0.1, math.sqrt(self._tile))
-
-    @property
-    def width(self) -> float:
-        """Features of a component; at least two, since a single one is no pattern."""
-        return min(float(self.n_features), max(2.0, self._tile / self.height * self.n_features))
+        if not 0 < ones_per_record < INSIDE * n_features:
+            raise InputError(
+                f"a record has more than none and fewer than {INSIDE:.0%} of the {n_features} features, "
+                f"got {ones_per_record:g} ones per record"
+            )
+        tile = 1 - (1 - ones_per_record / (INSIDE * n_features)) ** (1 / n_components)
+        height = max(0.1, math.sqrt(tile))
+        width = min(float(n_features), max(2.0, tile / height * n_features))
+        return cls(n_records, n_features, n_components, ones_per_record, height, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +76,36 @@ class ReleaseNoise:
     what : its name in the outbound log
     share, mu : of the budget, and what one round of it costs
     rounds : how often it is released
-    sigma_client, sigma_sum : standard deviations of the noise one client adds, and of the sum of all clients, in counts
-    expected : the count to be told from that noise; None where it depends on the result
+    sigma_client, sigma_sum : standard deviations of the noise one client adds, and of the sum of all clients, in
+        counts; None where the bound on a record comes out of the run
+    expected : the count to be told from that noise; None likewise
     """
 
     what: str
     share: float
     mu: float
     rounds: int
-    sigma_client: float
-    sigma_sum: float
+    sigma_client: float | None
+    sigma_sum: float | None
     expected: float | None
 
     @property
     def relative(self) -> float | None:
         """Noise of the sum as a share of the expected count."""
-        return None if self.expected is None else self.sigma_sum / self.expected
+        return None if self.expected is None or self.sigma_sum is None else self.sigma_sum / self.expected
 
 
 def release_noise(plan: PrivacyPlan, shape: Shape) -> list[ReleaseNoise]:
     """Return the noise of each release of an agreement on data of that shape.
 
     The expected counts are those of what has to be seen: records of the most common size, for sizes; records that have
-    a feature, or two, of the same component. The choice has its bound from the data, and is left out.
+    a feature, or two, of the same component. What one record can say in the choice, or in scores, is
+    bounded by what was released before, so that noise is not known yet.
     """
     found = []
     for what, share in plan.shares.items():
-        if what == CHOICE:
+        if what not in (SIZES, COLUMNS, COOCCURRENCE, STATISTICS):
+            found.append(ReleaseNoise(what, share, plan.mu_of(what), 1, None, None, None))
             continue
         statistic, expected = _imagined(what, plan, shape)
         sigma = plan.mechanism_for(what, statistic).sigma_of_client * statistic.grid
@@ -126,15 +130,6 @@ def _imagined(what: str, plan: PrivacyPlan, shape: Shape) -> tuple[RecordSum, fl
         return weighted_column_counts(nobody, bound), held * INSIDE * math.sqrt(pairs)
     if what == COOCCURRENCE:
         return weighted_cooccurrence(nobody, bound), held * INSIDE**2 * pairs
-    if what == STATISTICS:
-        bounds = plan.privacy.statistics_bounds
-        shortened = min(1.0, bounds.s / math.sqrt(shape.ones_per_record)) * min(1.0, bounds.c)
-        return _statistics(plan), held * INSIDE * shortened
-    raise InputError(f"{what!r} protects no records; plan another mechanism")
-
-
-def _statistics(plan: PrivacyPlan) -> RecordSum:
-    from felb.privacy.statistics import clipped_statistics
-
-    nobody = BinaryMatrix.of(np.zeros((0, 1), dtype=bool))
-    return clipped_statistics(nobody, np.zeros((0, 1)), plan.privacy.statistics_bounds)
+    bounds = plan.privacy.statistics_bounds
+    shortened = min(1.0, bounds.s / math.sqrt(shape.ones_per_record)) * min(1.0, bounds.c)
+    return clipped_statistics(nobody, np.zeros((0, 1)), bounds), held * INSIDE * shortened

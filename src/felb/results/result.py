@@ -167,7 +167,7 @@ class Result:
                 history=History(raw["history"]),
                 provenance=Provenance(**raw["provenance"]),
                 complete=raw["complete"],
-                privacy=raw.get("privacy"),
+                privacy=raw["privacy"],
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):

@@ -1,0 +1,357 @@
+"""`felb privacy`, and the options by which fit and simulate agree on it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from cli_files import leftovers, read_log
+
+from felb.experiments import planning
+from felb.federated.recipes import private
+from felb.federated.recipes.candidates import Candidates
+from felb.privacy.discrete import _sampler
+from felb.privacy.ledger import _composed_epsilon
+
+pytest.importorskip("dp_accounting")
+pytest.importorskip("opendp")
+
+PRIVATE = ("-k", 3, "--clients", 3, "--epsilon", 2)
+THETA = ("--privacy", "theta=1", "--privacy", "rounds=3")
+PLAN = ("privacy", "plan", "-n", 400, "-m", 12, "-k", 2, "--clients", 3, "--epsilon", 1)
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch):
+    """Let the server find its candidates at once, and the plan be made from one small simulation."""
+
+    def found(released, n_components, *, factorize, seed):
+        V = np.zeros((2, n_components, released.M.shape[0]), dtype=bool)
+        V[0, :, :3] = V[1, :, 1:4] = True
+        return Candidates(V, 2.0)
+
+    monkeypatch.setattr(private, "find_candidates", found)
+    monkeypatch.setattr(planning, "SEEDS", 1)
+    monkeypatch.setattr(planning, "SECONDS", 1e6)  # all of it, on any machine
+
+
+@pytest.fixture
+def wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+@pytest.fixture
+def run(felb, table):
+    assert felb("simulate", table, "-o", "run", *PRIVATE).code == 0
+    return "run"
+
+
+# -- simulate, fit, show -----------------------------------------------------------------------------------------------
+
+
+def test_a_private_simulation_states_its_promise_and_no_scores(felb, table, in_folder):
+    done = felb("simulate", table, "-o", "run", *PRIVATE)
+    assert done.code == 0
+    for shown in (done.out, felb("show", "run").out):
+        words = " ".join(shown.split())
+        assert "(epsilon, delta) = (2, 1e-05) in total per record" in words
+        assert "scores stay with the clients; who holds the data can compute them: felb score run DATA" in words
+        for exact in ("rmsd", "support", " ones"):
+            assert exact not in shown
+    found = felb("show", "run", "--json").json
+    assert found["scores"] == {}
+    assert found["privacy"]["epsilon"] == 2
+    assert found["provenance"]["parameters"]["privacy"]["mechanism"] == "cooccurrence"
+    scored = felb("score", "run", table, "--json").json
+    assert 0 <= scored["scores"]["f1"] <= 1
+    assert leftovers(in_folder) == ["run", "table.csv"]
+
+
+def test_terms_without_an_option_of_their_own(felb, table):
+    terms = ("--noise", "aggregate", "--neighbours", "replace", "--delta", "1e-6")
+    done = felb(
+        "simulate",
+        table,
+        "-o",
+        "run",
+        *PRIVATE,
+        *terms,
+        "--privacy",
+        "row_bound=4",
+        "--privacy",
+        "dropouts=1",
+        "--json",
+    )
+    assert done.code == 0
+    promised = done.json["privacy"]
+    told = {name: promised[name] for name in ("noise", "neighbours", "delta", "row_bound", "dropouts", "unit")}
+    assert told == {
+        "noise": "aggregate", "neighbours": "replace", "delta": 1e-6, "row_bound": 4, "dropouts": 1, "unit": "record",
+    }  # fmt: skip
+    assert "1 of 2 shares" in read_log_of("run", "client-01")[0]["mechanism"]
+
+
+def read_log_of(run, client):
+    from pathlib import Path
+
+    return read_log(Path(run) / "outbound" / f"{client}.jsonl")
+
+
+def test_a_private_fit_may_be_published(felb, table):
+    done = felb("fit", table, "-o", "out", "-k", 3, "--epsilon", 2, "--json")
+    assert done.code == 0
+    assert done.json["scores"] == {}
+    assert done.json["provenance"]["data"]["fingerprint"] is None
+    assert done.json["privacy"]["clients"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--epsilon", 0), 2, "--epsilon"),
+        (("--epsilon", -1), 2, "--epsilon"),
+        (("--delta", 1e-6), 1, "needs epsilon"),
+        (("--epsilon", 1, "--delta", 0.5), 1, "not below 1/60"),
+        (("--epsilon", "nan"), 1, "epsilon must be positive"),
+        (("--epsilon", 1, "--method", "asso"), 1, "is for pooled data"),
+        (("--epsilon", 1, "--mechanism", "magic"), 2, "magic"),
+        (("--epsilon", 1, "--privacy", "row_bound"), 2, "NAME=VALUE"),
+        (("--epsilon", 1, "--privacy", "rows=3"), 1, "has no 'rows'"),
+        (("--epsilon", 1, "--privacy", "colluders=1"), 1, "only with --noise aggregate"),
+        (("--epsilon", 1, "--sample", 0.5), 1, "asks every client once"),
+        (("--epsilon", 1, "-k", "auto"), 1, "give a number"),
+    ],
+)
+def test_agreements_that_cannot_be_kept_are_refused(felb, table, in_folder, arguments, code, said):
+    done = felb("simulate", table, "-o", "out", "--clients", 3, *arguments)
+    assert done.code == code
+    assert said in done.err
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert leftovers(in_folder) == ["table.csv"]
+
+
+@pytest.mark.parametrize("package", ["opendp.prelude", "dp_accounting.pld"])
+@pytest.mark.parametrize("verb", ["simulate", "plan"])
+def test_a_missing_package_is_named_by_its_extra(felb, table, in_folder, monkeypatch, package, verb):
+    monkeypatch.setitem(sys.modules, package, None)
+    _sampler.cache_clear()
+    _composed_epsilon.cache_clear()
+    done = felb("simulate", table, "-o", "out", *PRIVATE) if verb == "simulate" else felb(*PLAN)
+    assert done.code == 1
+    assert "pip install 'felb[privacy]'" in done.err
+    assert leftovers(in_folder) == ["table.csv"]
+
+
+# -- log ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_of_a_private_run(felb, run, wide_terminal):
+    shown = felb("privacy", "log", run)
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    assert lines[0] == "client-01 and 2 others, each"
+    assert lines[1].split() == ["rounds", "what", "shape", "bytes", "mechanism", "cost", "total"]
+    assert [line.split()[:2] for line in lines[2:5]] == [["0", "sizes"], ["1", "cooccurrence"], ["2", "choice"]]
+    assert all("discrete gaussian" in line and " μ " in line and " ε " in line for line in lines[2:5])
+    assert "9 arrays" in lines[-1]
+    assert "each has spent at most (epsilon, delta) = (2, 1e-05)" in lines[-1]
+
+
+def test_the_log_of_one_client_and_of_one_file_as_json(felb, run):
+    one = felb("privacy", "log", run, "--client", "client-02", "--json").json
+    assert one == felb("privacy", "log", "run/outbound/client-02.jsonl", "--json").json
+    assert [(part["client"], part["what"], part["rounds"]) for part in one] == [
+        ("client-02", "sizes", [0, 0]),
+        ("client-02", "cooccurrence", [1, 1]),
+        ("client-02", "choice", [2, 2]),
+    ]
+    lines = read_log_of(run, "client-02")
+    assert [part["bytes"] for part in one] == [line["bytes"] for line in lines]
+    assert [part["cost"]["mu"] for part in one] == pytest.approx([line["cost"]["loss"] for line in lines])
+    assert one[-1]["total"] == lines[-1]["total"]
+    assert len(felb("privacy", "log", run, "--json").json) == 9
+
+
+def test_the_log_of_a_run_without_noise(felb, table, wide_terminal):
+    felb("simulate", table, "-o", "plain", "-k", 3, "--clients", 3, "--method", "felb-mu", "--rounds", 5)
+    shown = felb("privacy", "log", "plain")
+    assert shown.code == 0
+    assert "0-4" in shown.out
+    assert "none protected by noise, so there is no privacy total" in shown.out
+
+
+def test_the_log_of_a_site_with_noise(felb, in_folder, run):
+    (in_folder / "site" / "state" / "r1").mkdir(parents=True)
+    (in_folder / "site" / "site.json").write_text(json.dumps({"name": "client-01", "invitation": {}}), encoding="utf-8")
+    log = (in_folder / "run" / "outbound" / "client-01.jsonl").read_text(encoding="utf-8")
+    (in_folder / "site" / "state" / "r1" / "outbound.jsonl").write_text(log, encoding="utf-8")
+    for verb in ("privacy", "site"):
+        shown = felb(verb, "log", "site")
+        assert shown.code == 0
+        assert shown.out.startswith("client-01, run r1\n")
+        assert "cooccurrence" in shown.out.replace("\n", "")
+        assert "(epsilon, delta) = (2, 1e-05)" in shown.out
+    assert [part["run"] for part in felb("privacy", "log", "site", "--json").json] == ["r1"] * 3
+
+
+def test_the_log_of_a_run_under_way(felb, in_folder, run):
+    (in_folder / run).rename(in_folder / "other.unfinished")
+    assert "cooccurrence" in felb("privacy", "log", "other").out.replace("\n", "")
+
+
+def test_pooled_data_has_no_log(felb, table):
+    felb("fit", table, "-o", "out", "-k", 2, "--method", "asso")
+    shown = felb("privacy", "log", "out")
+    assert shown.code == 0
+    assert "out has no log" in shown.out
+    assert felb("privacy", "log", "out", "--json").json == []
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_log_fits_the_terminal(felb, run, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = felb("privacy", "log", run).out.splitlines()
+    assert max(map(len, shown[:-1])) <= width  # the sentence at the end is left to the terminal to fold
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere",), "there is no nowhere"),
+        ((".",), "holds no outbound log"),
+        (("table.csv",), "is no outbound log"),
+        (("run", "--client", "client-9"), "it has client-01, client-02, client-03"),
+    ],
+)
+def test_logs_that_are_not_there(felb, run, arguments, said):
+    shown = felb("privacy", "log", *arguments)
+    assert shown.code == 1
+    assert said in shown.err
+    assert shown.out == ""
+
+
+# -- statement ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_statement_of_a_run(felb, run, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = felb("privacy", "statement", run)
+    assert shown.code == 0
+    assert max(map(len, shown.out.splitlines())) <= width
+    stored = felb("privacy", "statement", run, "--json").json["privacy"]
+    assert shown.out.split() == stored["text"].split()
+    for subject in (
+        "Protected unit",
+        "Compared data",
+        "Promise",
+        "Trust needed",
+        "Bounds",
+        "Rounds",
+        "What stays local",
+    ):
+        assert subject in shown.out
+    assert stored["mu"] > 0
+
+
+def test_without_an_agreement_it_is_said_that_nothing_is_promised(felb, table, wide_terminal):
+    felb("simulate", table, "-o", "plain", "-k", 3, "--clients", 3, "--method", "felb-mu", "--rounds", 5)
+    shown = felb("privacy", "statement", "plain")
+    assert shown.code == 0
+    assert "nothing is promised" in shown.out
+    assert "loss" in shown.out
+    assert felb("privacy", "statement", "plain", "--json").json["privacy"] is None
+
+
+def test_a_statement_needs_a_result(felb, in_folder):
+    shown = felb("privacy", "statement", "nowhere")
+    assert shown.code == 1
+    assert "not a result folder" in shown.err
+
+
+# -- plan --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_what_noise_and_what_quality(felb, in_folder, wide_terminal):
+    shown = felb(*PLAN, "--ones-per-record", 3)
+    assert shown.code == 0
+    for words in ("400 records x 12 features, 3 ones each; 3 clients", "(epsilon, delta) = (1, 1e-05)", "full size"):
+        assert words in shown.out
+    lines = [line.split() for line in shown.out.splitlines()]
+    assert [row[0] for row in lines if row and row[0] in ("sizes", "cooccurrence", "choice")] == [
+        "sizes", "cooccurrence", "choice",
+    ]  # fmt: skip
+    qualities = [row for row in lines if row and row[0] in ("0.25", "0.5", "1", "2", "4")]
+    assert len(qualities) == 5
+    assert qualities[2][-2:] == ["asked", "for"]
+    assert any(row[:2] == ["no", "noise"] for row in lines)
+    assert leftovers(in_folder) == []
+
+
+def test_a_plan_as_json_and_as_a_picture(felb, in_folder):
+    pytest.importorskip("matplotlib")
+    found = felb(*PLAN, "--density", 0.25, "--png", "plan.png", "--json").json
+    assert found["shape"]["ones_per_record"] == 3
+    assert [row["epsilon"] for row in found["expected"]] == [0.25, 0.5, 1, 2, 4]
+    assert all(0 <= row["f1"] <= 1 for row in found["expected"])
+    assert found["releases"][1]["relative"] > 0
+    assert leftovers(in_folder) == ["plan.png"]
+    assert (in_folder / "plan.png").read_bytes().startswith(b"\x89PNG")
+    again = felb(*PLAN, "--png", "plan.png")
+    assert again.code == 1
+    assert "exists" in again.err
+    assert felb(*PLAN, "--png", "plan.png", "--force").code == 0
+
+
+def test_a_picture_is_complete_or_not_there(felb, in_folder, monkeypatch):
+    agg = pytest.importorskip("matplotlib.backends.backend_agg")
+
+    def fail(canvas, file, **options):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(agg.FigureCanvasAgg, "print_png", fail)
+    shown = felb(*PLAN, "--png", "plan.png")
+    assert shown.code == 1
+    assert "No space left" in shown.err
+    assert leftovers(in_folder) == []
+
+
+def test_a_picture_needs_an_extra_and_says_so_at_once(felb, in_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    monkeypatch.setattr(planning, "_recovered", lambda *args, **options: pytest.fail("work was done before the check"))
+    shown = felb(*PLAN, "--png", "plan.png")
+    assert shown.code == 1
+    assert "pip install 'felb[report]'" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--epsilon", 0), 2, "--epsilon"),
+        (("--epsilon", "inf"), 1, "epsilon must be positive and finite"),
+        (("--delta", 0.01), 1, "not below 1/400"),
+        (("--density", 0.2, "--ones-per-record", 2), 2, "either --density or --ones-per-record"),
+        (("--density", 0.95), 1, "fewer than 90%"),
+        (("-k", 13), 1, "13 components are more than"),
+        (("-n", 0), 2, "--records"),
+        (("--png", "plan.pdf"), 1, "PNG"),
+        (("--png", "nowhere/plan.png"), 1, "no folder"),
+        (("--mechanism", "paper", "--unit", "client", *THETA), 1, "reproduction only"),
+    ],
+)
+def test_plans_that_cannot_be_made_are_refused(felb, in_folder, arguments, code, said):
+    shown = felb(*PLAN, *arguments)
+    assert shown.code == code
+    assert said in shown.err
+    assert shown.out == ""
+    assert leftovers(in_folder) == []
+
+
+def test_a_plan_needs_an_epsilon(felb, in_folder):
+    shown = felb("privacy", "plan", "-n", 400, "-m", 12)
+    assert shown.code == 2
+    assert "Give --epsilon" in shown.err
