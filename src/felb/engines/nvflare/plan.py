@@ -171,6 +171,7 @@ class Unseen:
 
     rows: int
     columns: int
+    unknown: None = None
 
     def __len__(self) -> int:
         return self.rows

@@ -134,8 +134,12 @@ class Policy:
             raise Refusal(f"this site accepts delta up to {self.max_delta:g}, and the plan asks for {promised.delta:g}")
 
     def check_delta(self, matrix: BinaryMatrix, promised: PrivacyPlan | None) -> None:
-        """Refuse a δ with which one of this site's own records could be published as it is."""
-        if promised is not None and promised.privacy.unit == "record" and promised.delta * len(matrix) >= 1:
+        """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""
+        if promised is None:
+            return
+        if matrix.unknown is not None:
+            raise Refusal("this site has unknown cells, for which no private run can be had")
+        if promised.privacy.unit == "record" and promised.delta * len(matrix) >= 1:
             raise Refusal("the plan's delta is too large for this site: state more records, or a smaller delta")
 
 
