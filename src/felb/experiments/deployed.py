@@ -214,7 +214,6 @@ def demonstrate(
     sites: int,
     n_components: int | str,
     method: str = DEFAULT,
-    parameters: dict[str, Any] | None = None,
     out: str | os.PathLike[str] | None = None,
     keep: str | os.PathLike[str] | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
@@ -229,7 +228,8 @@ def demonstrate(
     matrix = load("zoo")
     shards, _ = split(matrix, [f"site-{number + 1:02}" for number in partition.even(len(matrix), sites)])
     columns = matrix.columns or ()
-    plan = Plan("demo", method, n_components, len(columns), parameters or {}, columns=fingerprint(columns))
+    parameters = {"effort": "fast"} if method == DEFAULT else {}
+    plan = Plan("demo", method, n_components, len(columns), parameters, columns=fingerprint(columns))
     run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=ALL_ROUNDS), tuple(shards), columns)
     with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
         folder = Path(scratch if keep is None else keep) / "federation"
