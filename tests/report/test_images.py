@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from felb.linalg.binary import BinaryMatrix
 from felb.linalg.product import boolean_product_dense
+from felb.report.component_parts import purity
 from felb.report.evidence import Measured, gather
 from felb.report.images import INK, KEPT, MISSED, MOST, PALETTES, PAPER, WRONG, data_uri, enlarged, pictures_of, png
 from felb.report.page import asset
@@ -60,6 +62,13 @@ def test_the_residual_says_what_is_wrong_with_every_cell(run):
     for code, cells in ((KEPT, A & R), (MISSED, A & ~R), (WRONG, ~A & R), (PAPER, ~A & ~R)):
         np.testing.assert_array_equal(drawn.residual == code, cells)
     assert set(np.unique(drawn.data)) <= {PAPER, INK}
+
+
+def test_unknown_cells_are_neither_right_nor_wrong():
+    A, U, V = BinaryMatrix.of([[1, 0, 0, 1]]), np.ones((1, 1), dtype=bool), np.array([[True, True, True, False]])
+    held = measured(A.with_unknown([[0, 1, 0, 0]]), U, V)
+    assert pictures_of(held).residual.tolist() == [[KEPT, PAPER, WRONG, MISSED]]
+    assert purity(held).tolist() == [0.5]
 
 
 def test_a_large_matrix_is_chosen_from_and_tiles_keep_their_room(make_run, tmp_path):

@@ -25,10 +25,10 @@ FACTORS = st.integers(0, 3).flatmap(
 def test_counts_of_rows_are_those_of_cells(factors):
     A, U, V = factors
     R = boolean_product_dense(U, V)
-    expected = np.column_stack([(A & R).sum(axis=1), (~A & R).sum(axis=1), (A & ~R).sum(axis=1)])
+    expected = np.column_stack([(A & R).sum(axis=1), (~A & R).sum(axis=1), (A & ~R).sum(axis=1), np.full(9, 6)])
     found = row_counts(BinaryMatrix.of(A), U, V)
     np.testing.assert_array_equal(found, expected)
-    assert total(found, 6) == confusion(A, U, V)
+    assert total(found) == confusion(A, U, V)
 
 
 def test_counts_of_rows_do_not_depend_on_blocks(monkeypatch):
@@ -40,22 +40,33 @@ def test_counts_of_rows_do_not_depend_on_blocks(monkeypatch):
     np.testing.assert_array_equal(row_counts(BinaryMatrix.of(A).rows(13, 31), U[13:31], V), whole[13:31])
 
 
+def test_unknown_cells_count_nowhere():
+    rng = np.random.default_rng(3)
+    A, U, V, M = (rng.random(shape) < 0.3 for shape in ((50, 20), (50, 4), (4, 20), (50, 20)))
+    data = BinaryMatrix.of(A & ~M).with_unknown(M)
+    R = boolean_product_dense(U, V)
+    found = row_counts(data, U, V)
+    expected = [(A & R & ~M), (~A & R & ~M), (A & ~R & ~M), ~M]
+    np.testing.assert_array_equal(found, np.column_stack([cells.sum(axis=1) for cells in expected]))
+    assert total(found) == confusion(data, U, V)
+
+
 def test_the_bootstrap_agrees_with_drawing_records_one_by_one():
     rng = np.random.default_rng(1)
-    rows = rng.integers(0, 8, (200, 3))
-    found, resamples = bootstrap(rows, 24)
+    rows = np.column_stack([rng.integers(0, 8, (200, 3)), np.full(200, 24)])
+    found, resamples = bootstrap(rows)
     assert resamples == 2000
-    drawn = [total(rows[rng.integers(0, 200, 200)], 24).scores() for _ in range(3000)]
+    drawn = [total(rows[rng.integers(0, 200, 200)]).scores() for _ in range(3000)]
     for name, (low, high) in found.items():
         twin = np.percentile([scores[name] for scores in drawn], [2.5, 97.5])
         assert (low, high) == pytest.approx(twin, abs=0.12 * (twin[1] - twin[0])), name
 
 
 def test_the_bootstrap_is_the_same_each_time_and_fewer_where_it_is_slow(monkeypatch):
-    rows = np.random.default_rng(2).integers(0, 50, (300, 3))
-    assert bootstrap(rows, 150) == bootstrap(rows, 150)
+    rows = np.random.default_rng(2).integers(0, 50, (300, 4)) + np.array([0, 0, 0, 150])
+    assert bootstrap(rows) == bootstrap(rows)
     monkeypatch.setattr(measures, "MANY_KINDS", 10)
-    assert bootstrap(rows, 150)[1] == 400
+    assert bootstrap(rows)[1] == 400
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.report import parts
-from felb.report.measures import jaccard
+from felb.report.measures import BLOCK, jaccard
 from felb.report.page import Html, section, tag
 from felb.report.parts import Cell, Column, counted, number, percent
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.linalg.binary import BinaryMatrix
     from felb.metrics import Counts
     from felb.report.evidence import Evidence, Measured
     from felb.report.page import Section
@@ -44,14 +45,21 @@ def described(evidence: Evidence) -> list[Component]:
 
 def purity(measured: Measured) -> NDArray[np.float64]:
     """Return of each component the share of ones among the cells of its records and features; NaN for empty tiles."""
-    ones = np.zeros(len(measured.V))
-    for start in range(0, len(measured.matrix), 4096):
-        rows = measured.matrix.rows(start, min(start + 4096, len(measured.matrix)))
-        hits = rows.to_scipy(np.float32) @ measured.V.T.astype(np.float32)
-        ones += (hits * measured.U[start : start + len(rows)]).sum(axis=0, dtype=np.float64)
-    cells = measured.U.sum(axis=0) * measured.V.sum(axis=1).astype(np.float64)
+    ones, cells = _in_tiles(measured.matrix, measured), np.sum(measured.U, axis=0) * np.sum(measured.V, axis=1)
+    if measured.matrix.unknown is not None:
+        cells = cells - _in_tiles(measured.matrix.unknown, measured)
     found: NDArray[np.float64] = np.divide(ones, cells, out=np.full(len(cells), np.nan), where=cells > 0)
     return found
+
+
+def _in_tiles(matrix: BinaryMatrix, measured: Measured) -> NDArray[np.float64]:
+    """Return how many ones of a matrix lie in the tile of each component."""
+    ones = np.zeros(len(measured.V))
+    for start in range(0, len(matrix), BLOCK):
+        rows = matrix.rows(start, min(start + BLOCK, len(matrix)))
+        hits = rows.to_scipy(np.float32) @ measured.V.T.astype(np.float32)
+        ones += (hits * measured.U[start : start + len(rows)]).sum(axis=0, dtype=np.float64)
+    return ones
 
 
 def components_section(evidence: Evidence) -> Section:

@@ -64,17 +64,17 @@ class Measured:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """Tp, fp and fn of each row."""
+        """Tp, fp, fn and known cells of each row."""
         return row_counts(self.matrix, self.U, self.V)
 
     @property
     def counts(self) -> Counts:
         """Counts of all rows."""
-        return total(self.rows, self.matrix.shape[1])
+        return total(self.rows)
 
     def counts_of_clients(self) -> dict[str, Counts]:
         """Counts of the rows of each client."""
-        return {name: total(self.rows[at], self.matrix.shape[1]) for name, at in (self.rows_of or {}).items()}
+        return {name: total(self.rows[at]) for name, at in (self.rows_of or {}).items()}
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,11 @@ def pictures_of(measured: Measured) -> Pictures:
     columns = _chosen(order.columns, np.any(measured.V, axis=0), MOST[1])
     cells = measured.matrix.take(rows).toarray()[:, columns]
     made = boolean_product_dense(measured.U[rows], measured.V[:, columns])
-    residual = np.select([cells & made, cells, made], [KEPT, MISSED, WRONG], PAPER).astype(np.uint8)
+    if measured.matrix.unknown is not None:  # neither right nor wrong
+        made_known = made & ~measured.matrix.unknown.take(rows).toarray()[:, columns]
+    else:
+        made_known = made
+    residual = np.select([cells & made, cells, made_known], [KEPT, MISSED, WRONG], PAPER).astype(np.uint8)
     return Pictures(cells.astype(np.uint8), made.astype(np.uint8), residual, measured.matrix.shape)
 
 

@@ -31,44 +31,53 @@ BLOCK = 4096
 
 
 def row_counts(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return tp, fp and fn of every row of U∘V against A, n × 3; their sums are `felb.metrics.confusion`."""
-    found = np.empty((A.shape[0], 3), dtype=np.int64)
-    for start in range(0, A.shape[0], BLOCK):
-        rows = A.rows(start, min(start + BLOCK, A.shape[0]))
+    """Return tp, fp, fn and known cells of every row of U∘V against A, n × 4.
+
+    Their sums are `felb.metrics.confusion`; unknown cells count nowhere.
+    """
+    n, m = A.shape
+    found = np.empty((n, 4), dtype=np.int64)
+    for start in range(0, n, BLOCK):
+        rows = A.rows(start, min(start + BLOCK, n))
         # Rows with the same components have the same reconstruction.
         patterns, which = np.unique(U[start : start + len(rows)], axis=0, return_inverse=True)
-        product = boolean_product_dense(patterns, V)
-        which = which.reshape(-1)
+        product, which = boolean_product_dense(patterns, V), which.reshape(-1)
         ones = rows.row_sums()
-        owner = np.repeat(np.arange(len(rows)), ones)
-        first, last = rows.indptr[0], rows.indptr[-1]  # a slice shares the places of all ones
-        hit = product[which[owner], rows.indices[first:last]]
-        tp = np.bincount(owner, weights=hit, minlength=len(rows)).astype(np.int64)
-        claimed = product.sum(axis=1)[which]
-        found[start : start + len(rows)] = np.column_stack([tp, claimed - tp, ones - tp])
+        tp = _hits(rows, product, which)
+        claimed, known = product.sum(axis=1)[which], np.full(len(rows), m)
+        if rows.unknown is not None:
+            claimed, known = claimed - _hits(rows.unknown, product, which), known - rows.unknown.row_sums()
+        found[start : start + len(rows)] = np.column_stack([tp, claimed - tp, ones - tp, known])
     return found
 
 
-def total(rows: NDArray[np.int64], n_columns: int) -> Counts:
+def _hits(rows: BinaryMatrix, product: NDArray[np.bool_], which: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many ones of each row are ones of its reconstruction ``product[which]``."""
+    owner = np.repeat(np.arange(len(rows)), rows.row_sums())
+    first, last = rows.indptr[0], rows.indptr[-1]  # a slice shares the places of all ones
+    hit = product[which[owner], rows.indices[first:last]]
+    return np.bincount(owner, weights=hit, minlength=len(rows)).astype(np.int64)
+
+
+def total(rows: NDArray[np.int64]) -> Counts:
     """Return the counts of all rows together."""
-    tp, fp, fn = (int(count) for count in rows.sum(axis=0))
-    return Counts(tp, fp, fn, len(rows) * n_columns)
+    tp, fp, fn, cells = (int(count) for count in rows.sum(axis=0))
+    return Counts(tp, fp, fn, cells)
 
 
-def bootstrap(rows: NDArray[np.int64], n_columns: int, *, seed: int = 0) -> tuple[dict[str, Interval], int]:
+def bootstrap(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[str, Interval], int]:
     """Return the percentile interval of every score under resampling of records, and the number of resamples.
 
     Records with equal counts are drawn together by a multinomial, which is the same as drawing them one by one.
     """
     kinds, times = np.unique(rows, axis=0, return_counts=True)
     resamples = RESAMPLES if len(kinds) <= MANY_KINDS else FEWER_RESAMPLES
-    rng, drawn = np.random.default_rng(seed), np.empty((resamples, 3), dtype=np.int64)
+    rng, drawn = np.random.default_rng(seed), np.empty((resamples, 4), dtype=np.int64)
     batch = max(1, 2_000_000 // len(kinds))
     for start in range(0, resamples, batch):
         size = min(batch, resamples - start)
         drawn[start : start + size] = rng.multinomial(len(rows), times / len(rows), size=size) @ kinds
-    cells = len(rows) * n_columns
-    scores = [Counts(int(tp), int(fp), int(fn), cells).scores() for tp, fp, fn in drawn]
+    scores = [total(sums[None]).scores() for sums in drawn]
     tails = (50 * (1 - LEVEL), 50 * (1 + LEVEL))
     ends = {name: np.percentile([score[name] for score in scores], tails) for name in scores[0]}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}, resamples
@@ -122,7 +131,10 @@ def stored_counts(result: Result) -> Counts | None:
         return None
     tp = round(scores["recall"] * ones) if ones else 0
     fn = ones - tp
-    return Counts(tp, round(scores["errors"]) - fn, fn, rows * columns)
+    errors, rmsd = round(scores["errors"]), scores.get("rmsd")
+    # Unknown cells are not counted, so the cells follow from RMSD² = errors / cells where that tells.
+    cells = round(errors / rmsd**2) if errors and rmsd else rows * columns
+    return Counts(tp, errors - fn, fn, cells)
 
 
 def jaccard(members: NDArray[np.bool_] | Mapping[str, NDArray[np.bool_]]) -> NDArray[np.float64]:

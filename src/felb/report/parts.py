@@ -181,7 +181,7 @@ def table(
 
 def _cell(column: Column, cell: Any, *, is_header: bool) -> Html:
     held = cell if isinstance(cell, Cell) else Cell(cell)
-    bar = None if held.bar is None else tag("i", class_="bar", style=f"--share:{min(1.0, max(0.0, held.bar)):.4g}")
+    bar = None if held.bar is None else tag("i", class_="share", style=f"--share:{min(1.0, max(0.0, held.bar)):.4g}")
     return tag(
         "th" if is_header else "td",
         held.content,
@@ -231,7 +231,7 @@ def figure(content: Any, *, caption: Any, wide: bool = False) -> Html:
 
 
 def grid(*content: Any, narrow: bool = False) -> Html:
-    """Return content side by side where there is room."""
+    """Return content side by side where there is room; `narrow` content in threes, also on paper."""
     return tag("div", *content, class_="grid narrow" if narrow else "grid")
 
 

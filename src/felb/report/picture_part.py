@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from felb.report import parts
 from felb.report.images import PALETTES, data_uri, enlarged, pictures_of
 from felb.report.page import Html, section, tag
-from felb.report.parts import number
+from felb.report.parts import counted, number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ def pictures_section(evidence: Evidence) -> Section:
         return section(title, parts.note(told))
     if 0 in measured.matrix.shape or not len(measured.V):
         return section(title, parts.note("There is nothing to draw: the data or the result is empty."))
-    drawn = pictures_of(measured)
+    drawn, unknown = pictures_of(measured), 0 if measured.matrix.unknown is None else measured.matrix.unknown.nnz
     tp, fp, fn = (number(count) for count in (measured.counts.tp, measured.counts.fp, measured.counts.fn))
     return section(
         title,
@@ -44,8 +44,9 @@ def pictures_section(evidence: Evidence) -> Section:
             _picture(drawn.data, f"Data: {number(measured.matrix.nnz)} ones"),
             _picture(drawn.reconstruction, f"Reconstruction: records × their components, {tp} ones right, {fp} false"),
             _picture(drawn.residual, f"Residual: {fn} ones missed, {fp} false ones"),
+            narrow=True,
         ),
-        parts.paragraph(_picture_note(drawn), fine=True),
+        parts.paragraph(_picture_note(drawn, unknown), fine=True),
     )
 
 
@@ -59,11 +60,13 @@ def _picture(codes: NDArray[np.uint8], caption: str) -> Html:
     return parts.figure(images, caption=caption)
 
 
-def _picture_note(drawn: Pictures) -> str:
+def _picture_note(drawn: Pictures, unknown: int) -> str:
     told = (
         "Rows are records and columns are features, both ordered by their components, those of the largest tile first; "
         "records and features without a component are at the end."
     )
+    if unknown:
+        told += f" {counted(unknown, 'unknown cell')}, neither one nor zero, are left blank in data and residual."
     if not drawn.chosen:
         return told
     shown = [

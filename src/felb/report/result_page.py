@@ -70,7 +70,7 @@ def scores_with_intervals(evidence: Evidence) -> tuple[dict[str, float], dict[st
     """Return the scores, their intervals, and how both were come by."""
     measured = evidence.measured
     if measured is not None:
-        intervals, resamples = bootstrap(measured.rows, measured.matrix.shape[1])
+        intervals, resamples = bootstrap(measured.rows)
         how = (
             f"In brackets 95% bootstrap intervals over records ({number(resamples)} resamples): how far the scores of "
             "these components would vary over other records of the same kind. They do not tell how far the components "

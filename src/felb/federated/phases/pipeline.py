@@ -13,6 +13,7 @@ from felb.federated.client import Client
 from felb.federated.messages import Broadcast
 from felb.federated.phases.base import ClientState, Known, Phase
 from felb.federated.phases.belief import DECIDE
+from felb.federated.phases.refine import same_cells
 from felb.federated.recipes.assignment import ASSIGN, assign_exactly_task, summed_counts
 from felb.federated.server import Outcome, Recipe
 from felb.federated.state import holding
@@ -144,12 +145,13 @@ class Best(_Several):
 
 
 def _better(old: Known | None, new: Known) -> Known:
-    """Return the knowledge with the smaller objective; the older of equals, and whichever has one."""
+    """Return the knowledge with the smaller objective, the older of equals; the newer, if they are of other cells."""
     if old is None:
         return new
     if new.value is None:
         return old
-    return new if old.value is None or new.value < old.value else old
+    better = old.value is None or new.value < old.value or not same_cells(old.counts, new.counts)
+    return new if better else old
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
