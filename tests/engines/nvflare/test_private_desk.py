@@ -222,6 +222,14 @@ def test_a_run_s_name_stands_for_one_plan(tmp_path, change):
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_plan_that_was_not_answered_does_not_take_its_name(tmp_path):
+    loop = Loopback(tmp_path, min_rows=201)
+    with pytest.raises(Refusal, match="fewer rows"):
+        loop.round()
+    Desk("site-0", plan_of(epsilon=0.5).to_json(), loop.configs["site-0"])
+
+
+@pytest.mark.usefixtures("quick")
 def test_all_runs_together_keep_to_the_site_s_budget(tmp_path):
     first = Loopback(tmp_path, total_epsilon=2.0)
     second = Loopback(tmp_path, plan_of("p2", epsilon=0.75), total_epsilon=2.0)

@@ -60,7 +60,7 @@ class Desk:
         self.folder = Path(config.state) / self.plan.run_id
         self._config = config
         self._shard: BinaryMatrix | None = None
-        self._keep_plan()
+        self._check_known()
         self._memory = Memory(self.folder / ROUNDS, self._recipe.client.state_type)
         self._gate = self._make_gate(OutboundLog(self.folder / OUTBOUND))
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
@@ -103,6 +103,8 @@ class Desk:
 
     def _release(self, update: Update, broadcast: Broadcast) -> Release:
         """Let an update leave by the gate, after the site's budget for all runs was asked."""
+        if not self._known_plan.is_file():
+            write_json(self._known_plan, self.plan.to_json())
         promised = self._recipe.privacy
         if promised is not None:
             limit = self._config.policy.total_epsilon
@@ -112,17 +114,17 @@ class Desk:
         except PrivacyError as error:
             raise Refusal("this question goes beyond what the run has promised; nothing was sent") from error
 
-    def _keep_plan(self) -> None:
-        """Remember the plan; a run that is known under another one is refused, since books and states are for one."""
-        path = self.folder / PLAN
-        plan = self.plan.to_json()
-        if not path.is_file():
-            if self._recipe.privacy is not None and self.plan.run_id in Spent(self._config.state).runs():
-                raise Refusal("this site has answered a run of this name and lost its book; give the run another id")
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(path, plan)
-        elif json.loads(path.read_text(encoding="utf-8")) != json.loads(json.dumps(plan)):
-            raise Refusal("this site knows a run of this name with another plan; give the new run another id")
+    def _check_known(self) -> None:
+        """Refuse a run that was answered under another plan, or whose book is lost: books and states are for one."""
+        if self._known_plan.is_file():
+            if json.loads(self._known_plan.read_text(encoding="utf-8")) != json.loads(json.dumps(self.plan.to_json())):
+                raise Refusal("this site knows a run of this name with another plan; give the new run another id")
+        elif self._recipe.privacy is not None and self.plan.run_id in Spent(self._config.state).runs():
+            raise Refusal("this site has answered a run of this name and lost its book; give the run another id")
+
+    @property
+    def _known_plan(self) -> Path:
+        return self.folder / PLAN
 
     def _keep_assignment(self, state: Any) -> None:
         try:

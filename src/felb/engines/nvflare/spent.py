@@ -67,7 +67,8 @@ class Spent:
             if limit is not None and math.fsum((epsilon, *(run["epsilon"] for run in runs.values()))) > limit:
                 raise Refusal("this site's privacy budget for all runs does not suffice for this one")
             began = datetime.now(UTC).isoformat(timespec="seconds")
-            runs[run_id] = {"epsilon": epsilon, "delta": promised.delta, "began": began}
+            promise = {"epsilon": epsilon, "delta": promised.delta, "unit": promised.privacy.unit}
+            runs[run_id] = {**promise, "began": began}
             with replacing(self.path) as partial:
                 partial.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
 
