@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install browser demo test test-federation lint types imports unit quality scale bench clean
+.PHONY: help install browser demo test test-federation lint types imports unit docs gallery quality scale bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,6 +48,14 @@ imports: $(STAMP)
 
 unit: $(STAMP) browser
 	$(BIN)/python -m pytest --cov --cov-report=term
+
+docs: $(STAMP)  ## the documentation as a site in build/site; open build/site/index.html, no server needed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+gallery: $(STAMP)  ## the pictures of the gallery, a few minutes
+	$(BIN)/python examples/zoo.py --picture docs/images/zoo.png
+	$(BIN)/python examples/clients.py --picture docs/images/clients.png
+	$(BIN)/python examples/noise.py --picture docs/images/noise-quick.png
 
 quality: $(STAMP)  ## F1* on planted data against the bars the methods must hold
 	$(BIN)/python benchmarks/quality.py

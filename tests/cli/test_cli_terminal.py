@@ -102,3 +102,12 @@ def test_scores_that_clients_keep_to_themselves_are_dashes():
     _, private, told = captured.get().splitlines()
     assert private.split() == ["private", *["-"] * len(SCORES)]
     assert "-" not in told
+
+
+def test_a_long_fact_is_folded_and_never_cut(monkeypatch, capsys):
+    from felb.cli.output import print_facts
+
+    monkeypatch.setenv("COLUMNS", "40")
+    fingerprint = ":".join(["SHA256"] + ["AB"] * 31 + ["CD"])
+    print_facts({"fingerprint": fingerprint}, as_json=False)
+    assert fingerprint in "".join(capsys.readouterr().out.removeprefix("fingerprint").split())

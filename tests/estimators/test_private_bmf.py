@@ -64,7 +64,7 @@ def test_components_that_are_empty_are_warned_of(monkeypatch):
         ({"epsilon": -1.0}, "epsilon must be positive"),
         ({"epsilon": 1.0, "delta": 0.0}, "delta must lie between"),
         ({"epsilon": 1.0, "mechanism": "magic"}, "choose one of cooccurrence"),
-        ({"epsilon": 1.0, "mechanism": "paper", "unit": "client"}, "needs theta"),
+        ({"epsilon": 1.0, "mechanism": "paper", "unit": "record"}, "does not protect a record"),
         ({"epsilon": 1.0, "row_bound": 0}, "row_bound must be"),
     ],
 )
@@ -87,8 +87,8 @@ def nothing_runs(monkeypatch):
     [
         ({"privacy": 1.0}, "must be an agreement"),
         ({"privacy": Privacy(1.0, 1 / 90)}, "not below 1/90"),
-        ({"privacy": Privacy(1.0, mechanism="statistics")}, "use mechanism='cooccurrence'"),
-        ({"privacy": Privacy(1.0, mechanism="hybrid")}, "use mechanism='cooccurrence'"),
+        ({"privacy": Privacy(1.0, mechanism="paper")}, "'paper' is for methods whose clients upload"),
+        ({"privacy": Privacy(1.0, unit="client", theta=1.0)}, "'uploads' is for methods whose clients upload"),
         ({"n_components": "mdl"}, "give a number"),
         ({"objective": "f1"}, "use objective='auto'"),
         ({"objective": "recover"}, "use objective='auto'"),

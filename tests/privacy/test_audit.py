@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from felb.errors import InputError
+from felb.federated.messages import Broadcast
+from felb.federated.recipes.private_client import CLIENT
+from felb.federated.recipes.private_rounds import FINE_BITS, Rounds, round_statistics
+from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.optim.prox import prox_elb
 from felb.privacy.audit import isolation, on_grid, scale_matches, transcript
@@ -15,6 +19,7 @@ from felb.privacy.discrete import discrete_gaussian
 from felb.privacy.ledger import gaussian_epsilon, total_epsilon
 from felb.privacy.paper import FrobeniusClip, PaperGaussian
 from felb.privacy.policy import Privacy
+from felb.privacy.scores import clipped_counts
 from felb.privacy.statistics import (
     StatisticsBounds,
     clipped_statistics,
@@ -154,6 +159,80 @@ def test_honest_rounds_reveal_what_was_charged_and_not_more():
 @pytest.mark.parametrize("defect", [{"noise_factor": 0.5}, {"forget_rounds": True}])
 def test_too_little_noise_over_the_rounds_is_found(defect):
     assert not play(**defect).within(3.0)
+
+
+# -- the rounds that are really played -----------------------------------------------------------------------------
+
+
+def play_rounds(mu=3.0, rounds=4, noise_factor=1.0, forget_rounds=False):
+    """Audit the client's task and the server's step of the method itself, U carried from round to round."""
+    method = Rounds(rounds, BOUNDS)
+    sensitivity = round_statistics(records(), np.zeros((12, K)), BOUNDS).sensitivity
+    sigma = sensitivity * (1 if forget_rounds else math.sqrt(rounds)) / mu * noise_factor
+
+    def statistic(A, public):
+        state = None
+        for round_, asked in enumerate((*public[1], method.asked(public[0]))):
+            state, update = CLIENT.step(state, A, Broadcast("statistics", round_, asked), rng=None)
+        return update.values["statistics"]
+
+    def server(released, public):
+        state, asked = public
+        return method.combine(released * 2.0**-FINE_BITS, state), (*asked, method.asked(state))
+
+    A = records()
+    return transcript(
+        statistic,
+        server,
+        (A, canary(A)),
+        noise=lambda shape: discrete_gaussian(sigma, math.prod(shape)).reshape(shape),
+        sigma=sigma,
+        start=(method.from_nothing((K, M), 0), ()),
+        rounds=rounds,
+        runs=50,
+    )
+
+
+def test_the_rounds_of_the_method_reveal_what_was_charged_and_not_more():
+    found = play_rounds()
+    assert found.within(3.0)
+    assert found.mu + 4 * found.standard_error > 0.8 * 3.0
+
+
+@pytest.mark.parametrize("defect", [{"noise_factor": 0.5}, {"forget_rounds": True}])
+def test_too_little_noise_over_the_rounds_of_the_method_is_found(defect):
+    assert not play_rounds(**defect).within(3.0)
+
+
+@pytest.mark.parametrize("mechanism", ["statistics", "hybrid"])
+def test_planned_rounds_carry_the_noise_of_all_of_them(mechanism):
+    plan = Privacy(2.0, mechanism=mechanism, rounds=9).plan(n_records=1000, n_clients=4, n_columns=400)
+    nobody = round_statistics(BinaryMatrix.of(np.zeros((0, 400), dtype=bool)), np.zeros((0, 10)), BOUNDS)
+    released, cost = plan.mechanism_for("statistics", nobody).release("statistics", nobody.values, rng=None)
+    sigma = 2**FINE_BITS * BOUNDS.sensitivity * 3 / (plan.mu * math.sqrt(plan.shares["statistics"]))
+    assert scale_matches(released, sigma)
+    for defect in (2.0, 1 / 3, 1.2):  # twice what was added; a forgotten √9; a little off
+        assert not scale_matches(released, sigma * defect)
+    assert on_grid(released)
+    spent = [Cost("gaussian", cost.loss, "record")] * 9
+    others = [Cost("gaussian", plan.mu_of(what), "record") for what in plan.shares if what != "statistics"]
+    assert total_epsilon(spent + others, plan.delta) == pytest.approx(gaussian_epsilon(plan.mu, plan.delta), abs=2e-3)
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+def scored(A, bound=3.0):
+    V = START > 0.55
+    return clipped_counts(A, assign_rows(A, V), V, bound).values
+
+
+def test_scores_are_isolated_and_unclipped_or_overstated_ones_are_found():
+    A = canary(records())
+    sensitivity = 64 * math.sqrt(3.0**2 + 1)
+    assert isolation(scored, A, sensitivity=sensitivity).holds
+    assert not isolation(lambda rows: scored(rows, bound=100.0), A, sensitivity=sensitivity).holds
+    assert not isolation(lambda rows: scored(rows) * len(rows), A, sensitivity=sensitivity).holds
 
 
 # -- grid and accountant -----------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def test_a_ledger_survives_its_process(tmp_path):
     with pytest.raises(PrivacyError):
         second.charge(charge(1, 0.2))
     assert Ledger(1.0, 1e-5, path=path).entries == first.entries
-    assert [p.name for p in path.parent.iterdir()] == ["ledger.json"]
+    assert sorted(p.name for p in path.parent.iterdir()) == [".ledger.json.lock", "ledger.json"]
 
 
 def test_a_ledger_of_another_agreement_or_a_damaged_one_is_refused(tmp_path):

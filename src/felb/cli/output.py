@@ -189,6 +189,8 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         print_json(dict(facts))
         return
     table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column(overflow="fold")  # a fingerprint or a path is of no use without its end
     for name, fact in facts.items():
         table.add_row(name, str(fact))
     plain_console().print(table, soft_wrap=True)

@@ -28,7 +28,7 @@ def convert(
     force: bool = False,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Table:
-    """Write a data file as ``.felb``, which felb works on from disk; neither file need fit into memory.
+    r"""Write a data file as ``.felb``, which felb works on from disk; neither file need fit into memory.
 
     The source is read in blocks, and its ones go straight to disk. Item lists are read twice, first for their items;
     the entries of ``.mtx``, which come in any order, are sorted by way of temporary files. Loaded as a whole are only
@@ -57,6 +57,13 @@ def convert(
         If the source is not usable, as in `read`, or the target exists or cannot be written.
     MissingExtraError
         If the format of the source needs a package that is not installed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("large.csv").write_text("fever,cough\n1,0\n1,1\n")
+    >>> convert("large.csv", "large.felb").matrix
+    BinaryMatrix(2 x 2 named, 3 ones, 0.75 dense)
     """
     path = Path(target)
     if path.suffix.lower() != SUFFIX:

@@ -64,18 +64,18 @@ def read(
     header: bool | None = None,
     binarize_threshold: float | None = None,
 ) -> Table:
-    """Read a data file; its format is told by the end of its name.
+    r"""Read a data file; its format is told by the end of its name.
 
-    =====================  ==========================================================================================
-    ``.csv``, ``.tsv``     one record a line, cells 0/1 or true/false; the first line may hold column names
-    ``.dat``, ``.fimi``    one record a line: its items, integers separated by blanks
-    ``.npz``               SciPy sparse matrix; column names from ``NAME.columns.txt`` beside it, one a line
-    ``.npy``               NumPy array
-    ``.mtx``               MatrixMarket
-    ``.parquet``           needs ``felb[parquet]``
-    ``.h5ad``              AnnData, its ``X``; needs ``felb[anndata]``
-    ``.felb``              written by `BinaryMatrix.save`; memory-mapped
-    =====================  ==========================================================================================
+    | name ends in | holds |
+    |---|---|
+    | ``.csv``, ``.tsv`` | one record a line, cells 0/1 or true/false; the first line may hold column names |
+    | ``.dat``, ``.fimi`` | one record a line: its items, integers separated by blanks |
+    | ``.npz`` | SciPy sparse matrix; column names from ``NAME.columns.txt`` beside it, one a line |
+    | ``.npy`` | NumPy array |
+    | ``.mtx`` | MatrixMarket |
+    | ``.parquet`` | needs ``felb[parquet]`` |
+    | ``.h5ad`` | AnnData, its ``X``; needs ``felb[anndata]`` |
+    | ``.felb`` | written by `BinaryMatrix.save`; memory-mapped |
 
     Text formats and ``.mtx`` may be packed (``.gz``). What does not fit into memory goes through `convert` first.
 
@@ -100,6 +100,14 @@ def read(
         If the file cannot be read, is damaged, or holds anything but 0 and 1; the message says where.
     MissingExtraError
         If the format needs a package that is not installed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("records.csv").write_text("site,fever,cough\nnorth,1,0\nsouth,1,1\n")
+    >>> table = read("records.csv", client_column="site")
+    >>> table.clients, table.matrix.columns
+    (('north', 'south'), ('fever', 'cough'))
     """
     blocks = table_stream(Path(path), client_column=client_column, header=header, binarize_threshold=binarize_threshold)
     with closing(blocks):

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def even(n: int, clients: int, *, seed: int = 0) -> Labels:
-    """Deal the rows out at random; client sizes differ by one row at most."""
+    """Deal the rows out at random; client sizes differ by one row at most.
+
+    Examples
+    --------
+    >>> np.bincount(even(10, 3))
+    array([4, 3, 3])
+    """
     _check(n, clients)
     return np.random.default_rng(seed).permutation(np.arange(n) % clients)
 
@@ -24,6 +30,11 @@ def consecutive(n: int, clients: int) -> Labels:
     """Cut the rows into runs, one after the other; client sizes differ by one row at most.
 
     A run is a view of the data, so that a memory-mapped matrix is split without being loaded.
+
+    Examples
+    --------
+    >>> consecutive(6, 3)
+    array([0, 0, 1, 1, 2, 2])
     """
     _check(n, clients)
     return np.arange(n) * clients // n
@@ -33,6 +44,12 @@ def uneven(n: int, clients: int, *, concentration: float = 1.0, seed: int = 0) -
     """Deal the rows out at random in shares drawn from a symmetric Dirichlet; smaller concentration, larger spread.
 
     Every client has at least one row.
+
+    Examples
+    --------
+    >>> sizes = np.bincount(uneven(100, 5, concentration=0.5))
+    >>> len(sizes), sizes.sum(), bool(sizes.min() >= 1)
+    (5, np.int64(100), True)
     """
     _check(n, clients)
     if concentration <= 0:
@@ -48,6 +65,11 @@ def by_component(U: NDArray[Any], clients: int, *, skew: float = 1.0, seed: int 
 
     `skew` = 1 sorts all rows by their first active component, `skew` = 0 is `even`; in between, that share of the
     rows is sorted and the rest dealt out at random.
+
+    Examples
+    --------
+    >>> by_component([[1, 0], [0, 1], [1, 0], [0, 1]], 2)
+    array([0, 1, 0, 1])
     """
     rows = np.asarray(U, dtype=bool)
     _check(rows.shape[0], clients)

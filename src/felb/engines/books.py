@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from felb.federated.messages import Values
     from felb.privacy.ledger import Ledger
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
 
 _META, _VALUE = "meta", "value/"
 

@@ -46,6 +46,13 @@ class Participation:
         round (with a warning) instead of ending the run
     joins : first round of each client that is not there from the start, by its name; until then it is not asked for
         anything, from then on it is one of all, with a state that starts there
+
+    Examples
+    --------
+    >>> import felb
+    >>> some = felb.Participation(0.5, dropout=0.1, quorum=2)
+    >>> felb.FELB(n_components=5, participation=some).sampled
+    True
     """
 
     fraction: float = 1.0

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
-from felb.estimators.refined import RefinableEstimator
+from felb.estimators.uploads import UploadingEstimator
 from felb.federated.recipes.felb import SETTINGS, Setting, felb, felb_mu
+from felb.privacy.uploads import Uploads
 
 if TYPE_CHECKING:
     from felb.engines import Participation
     from felb.federated.server import Recipe
+    from felb.privacy.policy import Privacy
 
 
-class FELB(RefinableEstimator):
+class FELB(UploadingEstimator):
     """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
 
     Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
@@ -32,6 +34,9 @@ class FELB(RefinableEstimator):
     refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
         and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
     setting : "recommended", "literal" (Alg. 1 word for word) or a `felb.FelbSetting`
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
+        client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
+        Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` cannot be had
     participation : who plays a round, see `felb.Participation`; everybody without it
     n_jobs : clients that work at the same time; does not change the result
     dtype : "float32" or "float64"
@@ -45,6 +50,7 @@ class FELB(RefinableEstimator):
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
+    privacy_statement_ : what was promised to whom, or what the paper's noise adds up to; None without `privacy`
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
     n_iter_ : rounds played before the assignment
@@ -73,6 +79,7 @@ class FELB(RefinableEstimator):
         tol: float = 0.01,
         refine: bool = False,
         setting: str | Setting = "recommended",
+        privacy: Privacy | None = None,
         participation: Participation | None = None,
         n_jobs: int | None = None,
         dtype: str = "float32",
@@ -90,6 +97,7 @@ class FELB(RefinableEstimator):
         self.tol = tol
         self.refine = refine
         self.setting = setting
+        self.privacy = privacy
         self.participation = participation
         self.n_jobs = n_jobs
         self.dtype = dtype
@@ -100,6 +108,17 @@ class FELB(RefinableEstimator):
 
     def plain_recipe(self, n_features: int) -> Recipe:
         """Return the recipe without refinement."""
+        return self._with_rounds(n_features, self.max_iter)
+
+    def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
+        """V in every round, of which there are `max_iter` unless the agreement says otherwise."""
+        return Uploads(rounds or int(self.max_iter), int(self.n_components) * n_features)
+
+    def uploading_recipe(self, n_features: int, uploads: Uploads) -> Recipe:
+        """Return the recipe with as many rounds as there may be uploads."""
+        return self._with_rounds(n_features, uploads.rounds)
+
+    def _with_rounds(self, n_features: int, rounds: int) -> Recipe:
         return self._make(
             n_features,
             int(self.n_components),
@@ -109,7 +128,7 @@ class FELB(RefinableEstimator):
             beta=self.inertia,
             gamma=self.proximity,
             local_steps=self.local_steps,
-            max_rounds=self.max_iter,
+            max_rounds=rounds,
             tol=self.tol,
             setting=as_setting(self.setting),
             dtype=self.dtype,
@@ -120,6 +139,15 @@ class FELBMU(FELB):
     """FELB with multiplicative steps, one step size per entry.
 
     Parameters and attributes are those of `FELB`.
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.datasets.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.datasets.partition.even(600, 5)
+    >>> model = felb.FELBMU(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> model.converged_, model.counts_.cells
+    (True, 36000)
     """
 
     _make = staticmethod(felb_mu)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
-from felb.estimators.refined import RefinableEstimator
+from felb.estimators.uploads import UploadingEstimator
 from felb.federated.recipes.posthoc import posthoc
 from felb.models.elbmf import ELBMF
 from felb.models.pooled import PooledFactorization
+from felb.privacy.uploads import Uploads
 
 if TYPE_CHECKING:
     from felb.engines import Participation
     from felb.federated.server import Recipe
+    from felb.privacy.policy import Privacy
 
 
-class PostHoc(RefinableEstimator):
+class PostHoc(UploadingEstimator):
     """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
 
     Clients share nothing while they search, and components are aggregated by their number, so those of different
@@ -27,6 +29,9 @@ class PostHoc(RefinableEstimator):
     aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any)
     refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
         and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
+        flipping bits of its upload; ``mechanism="paper"`` flips as many as the paper does, for reproduction. Then
+        nothing else leaves the clients, `counts_` and `supports_` are None, and `refine` cannot be had
     participation : who plays a round, see `felb.Participation`; everybody without it
     n_jobs : clients that work at the same time; does not change the result
     binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
@@ -38,6 +43,7 @@ class PostHoc(RefinableEstimator):
     history_ : figures per round
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
+    privacy_statement_ : what was promised to whom, or what the paper's noise adds up to; None without `privacy`
     complete_ : False if a time limit of `model` ended the search of a client
     n_iter_ : rounds before the assignment, 1 without refinement
 
@@ -59,6 +65,7 @@ class PostHoc(RefinableEstimator):
         aggregation: str = "vote",
         *,
         refine: bool = False,
+        privacy: Privacy | None = None,
         participation: Participation | None = None,
         n_jobs: int | None = None,
         binarize_threshold: float | None = None,
@@ -67,6 +74,7 @@ class PostHoc(RefinableEstimator):
         self.model = model
         self.aggregation = aggregation
         self.refine = refine
+        self.privacy = privacy
         self.participation = participation
         self.n_jobs = n_jobs
         self.binarize_threshold = binarize_threshold
@@ -87,6 +95,14 @@ class PostHoc(RefinableEstimator):
     def plain_recipe(self, n_features: int) -> Recipe:
         """Return the recipe without refinement."""
         return posthoc(n_features, self._model(), self.aggregation)
+
+    def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:  # noqa: ARG002
+        """V as bits, once."""
+        return Uploads(1, int(self.rank()) * n_features, boolean=True)
+
+    def uploading_recipe(self, n_features: int, uploads: Uploads) -> Recipe:  # noqa: ARG002
+        """Return the plain recipe."""
+        return self.plain_recipe(n_features)
 
     def _model(self) -> PooledFactorization:
         model = ELBMF() if self.model is None else self.model

@@ -51,10 +51,11 @@ class FederatedBMF(FederatedEstimator):
     time_limit : seconds after which the run ends with the best components so far; see `complete_`
     false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
         ratio matters, and only for the objectives "hamming" and "auto"
-    privacy : `felb.privacy.Privacy`, the agreement on how much a run may reveal of one record; None for no noise. Then
-        only noisy sums leave the clients, each charged to the agreed total, and the server factorizes what it can tell
-        from them (objective "hamming"). The noise cannot be seeded, so runs differ whatever `random_state` is. The
-        promise is for one call of ``fit``; another one on the same records spends as much again
+    privacy : `felb.privacy.Privacy`, the agreement on how much a run may reveal of one record, by the mechanism
+        "cooccurrence", "statistics" or "hybrid"; None for no noise. Then only noisy sums leave the clients, each
+        charged to the agreed total, and the server finds what it can tell from them (objective "hamming"). The noise
+        cannot be seeded, so runs differ whatever `random_state` is. The promise is for one call of ``fit``; another
+        one on the same records spends as much again
     participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
         round, statistics are averaged over rounds, and work that compares losses is left out
     n_jobs : clients that work at the same time; does not change the result
@@ -68,7 +69,7 @@ class FederatedBMF(FederatedEstimator):
     relaxed_components_ : the non-negative components they were cut from; None where they were found without
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
-        where clients keep them to themselves
+        where clients keep them to themselves, or noisy if `score_share` was agreed on
     supports_ : records of all clients that have each component; None likewise
     privacy_statement_ : what was promised to whom, in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean

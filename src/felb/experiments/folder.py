@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from felb.federated.gate import Book
     from felb.federated.server import Recipe
     from felb.privacy.outbound import OutboundRecord
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
     from felb.results import Result
 
 JOB, CHECKPOINT, LOCK, BOOKS = "job.json", "checkpoint.npz", "lock", "books"

@@ -33,6 +33,11 @@ class Job:
     workers : clients that work at the same time
     privacy : keywords of `felb.privacy.Privacy`, the agreement on how much the run may reveal; None for no noise
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
+
+    Examples
+    --------
+    >>> Job("zoo", "asso+vote", 6, clients=10, parameters={"tau": 0.9}).read().matrix.shape
+    (101, 17)
     """
 
     data: str

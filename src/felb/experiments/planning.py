@@ -27,8 +27,9 @@ from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.sums import FederatedBMF
 from felb.metrics import confusion
 from felb.privacy.ledger import gaussian_epsilon
+from felb.privacy.names import COOCCURRENCE, STATISTICS
 from felb.privacy.planning import INSIDE, ReleaseNoise, Shape, release_noise
-from felb.privacy.policy import COOCCURRENCE, STATISTICS, WIDE
+from felb.privacy.policy import WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

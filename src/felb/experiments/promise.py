@@ -10,7 +10,7 @@ from felb.estimators.federated import ONE_CLIENT
 if TYPE_CHECKING:
     from felb.estimators.federated import FederatedEstimator
     from felb.linalg.binary import BinaryMatrix
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
     from felb.results import History
 
 
@@ -21,6 +21,7 @@ def promise(plan: PrivacyPlan, history: History) -> dict[str, Any]:
     return {
         **asdict(plan.privacy),
         "delta": plan.delta,
+        "total_epsilon": plan.total_epsilon,
         "mu": plan.mu,
         "row_bound": row_bound,
         "rounds": len(history),

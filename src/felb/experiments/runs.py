@@ -38,7 +38,14 @@ NOT_OF_THE_METHOD = {"participation", "n_jobs", "random_state", "binarize_thresh
 
 
 def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result:
-    """Fit a method on pooled data and leave the result in the folder `out`."""
+    """Fit a method on pooled data and leave the result in the folder `out`.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job
+    >>> fit(Job("zoo", "grecond", 4), "pooled-run").components.shape
+    (4, 17)
+    """
     folder = RunFolder(out)
     folder.check(force=force)
     model = make(job.method, **_parameters(job))
@@ -52,7 +59,7 @@ def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result
             columns=matrix.columns,
             supports=(None,) * U.shape[1] if promised else tuple(np.count_nonzero(U, axis=0).tolist()),
             clients={POOLED: len(matrix)},
-            scores={} if promised else confusion(matrix, U, model.components_).scores(),
+            scores=_bought_scores(model) if promised else confusion(matrix, U, model.components_).scores(),
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
@@ -77,6 +84,13 @@ def simulate(
     """Run a federated method over simulated clients and leave the result in the folder `out`.
 
     Interrupted at any point, the last completed round is kept, and `resume` goes on from it.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job
+    >>> result = simulate(Job("zoo", "grecond+or", 4, clients=3), "shared-run")
+    >>> list(result.clients), result.components.shape
+    (['client-01', 'client-02', 'client-03'], (4, 17))
     """
     folder = RunFolder(out)
     folder.check(force=force)
@@ -214,6 +228,12 @@ def _federated(model: BooleanFactorization) -> FederatedEstimator:
     """Only methods that can do without pooled data know of privacy."""
     assert isinstance(model, FederatedEstimator)
     return model
+
+
+def _bought_scores(model: BooleanFactorization) -> Mapping[str, float]:
+    """Return the noisy scores that a share of the budget was spent on, if any was."""
+    counts = _federated(model).counts_
+    return {} if counts is None else counts.scores()
 
 
 def _exact_facts(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:

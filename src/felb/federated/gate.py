@@ -11,13 +11,14 @@ from felb.errors import FederationError, PrivacyError
 from felb.federated.messages import Broadcast, Release, Update
 from felb.privacy.ledger import Charge, Ledger
 from felb.privacy.mechanisms import Mechanism, NoNoise
+from felb.privacy.names import UPLOADS
 from felb.privacy.outbound import OutboundRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
 
     from felb.federated.messages import Values
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Book:
     A round that is asked for again, after an interruption, gets the very same answer, which tells nothing new.
     """
 
-    ledger: Ledger
+    ledger: Ledger | None
     answers: MutableMapping[tuple[int, str], Values] = field(default_factory=dict)
 
 
@@ -105,9 +106,11 @@ class Gate:
     def _mechanism(self, name: str, update: Update) -> Mechanism:
         if self.plan is None:
             return self.mechanism
-        if name not in update.sums:
+        if self.plan.uploads is not None and name == UPLOADS:
+            return self.plan.upload_mechanism()
+        if name not in update.sums or self.plan.uploads is not None:
             raise PrivacyError(
-                f"{self.client}: how much one record can change {name} is not bounded, so no noise protects it; "
-                "nothing was sent"
+                f"{self.client}: how much one {self.plan.unit} can change {name} is not bounded, so no noise protects "
+                "it; nothing was sent"
             )
         return self.plan.mechanism_for(name, update.sums[name])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from felb.federated.messages import Broadcast
     from felb.metrics import Counts
     from felb.optim.belief import Belief
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,17 @@ class BinaryMatrix:
     BinaryMatrix.of : from arrays, sparse matrices, data frames, AnnData.
     BinaryMatrix.open : memory-mapped from a file written by `save`.
     felb.datasets.read : from data files of many formats.
+
+    Examples
+    --------
+    >>> import felb
+    >>> matrix = felb.BinaryMatrix.of([[1, 0, 1], [0, 0, 1]], columns=["fever", "rash", "cough"])
+    >>> matrix
+    BinaryMatrix(2 x 3 named, 3 ones, 0.5 dense)
+    >>> matrix.column_sums()
+    array([1, 0, 2])
+    >>> felb.BinaryMatrix.from_transactions([{"cough", "fever"}, {"cough"}]).columns
+    ('cough', 'fever')
     """
 
     __slots__ = ("_columns", "_indices", "_indptr", "_n_columns", "_unknown")

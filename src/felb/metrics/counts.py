@@ -23,6 +23,14 @@ class Counts:
     ----------
     tp, fp, fn : ones of both, of R alone, of A alone
     cells : all cells, rows × columns, without those that are unknown
+
+    Examples
+    --------
+    >>> north, south = Counts(tp=8, fp=1, fn=1, cells=20), Counts(tp=2, fp=0, fn=2, cells=10)
+    >>> north + south
+    Counts(tp=10, fp=1, fn=3, cells=30)
+    >>> round(sum([north, south]).f1, 3)
+    0.833
     """
 
     tp: int = 0
@@ -126,6 +134,12 @@ DECIDED = 0.25
 
 
 def integrality_gap(V: ArrayLike) -> float:
-    """Max |x − round(x)| over the entries: 0 for a Boolean factor, at most ½ inside [0, 1]."""
+    """Max |x − round(x)| over the entries: 0 for a Boolean factor, at most ½ inside [0, 1].
+
+    Examples
+    --------
+    >>> integrality_gap([[0.0, 1.0], [0.25, 1.0]])
+    0.25
+    """
     values = np.asarray(V, dtype=np.float64)
     return float(np.minimum(np.abs(values), np.abs(values - 1)).max(initial=0.0))

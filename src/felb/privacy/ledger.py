@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,24 +19,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import replacing
+from felb.atomic import replacing, try_lock
+from felb.deadline import Deadline
 from felb.errors import InputError, PrivacyError, missing_extra
 from felb.privacy.cost import Cost, Neighbours, Unit
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
 INTERVAL = 1e-4
 """Privacy losses are rounded up to multiples of this, or of more where the losses would need too many of them."""
 
+LOCK_SECONDS = 30.0
+"""How long a charge waits for another process to let go of the file."""
+
 MAX_STEPS = 1 << 17
 """Multiples of the interval that a distribution of losses may take."""
 
-MAX_BITS_EPSILON = 50.0
+MAX_BITS_EPSILON = 500.0
 """Randomized response beyond this pure ε is not composed finely: its ε is simply added."""
+
+LOG_TRUNCATED = -60.0
+"""Outcomes of randomized response rarer than e^this are counted as if they revealed everything."""
 
 SLACK = 1e-6
 """Relative distance kept from the agreed ε when noise is calibrated, so that rounding never looks like overspending."""
@@ -90,16 +100,17 @@ def check_budget(epsilon: float, delta: float) -> None:
 def total_epsilon(costs: Iterable[Cost], delta: float) -> float:
     """Return the ε of all `costs` together at a total δ, by composing their privacy loss distributions."""
     squares, simple = 0.0, 0.0
-    laplace: list[tuple[float, int]] = []
-    bits: list[tuple[float, int]] = []
+    laplace: Counter[float] = Counter()
+    bits: Counter[float] = Counter()
     for cost in costs:
         if cost.kind == "gaussian":
             squares += cost.count * cost.loss**2  # Gaussian noises of μ₁, μ₂ … are together one of √Σμ²
         elif cost.pure_epsilon > MAX_BITS_EPSILON:
             simple += cost.pure_epsilon
         else:
-            (laplace if cost.kind == "laplace" else bits).append((cost.loss, cost.count))
-    return simple + _composed_epsilon(math.sqrt(squares), tuple(sorted(laplace)), tuple(sorted(bits)), delta)
+            (laplace if cost.kind == "laplace" else bits)[cost.loss] += cost.count
+    several = tuple(sorted(laplace.items())), tuple(sorted(bits.items()))
+    return simple + _composed_epsilon(math.sqrt(squares), *several, delta)
 
 
 def calibrated_mu(epsilon: float, delta: float) -> float:
@@ -130,13 +141,41 @@ def _composed_epsilon(
         part = accountant.from_laplace_mechanism(1 / loss, value_discretization_interval=interval)
         parts.append(part.self_compose(count) if count > 1 else part)
     for loss, count in bits:
-        flip = 1 / (1 + math.exp(loss))
-        part = accountant.from_randomized_response(2 * flip, 2, value_discretization_interval=interval)
-        parts.append(part.self_compose(count) if count > 1 else part)
+        # At worst all bits differ, and then how many were flipped says everything; so it is rounded once, not per bit.
+        likely, unlikely = _flipped(count, loss)
+        parts.append(
+            accountant.from_two_probability_mass_functions(
+                unlikely, likely, value_discretization_interval=interval, log_mass_truncation_bound=LOG_TRUNCATED
+            )
+        )
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.compose(part)
     return float(whole.get_epsilon_for_delta(delta))
+
+
+def _flipped(count: int, loss: float) -> tuple[dict[int, float], dict[int, float]]:
+    """Return log P(j of `count` bits flipped) at p = 1/(1 + e^loss), and that of the client with the opposite bits."""
+    from scipy.stats import binom
+
+    flips = np.arange(count + 1)
+    logs = binom.logpmf(flips, count, 1 / (1 + math.exp(loss)))
+    return dict(enumerate(logs.tolist())), dict(enumerate(logs[::-1].tolist()))
+
+
+def calibrated_bits(epsilon: float, delta: float, count: int) -> float:
+    """Return the largest ε₀ per bit for which `count` bits together cost at most ε at δ, up to `SLACK`."""
+    check_budget(epsilon, delta)
+
+    def spent(loss: float) -> float:
+        return total_epsilon([Cost("bits", loss, "client", count=count)], delta)
+
+    # Each bit is worth a Gaussian release of about μ = ε₀; ε/count is always enough.
+    low, high = epsilon / count * (1 - SLACK), max(epsilon / count, 2 * gaussian_mu(epsilon, delta) / math.sqrt(count))
+    for _ in range(25):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spent(middle) <= epsilon * (1 - SLACK) else (low, middle)
+    return low
 
 
 def _accountant() -> Any:
@@ -227,6 +266,12 @@ class Ledger:
 
     def charge(self, *charges: Charge) -> None:
         """Charge all or none; raises a `PrivacyError` if one is unprotected or the total would exceed the agreement."""
+        with self._alone():
+            self._charge(charges)
+
+    def _charge(self, charges: Sequence[Charge]) -> None:
+        if self.path is not None and self.path.exists():
+            self._entries = self._read(self.path)  # another process may have spent since
         fresh = self._fresh(charges)
         if not fresh:
             return
@@ -241,6 +286,24 @@ class Ledger:
         if self.path is not None:
             self._write(self.path, entries)
         self._entries = entries
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other process read or write the file meanwhile: two that charge at once must see each other."""
+        if self.path is None:
+            yield
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(f".{self.path.name}.lock")
+        deadline = Deadline(LOCK_SECONDS)
+        while (held := try_lock(beside)) is None:
+            if deadline.passed:
+                raise PrivacyError(f"{self.path} is in use by another process; nothing was sent. Try again later")
+            time.sleep(0.02)
+        try:
+            yield
+        finally:
+            held.close()
 
     def total(self) -> dict[str, Any]:
         """Return the running total as plain values, for the outbound log."""
@@ -274,7 +337,6 @@ class Ledger:
             {"run": e.run, "round": e.round, "what": e.what, "digest": e.digest, "cost": e.cost.to_json()}
             for e in entries
         ]
-        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
             partial.write_text(json.dumps({"agreed": self._agreement(), "charged": rows}, indent=1), encoding="utf-8")
 

@@ -118,8 +118,13 @@ class PaperGaussian:
         value = _real(what, value)
         sigma = self.sigma(value.size)
         noisy = (self.clip(value) if self.clip else value) + sigma * rng.standard_normal(value.shape)
-        cost = Cost("gaussian", self._sensitivity(value.size) / sigma, "client", self.neighbours) if self.clip else None
-        return noisy.astype(value.dtype), cost
+        return noisy.astype(value.dtype), self.cost(value.size)
+
+    def cost(self, size: int) -> Cost | None:
+        """Return what an upload of `size` entries costs; None without a bound."""
+        if not self.clip:
+            return None
+        return Cost("gaussian", self._sensitivity(size) / self.sigma(size), "client", self.neighbours)
 
     def _sensitivity(self, size: int) -> float:
         return self.clip.l2(size, self.neighbours) if self.clip else 1.0
@@ -153,9 +158,11 @@ class PaperLaplace:
         value = _real(what, value)
         clipped = self.clip(value) if self.clip else value
         noisy = clipped + rng.laplace(0.0, self.scale(value.size), value.shape)
-        return noisy.astype(value.dtype), Cost(
-            "laplace", self.epsilon, "client", self.neighbours
-        ) if self.clip else None
+        return noisy.astype(value.dtype), self.cost(value.size)
+
+    def cost(self, size: int) -> Cost | None:  # noqa: ARG002
+        """Return what an upload costs, ε whatever its size; None without a bound."""
+        return Cost("laplace", self.epsilon, "client", self.neighbours) if self.clip else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +174,31 @@ class PaperXor:
 
     flip_probability: float
     name: str = "paper xor"
+    neighbours: Neighbours = "replace"
 
     def __post_init__(self) -> None:
         if not 0 < self.flip_probability < 0.5:
             raise InputError(f"flip_probability must lie between 0 and ½, got {self.flip_probability}")
 
     @classmethod
-    def of_epsilon(cls, epsilon: float) -> PaperXor:
+    def of_epsilon(cls, epsilon: float, neighbours: Neighbours = "replace") -> PaperXor:
         """Make the mechanism with ε₀ = `epsilon` per bit: p = 1/(1 + e^ε₀)."""
         _check_positive(epsilon=epsilon)
-        return cls(1 / (1 + math.exp(epsilon)))
+        return cls(1 / (1 + math.exp(epsilon)), neighbours=neighbours)
 
     def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
         """Flip bits; an exchanged client may change them all, so all are charged."""
         if value.dtype != np.bool_:
             raise InputError(f"{what} is {value.dtype}; xor noise fits Boolean uploads, take Gaussian or Laplace noise")
+        return value ^ (rng.random(value.shape) < self.flip_probability), self.cost(value.size)
+
+    def cost(self, size: int) -> Cost:
+        """Return what an upload of `size` bits costs."""
         loss = math.log((1 - self.flip_probability) / self.flip_probability)
-        cost = Cost("bits", loss, "client", "replace", count=max(1, value.size))
-        return value ^ (rng.random(value.shape) < self.flip_probability), cost
+        return Cost("bits", loss, "client", self.neighbours, count=max(1, size))
+
+
+PaperMechanism = PaperGaussian | PaperLaplace | PaperXor
 
 
 def _real(what: str, value: NDArray[Any]) -> NDArray[Any]:

@@ -11,12 +11,12 @@ import numpy as np
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix
 from felb.privacy.cooccurrence import row_size_histogram, weighted_column_counts, weighted_cooccurrence
-from felb.privacy.policy import COLUMNS, COOCCURRENCE, SIZES, STATISTICS
+from felb.privacy.names import COLUMNS, COOCCURRENCE, SIZES, STATISTICS
 from felb.privacy.statistics import clipped_statistics
 
 if TYPE_CHECKING:
     from felb.privacy.bounds import RecordSum
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
 
 INSIDE = 0.9
 """Chance that a record with a component has one of its features, in the data that is imagined."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+LIFT = 0.1
+"""Least eigenvalue of UᵀU that is believed, relative to the largest."""
+
 
 @dataclass(frozen=True, slots=True)
 class StatisticsBounds:
@@ -105,11 +108,12 @@ def read_statistics(
 def improve_components(V: Array, S: Array, G: Array, *, lam: float, steps: int = 10) -> Array:
     """Take the server's steps on ½⟨V, GV⟩ − ⟨V, S⟩ + R(V) over [0, 1], for noisy S ≈ UᵀA and G ≈ UᵀU.
 
-    Noise can make G indefinite; its eigenvalues are lifted to a hundredth of the largest.
+    Noise can make G indefinite, and its small eigenvalues are noise in any case; they are lifted to a tenth of the
+    largest.
     """
     values, vectors = np.linalg.eigh((G + G.T) / 2)
     top = max(float(values[-1]), 1e-9)
-    lifted = (vectors * np.maximum(values, top * 1e-2)) @ vectors.T
+    lifted = (vectors * np.maximum(values, top * LIFT)) @ vectors.T
     V = np.asarray(V, dtype=np.float64)
     for _ in range(steps):
         V = np.clip(prox_elb(V - (lifted @ V - S) / top, 0.0, lam), 0, 1)

@@ -69,7 +69,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     Examples
     --------
     >>> nice_ticks(0, 70)
-    [0.0, 20.0, 40.0, 60.0]
+    [0, 20, 40, 60]
     """
     if not high > low:
         return [low]

@@ -144,6 +144,13 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
     data : a file, or the name of a shipped data set; without it, data of the name and with the fingerprint that the
         result remembers is looked for in the working folder and beside the result
     options : how to read the data, where that differs from the run: client_column, header, binarize_threshold
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> gather("zoo-run").measured.matrix.shape
+    (101, 17)
     """
     folder = Path(result).parent if Path(result).name == RESULT and Path(result).is_file() else Path(result)
     found = Result.read(folder)

@@ -25,7 +25,16 @@ DPI = 200
 
 
 def write_tables(evidence: Evidence, folder: str) -> list[str]:
-    """Write components, scores, history and overlap as CSV files into a folder; return their names."""
+    """Write components, scores, history and overlap as CSV files into a folder; return their names.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> from felb.report import gather
+    >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> write_tables(gather("zoo-run"), "tables")
+    ['components.csv', 'scores.csv', 'history.csv', 'overlap.csv']
+    """
     place = _folder(folder)
     scores, intervals, _ = scores_with_intervals(evidence)
     tables = {
@@ -79,7 +88,16 @@ def _clients(evidence: Evidence) -> list[list[Any]]:
 
 
 def write_figures(evidence: Evidence, folder: str) -> list[str]:
-    """Draw the figures of the page as PNG files into a folder; return their names."""
+    """Draw the figures of the page as PNG files into a folder; return their names.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> from felb.report import gather
+    >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> "overlap.png" in write_figures(gather("zoo-run"), "figures")
+    True
+    """
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:

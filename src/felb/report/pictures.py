@@ -82,7 +82,7 @@ def _by_components(members: NDArray[np.bool_]) -> NDArray[np.int64]:
 def draw_matrices(
     panels: Mapping[str, Any], path: str | os.PathLike[str], *, width: int = 420, height: int = 640
 ) -> None:
-    """Draw binary matrices side by side into a PNG file, ones black.
+    r"""Draw binary matrices side by side into a PNG file, ones black.
 
     Parameters
     ----------
@@ -90,6 +90,12 @@ def draw_matrices(
         of a title is its heading, further lines are small
     path : file to write; it appears complete or not at all
     width, height : pixels of a panel at most; a matrix with more columns or rows is thinned out evenly
+
+    Examples
+    --------
+    >>> from felb.datasets import planted
+    >>> data = planted(60, 40, 3, noise=0.1, contiguous=True)
+    >>> draw_matrices({"planted": data.signal, "seen\n10% of the cells flipped": data.A}, "picture.png")
     """
     if not panels:
         raise InputError("nothing to draw: no panels were given")

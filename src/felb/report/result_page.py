@@ -33,7 +33,16 @@ SCORES = {
 
 
 def result_page(evidence: Evidence) -> Page:
-    """Make the page of a result."""
+    """Make the page of a result.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> from felb.report import gather
+    >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> result_page(gather("zoo-run")).write("zoo.html") > 10_000
+    True
+    """
     result = evidence.result
     data, k = result.provenance.data, result.components.shape[0]
     sections = [

@@ -85,6 +85,14 @@ class Result:
     scores : by name; empty where clients do not tell
     complete : False if a time limit ended the search; the result is the best until then
     privacy : what was promised to whom, as plain values and, as ``text``, in words; None if nothing was
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> found = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> again = Result.read("zoo-run")
+    >>> again.scores == found.scores, again.described()[0].features[:2]
+    (True, ('predator', 'backbone'))
     """
 
     components: NDArray[np.bool_]
@@ -181,7 +189,15 @@ class Result:
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
-    """Read U of one client from a result folder."""
+    """Read U of one client from a result folder.
+
+    Examples
+    --------
+    >>> from felb.experiments import Job, fit
+    >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
+    >>> read_assignment("zoo-run", "pooled").shape
+    (101, 4)
+    """
     path = Path(folder) / ASSIGNMENTS / f"{file_stem(client)}.npz"
     if not path.is_file():
         raise InputError(f"no assignment of {client!r} at {path}; result.json lists the clients")

@@ -137,6 +137,39 @@ def test_with_the_same_noise_it_is_the_local_engine(tmp_path):
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("method", "parameters", "terms"),
+    [
+        ("bmf", {"effort": "fast"}, {"mechanism": "statistics", "rounds": 3}),
+        ("bmf", {"effort": "fast"}, {"mechanism": "hybrid", "rounds": 2}),
+        ("bmf", {"effort": "fast"}, {"score_share": 0.05}),
+        ("felb-mu", {"max_iter": 4}, {"mechanism": "uploads", "theta": 3.0}),
+        ("asso+vote", {"tau": 0.8}, {"unit": "client"}),
+        ("felb-mu", {"max_iter": 4}, {"mechanism": "paper", "theta": 3.0}),
+        ("felb-mu", {"max_iter": 4}, {"mechanism": "paper"}),
+    ],
+    ids=["statistics", "hybrid", "scores", "uploads", "bits", "paper", "paper without a bound"],
+)
+def test_every_mechanism_is_charged_once_though_everything_dies_after_every_round(tmp_path, method, parameters, terms):
+    agreed = {"epsilon": 1.0, **terms}
+    loop = Loopback(tmp_path, Plan("p1", method, 3, 30, parameters, privacy=agreed, records=600, sites=3))
+    while loop.round(save=False):
+        loop.restart()
+        loop.round()
+        loop.restart()
+    promised = loop.recipe.privacy
+    lines = loop.lines()
+    assert len(lines) == len({(line["round"], line["what"]) for line in lines}) > 0
+    assert {line["what"] for line in lines} == set(promised.shares)
+    if math.isinf(promised.total_epsilon):
+        assert loop.spent().runs() == {}
+    else:
+        assert 0.99 * promised.total_epsilon < lines[-1]["total"]["epsilon"] <= promised.total_epsilon * (1 + 1e-5)
+        assert loop.spent().total() == (promised.total_epsilon, promised.delta)
+    assert result_of(loop.record, DeployedRun(loop.plan), federation="f").privacy["text"]
+
+
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("lost", [True, False], ids=["before the checkpoint", "after it"])
 def test_everything_may_die_after_every_round_and_each_answer_is_charged_once(tmp_path, lost):
     loop = Loopback(tmp_path, max_epsilon=1.0, total_epsilon=1.0)

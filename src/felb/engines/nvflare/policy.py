@@ -16,7 +16,7 @@ from felb.privacy.policy import MechanismName, NoisePlace
 if TYPE_CHECKING:
     from felb.engines.nvflare.plan import Plan
     from felb.linalg.binary import BinaryMatrix
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
 
 SITE_FILE = "felb.json"
 REPRODUCTION = "paper"
@@ -126,7 +126,7 @@ class Policy:
         self._check_size(promised)
 
     def _check_size(self, promised: PrivacyPlan) -> None:
-        epsilon = total_epsilon_of(promised)
+        epsilon = promised.total_epsilon
         for most in (self.max_epsilon, self.total_epsilon):
             if most is not None and epsilon > most:
                 raise Refusal(f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}")
@@ -141,11 +141,6 @@ class Policy:
             raise Refusal("this site has unknown cells, for which no private run can be had")
         if promised.privacy.unit == "record" and promised.delta * len(matrix) >= 1:
             raise Refusal("the plan's delta is too large for this site: state more records, or a smaller delta")
-
-
-def total_epsilon_of(promised: PrivacyPlan) -> float:
-    """Return the ε that a whole run may spend under a promise."""
-    return float(getattr(promised, "total_epsilon", promised.privacy.epsilon))
 
 
 def _is_positive(value: Any) -> bool:

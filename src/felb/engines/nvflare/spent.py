@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from felb.atomic import replacing, try_lock
-from felb.engines.nvflare.policy import Refusal, total_epsilon_of
+from felb.engines.nvflare.policy import Refusal
 from felb.errors import InputError
 
 if TYPE_CHECKING:
     import os
 
-    from felb.privacy.policy import PrivacyPlan
+    from felb.privacy.plan import PrivacyPlan
 
 SPENT, LOCK = "spent.json", "spent.lock"
 PATIENCE = 30.0
@@ -57,7 +57,7 @@ class Spent:
 
     def reserve(self, run_id: str, promised: PrivacyPlan, *, limit: float | None) -> None:
         """Set down a run, unless it is already; refuse it if the sum of all ε would exceed `limit`."""
-        epsilon = total_epsilon_of(promised)
+        epsilon = promised.total_epsilon
         if math.isinf(epsilon):
             return  # such a run promises nothing, like one without privacy; a policy with a limit has refused it
         with self._alone():

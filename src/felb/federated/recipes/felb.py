@@ -53,6 +53,13 @@ class Setting:
     aggregation : "proximal", or "mean" for no prox at the server
     boxed : keep factors in [0, 1]; otherwise only non-negative
     exact_prox : use the exact minimiser of the regularizer instead of the printed operator
+
+    Examples
+    --------
+    >>> import felb
+    >>> model = felb.FELB(n_components=5, setting=felb.FelbSetting(clock="steps"))
+    >>> model.setting.shared_start
+    True
     """
 
     shared_start: bool = True
