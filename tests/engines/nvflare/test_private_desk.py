@@ -309,6 +309,8 @@ def test_what_was_spent_is_not_guessed(tmp_path):
     [
         ({"max_epsilon": 0.5}, {}, "at most epsilon 0.5 on a run, and the plan asks for 1"),
         ({"total_epsilon": 0.5}, {}, "at most epsilon 0.5"),
+        ({"require_privacy": True}, {"epsilon": 4.1}, "at most epsilon 4 on a run"),
+        ({"require_privacy": True}, {"delta": 1e-3}, "delta up to 1e-05"),
         ({"max_delta": 1e-6}, {}, "delta up to 1e-06, and the plan asks for 1e-05"),
         ({"mechanisms": ["statistics"]}, {}, "does not accept the mechanism 'cooccurrence'; it accepts statistics"),
         ({"require_privacy": True}, {"noise": "aggregate"}, "leaves it a share"),
@@ -355,9 +357,10 @@ def test_the_paper_s_noise_is_accepted_only_by_name():
     Policy().check_privacy(promised)
     with pytest.raises(Refusal, match="does not accept the mechanism 'paper'"):
         Policy(require_privacy=True, unit="client").check_privacy(promised)
-    Policy(mechanisms=["paper"], unit="client").check_privacy(promised)
+    named = Policy(mechanisms=["paper"], unit="client", max_epsilon=5)
+    named.check_privacy(promise_of(delta=1e-5, total_epsilon=5.0))
     with pytest.raises(Refusal, match="at most epsilon 5"):
-        Policy(mechanisms=["paper"], unit="client", max_epsilon=5).check_privacy(promised)
+        named.check_privacy(promised)
 
 
 def test_a_share_of_the_noise_is_accepted_where_the_policy_says_so():

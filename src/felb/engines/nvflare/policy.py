@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from felb.datasets import read
 from felb.errors import FelbError, InputError
 from felb.privacy.cost import Unit
-from felb.privacy.policy import MechanismName, NoisePlace
+from felb.privacy.policy import LARGEST_DELTA, MechanismName, NoisePlace
 
 if TYPE_CHECKING:
     from felb.engines.nvflare.plan import Plan
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SITE_FILE = "felb.json"
 REPRODUCTION = "paper"
 """The mechanism that promises nothing in total; a site that asks for privacy must name it to accept it."""
+LARGEST_EPSILON = 4.0
+"""Of a run, for a site that asks for privacy and does not say how much: beyond it, little is promised."""
 
 
 class Refusal(FelbError):
@@ -44,7 +46,7 @@ class Policy:
     unit : whose presence must be hidden, a "record" (also if None) or a "client"
     noise : "client" (also if None): each site must add all the noise itself; "aggregate": a share of it is accepted,
         which protects only if the coordinator looks at nothing but the sum
-    max_epsilon, max_delta : largest total ε and δ of a run
+    max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
     total_epsilon : largest sum of the ε of all runs that this site has ever answered
     """
 
@@ -126,12 +128,13 @@ class Policy:
         self._check_size(promised)
 
     def _check_size(self, promised: PrivacyPlan) -> None:
-        epsilon = promised.total_epsilon
-        for most in (self.max_epsilon, self.total_epsilon):
-            if most is not None and epsilon > most:
-                raise Refusal(f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}")
-        if self.max_delta is not None and promised.delta > self.max_delta:
-            raise Refusal(f"this site accepts delta up to {self.max_delta:g}, and the plan asks for {promised.delta:g}")
+        epsilon, most = promised.total_epsilon, self.max_epsilon or LARGEST_EPSILON
+        most = most if self.total_epsilon is None else min(most, self.total_epsilon)
+        if epsilon > most:
+            raise Refusal(f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}")
+        delta = self.max_delta or LARGEST_DELTA
+        if promised.delta > delta:
+            raise Refusal(f"this site accepts delta up to {delta:g}, and the plan asks for {promised.delta:g}")
 
     def check_delta(self, matrix: BinaryMatrix, promised: PrivacyPlan | None) -> None:
         """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""
