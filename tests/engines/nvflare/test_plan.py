@@ -87,13 +87,13 @@ def test_terms_are_checked(raw):
         Terms.of(raw)
 
 
-def waiting(terms, arrivals, *, sites=3, everyone=False):
+def waiting(terms, arrivals, *, sites=3, everyone=False, silent=False):
     """Play a round on a clock of its own; arrivals are the seconds at which sites answer. Return when it ended."""
     now = [0.0]
     terms.wait(
         lambda: (sum(at <= now[0] for at in arrivals), 0),
         sites,
-        everyone=everyone if callable(everyone) else lambda: everyone,
+        allowance=lambda: terms.allowance(everyone=everyone, silent=silent),
         gone=lambda: False,
         pause=0.5,
         clock=lambda: now[0],
@@ -114,8 +114,10 @@ def test_a_round_ends_with_the_last_answer_the_grace_period_or_the_timeout():
 def test_a_task_for_everyone_waits_until_the_timeout_but_not_for_a_site_that_is_silent_already():
     terms = Terms(quorum=2, grace=10.0, round_timeout=100.0)
     assert waiting(terms, [1, 2], everyone=True) == 100, "then the quorum's result stands"
-    assert waiting(terms, [1, 2], everyone=lambda: False) == 12
+    assert waiting(terms, [1, 2], everyone=True, silent=True) == 5
+    assert waiting(terms, [1, 2, 4], everyone=True, silent=True) == 4
+    assert waiting(Terms(quorum=2, grace=1.0), [1, 2], silent=True) == 3
 
 
 def test_an_aborted_round_is_no_round():
-    assert not Terms().wait(lambda: (0, 0), 3, everyone=lambda: False, gone=lambda: True)
+    assert not Terms().wait(lambda: (0, 0), 3, allowance=lambda: 0.0, gone=lambda: True)

@@ -47,7 +47,7 @@ class RunController(Controller):
         super().__init__(task_check_period=0.1)
         self._plan, self._terms = Plan.of(plan), Terms.of(terms)
         self._wanted = tuple(wanted)
-        # Sites that let a round of this job pass; FLARE takes nobody back into a job, so most will not answer again.
+        # Sites that let the last round pass; FLARE takes nobody back into a job, so one that was cut off is gone.
         self._silent: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -149,7 +149,9 @@ class RunController(Controller):
             done = self._terms.wait(
                 answers.counts,
                 len(sites),
-                everyone=lambda: broadcast.everyone and not set(sites) - self._silent <= answers.heard(),
+                allowance=lambda: self._terms.allowance(
+                    everyone=broadcast.everyone, silent=set(sites) - answers.heard() <= self._silent
+                ),
                 gone=lambda: abort_signal.triggered,
             )
         finally:
