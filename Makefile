@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install browser demo test test-federation lint types imports unit docs gallery quality scale bench clean
+.PHONY: help install browser demo test test-federation lint types imports unit docs gallery quality scale bench experiments clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -66,6 +66,10 @@ scale: $(STAMP)  ## three rounds on data of Movielens' size: time and peak memor
 bench: $(STAMP)  ## speed, memory and start against their bars, about ten minutes; writes benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/bench.py
 
+experiments: $(STAMP)  ## the paper's ten experiments in quick form, about ten minutes on two idle cores; writes docs/results
+	$(BIN)/felb experiment run all --quick --out experiments-output
+	$(BIN)/felb experiment pages experiments-output --to docs/results
+
 clean:  ## remove the virtual environment and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output experiments-output build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,6 +18,7 @@ from felb.federated.phases.patterns import Cover, Patterns, patterns_from
 from felb.federated.phases.pipeline import Chain, pipeline
 from felb.federated.phases.search import Search
 from felb.federated.phases.stack import TRY
+from felb.federated.phases.start import RandomStart
 from felb.federated.recipes.felb import felb
 from felb.federated.recipes.sums import Effort, federated_bmf
 from felb.linalg.assign import assign_rows
@@ -226,3 +227,32 @@ def test_two_starts_compete_where_columns_are_few():
     both, asked = tasks(30)
     assert "weigh" in asked
     assert both <= one
+
+
+def test_random_starts_differ_by_number_and_seed_and_ask_nothing():
+    def drawn(number, seed):
+        phase = RandomStart(30, 4, number)
+        state = phase.start(Known(), seed)
+        assert phase.broadcast(state) is None
+        return phase.result(state).relaxed
+
+    first = drawn(0, 7)
+    assert first.shape == (4, 30)
+    assert (first > 0).all()
+    np.testing.assert_array_equal(first, drawn(0, 7))
+    assert not np.array_equal(first, drawn(1, 7))
+    assert not np.array_equal(first, drawn(0, 8))
+
+
+def test_more_starts_find_more_and_the_same_however_rows_are_split():
+    zoo = load("zoo")
+
+    def found(restarts, shards):
+        effort = Effort(tries=0, cover_features=0, restarts=restarts)
+        return run(federated_bmf(17, 10, effort=effort, objective="hamming"), shards).outcome
+
+    one, several = found(0, {"a": zoo}), found(3, {"a": zoo})
+    assert several.counts.errors < one.counts.errors
+    split = found(3, {"a": zoo.rows(0, 17), "b": zoo.rows(17, len(zoo))})
+    np.testing.assert_array_equal(split.components, several.components)
+    assert split.counts == several.counts

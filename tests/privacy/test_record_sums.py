@@ -15,6 +15,7 @@ from felb.privacy.choice import choose, clipped_gains, gain_bound, gain_differen
 from felb.privacy.cooccurrence import (
     DEFAULT_ROW_BOUND,
     NoisyCooccurrence,
+    columns_to_pair,
     cooccurrence_sensitivity,
     heavy_columns,
     row_bound_from_histogram,
@@ -178,6 +179,22 @@ def test_columns_are_counted_and_the_heavy_ones_kept():
     assert heavy_columns(counts, sigma=1e3, least=5).tolist() == [1, 2, 3, 5, 6]
     kept = select_columns(A, np.array([3, 1]))
     np.testing.assert_array_equal(kept.toarray(), A.toarray()[:, [3, 1]])
+
+
+def test_pairs_of_wide_data_are_bounded_by_the_ones_in_the_columns_asked_for():
+    counts = np.full(3000, 10.0)
+    counts[:100] = 600.0
+    columns, bound = columns_to_pair(counts, sigma=0.0, row_bound=30, least=100)
+    assert (columns.size, bound) == (1000, math.ceil(30 * 69_000 / 89_000))  # nothing hides the others
+    columns, bound = columns_to_pair(counts, sigma=5.0, row_bound=30, least=100)
+    assert columns.tolist() == list(range(100))
+    assert bound == math.ceil(30 * 100 * 590 / counts.sum())
+    # Columns that are kept for their noise alone do not raise it, and no bound is raised above the one there was.
+    noise = np.random.default_rng(0).normal(0, 50.0, 3000)
+    columns, bound = columns_to_pair(noise + 20, sigma=50.0, row_bound=30, least=200)
+    assert (columns.size, bound) == (200, 2)
+    assert columns_to_pair(-counts, sigma=5.0, row_bound=30)[1] == 30
+    assert columns_to_pair(counts, sigma=0.0, row_bound=1)[1] == 1
 
 
 # -- statistics --------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ VERBS = {
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
     "data": "list public data sets and load their raw files",
+    "experiment": "run the experiments of the paper, and show their figures",
     "federation": "found a federation of several sites and run its server",
     "site": "take part in a federation as a site that keeps its data",
     "run": "play a run over the sites of a federation",

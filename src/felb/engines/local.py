@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from felb.federated.server import Outcome, Recipe
     from felb.linalg.binary import BinaryMatrix
+    from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound import OutboundRecord
 
 MAX_ATTEMPTS = 20
@@ -131,6 +132,7 @@ def run(
     on_round: Callable[[Snapshot], None] = lambda _: None,
     outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
     books: Callable[[str], Book] | None = None,
+    mechanism: Mechanism | None = None,
 ) -> Run:
     """Play a recipe to its end on shards held in this process.
 
@@ -147,6 +149,7 @@ def run(
     books : for a private recipe, gives each client's book of what it has spent and answered in this run; new ones if
         not given. To go on with an interrupted run, the same ones as before are needed: with the answers lost, a
         round is answered anew and charged again, and the ledger refuses what exceeds the agreement
+    mechanism : noise at every client's gate, for studies of noise; without an agreement nothing adds up its cost
     """
     names = sorted(shards)
     participation = participation or Participation()
@@ -155,7 +158,7 @@ def run(
         raise PrivacyError(
             "what the clients have spent before the interruption is not known; give the books of the run, or start anew"
         )
-    gates = {name: _gate(name, recipe, outbound(name), books) for name in names}
+    gates = {name: _gate(name, recipe, outbound(name), books, mechanism) for name in names}
     deadline = deadline or Deadline()
     if deadline.seconds is not None and not isinstance(recipe.server, Concludes):
         raise InputError(f"{recipe.name} cannot be ended early; leave out the time limit and lower its rounds instead")
@@ -212,10 +215,16 @@ def run(
 
 
 def _gate(
-    name: str, recipe: Recipe, write: Callable[[OutboundRecord], None], books: Callable[[str], Book] | None
+    name: str,
+    recipe: Recipe,
+    write: Callable[[OutboundRecord], None],
+    books: Callable[[str], Book] | None,
+    mechanism: Mechanism | None,
 ) -> Gate:
     plan = recipe.privacy
     if plan is None:
-        return Gate(name, write)
+        return Gate(name, write) if mechanism is None else Gate(name, write, mechanism)
+    if mechanism is not None:
+        raise PrivacyError("a private recipe brings its own noise; leave out the mechanism")
     book = Book(plan.ledger()) if books is None else books(name)
     return Gate.private(name, write, plan=plan, book=book)

@@ -1,4 +1,4 @@
-"""Jobs that run methods on data and store results."""
+"""Jobs that run methods on data and store results, and the experiments of the paper."""
 
 from felb.experiments.job import Job
 from felb.experiments.runs import fit, resume, simulate, unfinished_job

@@ -32,6 +32,9 @@ DEFAULT_ROW_BOUND = 20
 MOST_RECORDS = 0.8
 """Share of the records that must be in bins of sizes that stand out from the noise, for these to stand for all."""
 
+LEAST_PAIRED = 200
+"""Columns of wide data whose pairs are counted, at least."""
+
 
 # -- sizes of records --------------------------------------------------------------------------------------------------
 
@@ -149,6 +152,23 @@ def heavy_columns(
     heavy = int((counts > max(z * sigma, 1.0)).sum())
     keep = min(max(heavy, least), most, counts.size)
     return np.sort(np.argsort(-counts, kind="stable")[:keep]).astype(np.int64)
+
+
+def columns_to_pair(
+    noisy: NDArray[Any], *, sigma: float, row_bound: int, least: int = LEAST_PAIRED
+) -> tuple[NDArray[np.int64], int]:
+    """Return the columns of wide data whose pairs are counted next, and B for records restricted to these.
+
+    At least `least` columns, since one that is lost in the noise here may still stand out among pairs, where records
+    with few ones among few columns need little noise: B' = ⌈B s⌉, at least 2, where s is the share of all ones that lie
+    in these columns. Counts are soft-thresholded at 2σ for it, so that columns that were kept for their noise do not
+    make the bound larger.
+    """
+    columns = heavy_columns(noisy, sigma=sigma, least=least)
+    counts = np.asarray(noisy, dtype=np.float64)
+    kept, total = np.maximum(counts[columns] - 2 * sigma, 0.0).sum(), float(counts.sum())
+    share = min(1.0, float(kept) / total) if total > 0 else 1.0
+    return columns, min(row_bound, max(2, math.ceil(row_bound * share)))
 
 
 def select_columns(A: BinaryMatrix, columns: NDArray[np.integer[Any]]) -> BinaryMatrix:

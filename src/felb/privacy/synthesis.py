@@ -14,6 +14,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix
+from felb.linalg.moments import descend_rows_of_moments, descend_weights
 from felb.privacy.cooccurrence import NoisyCooccurrence, heavy_columns
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 CLASSES_PER_EIGENVALUE = 2
 FEWEST_CLASSES, MOST_CLASSES = 5, 60
 DEAD = 1e-4
-"""Classes with less weight than this are started anew."""
+"""Classes with less weight than this are started anew, but not in the last turns, which are for the others."""
+
+LAST_TURNS = 6
 
 RARE = 1e-4
 """Frequencies are kept this far from 0 and 1 in the copula, where its correlations are not determined."""
@@ -131,18 +134,20 @@ def count_classes(released: NoisyCooccurrence) -> int:
 
 
 def fit_latent_classes(
-    released: NoisyCooccurrence, n_classes: int, *, rng: np.random.Generator, iterations: int = 120
+    released: NoisyCooccurrence, n_classes: int, *, rng: np.random.Generator, rounds: int = 25
 ) -> LatentClasses:
-    """Fit π >= 0 and P in [0, 1] to pairs and frequencies by bounded quasi-Newton steps.
+    """Fit π >= 0 and P in [0, 1] to pairs and frequencies, in turns.
 
     With Q = M/N off the diagonal and q = diag(M)/N, minimises
 
         ½ Σ_{i≠j} (Q_ij − Σ_c π_c P_ic P_jc)² + λ Σ_j (q_j − Σ_c π_c P_jc)² + mλ (1 − Σ_c π_c)²,   λ = m/4.
 
-    Starts from the conditional frequencies of columns drawn by frequency; classes that die are started anew, once, from
-    columns that are explained badly.
+    Each row of P, and π, is a small quadratic problem given all else, which coordinate descent solves. Gradient steps
+    on everything at once do not get there: the weights of the terms differ too much. Starts from the conditional
+    frequencies of columns drawn by frequency; a class that dies is started anew from a column that is explained badly.
     """
     m = released.M.shape[0]
+    lam = m / 4
     q = np.clip(np.diag(released.M) / released.N, 0, 1)
     Q = released.M / released.N
     Q = Q - np.diag(np.diag(Q))
@@ -155,48 +160,35 @@ def fit_latent_classes(
 
     P = start_from(rng.choice(m, n_classes, p=_weights(q)))
     pi = np.full(n_classes, 1 / n_classes)
-    P, pi = _descend(Q, q, P, pi, iterations=iterations // 2)
-    dead = np.flatnonzero(pi < DEAD)
-    if dead.size:
-        left = np.clip(Q - (P * pi) @ P.T, 0, None)
-        np.fill_diagonal(left, 0)
-        P[:, dead] = start_from(rng.choice(m, dead.size, p=_weights(left.sum(axis=1))))
-        pi[dead] = 0.5 / n_classes
-        pi /= pi.sum()
-    P, pi = _descend(Q, q, P, pi, iterations=iterations // 2)
-    return LatentClasses(P, np.maximum(pi, 1e-12))
+    for turn in range(rounds):
+        P = descend_rows_of_moments(P, pi, pairs=Q, frequencies=q, weight=lam, sweeps=2)
+        pi = _class_weights(Q, q, P, pi, lam=lam)
+        dead = np.flatnonzero(pi < DEAD)
+        if dead.size and turn < rounds - LAST_TURNS:
+            left = np.clip(Q - (P * pi) @ P.T, 0, None)
+            np.fill_diagonal(left, 0)
+            P[:, dead] = start_from(rng.choice(m, dead.size, p=_weights(left.sum(axis=1))))
+            pi[dead] = 0.5 / n_classes
+            pi /= pi.sum()
+    return LatentClasses(P, pi)
 
 
-def moment_loss(x: Array, Q: Array, q: Array) -> tuple[float, Array]:
-    """Return the loss that `fit_latent_classes` minimises and its gradient at x = (P row by row, π)."""
-    m = q.size
-    k = x.size // (m + 1)
-    lam = m / 4
-    P, pi = x[: m * k].reshape(m, k), x[m * k :]
-    weighted = P * pi
+def moment_loss(P: Array, pi: Array, Q: Array, q: Array) -> float:
+    """Return the loss that `fit_latent_classes` minimises."""
+    m, weighted = q.size, P * pi
     residual = weighted @ P.T - Q
     np.fill_diagonal(residual, 0)
-    off, excess = weighted.sum(axis=1) - q, pi.sum() - 1
-    value = 0.5 * float((residual * residual).sum()) + lam * float(off @ off) + m * lam * float(excess) ** 2
-    product = residual @ P
-    by_P = 2 * pi * (product + lam * off[:, None])
-    by_pi = (P * product).sum(axis=0) + 2 * lam * (off @ P) + 2 * m * lam * excess
-    return value, np.concatenate((by_P.ravel(), by_pi))
+    off, excess = weighted.sum(axis=1) - q, float(pi.sum() - 1)
+    return 0.5 * float((residual * residual).sum()) + m / 4 * float(off @ off) + m * m / 4 * excess**2
 
 
-def _descend(Q: Array, q: Array, P: Array, pi: Array, *, iterations: int) -> tuple[Array, Array]:
-    from scipy.optimize import Bounds, minimize
-
-    found = minimize(
-        moment_loss,
-        np.concatenate((P.ravel(), pi)),
-        args=(Q, q),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=Bounds(0.0, 1.0),
-        options={"maxiter": iterations, "maxcor": 8},
-    ).x
-    return found[: P.size].reshape(P.shape).copy(), found[P.size :].copy()
+def _class_weights(Q: Array, q: Array, P: Array, pi: Array, *, lam: float) -> Array:
+    """Return the best π for P, nearly, scaled to the sum 1."""
+    m, gram, squares = q.size, P.T @ P, P * P
+    H = gram * gram - squares.T @ squares + 2 * lam * gram + 2 * m * lam
+    b = (P * (Q @ P)).sum(axis=0) + 2 * lam * (q @ P) + 2 * m * lam
+    pi = descend_weights(H, b, pi, rounds=50, least=1e-6)
+    return np.asarray(pi / pi.sum())
 
 
 def _weights(values: Array) -> Array:

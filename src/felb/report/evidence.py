@@ -6,8 +6,6 @@ who gives the data asks for exact figures.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -21,12 +19,14 @@ from felb.datasets.registry import SHIPPED
 from felb.datasets.shards import split
 from felb.errors import FelbError, InputError
 from felb.linalg.assign import assign_rows
+from felb.privacy.outbound import read_log
 from felb.report.measures import row_counts, total
 from felb.results import Result, read_assignment
 from felb.results.result import OUTBOUND, RESULT
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from felb.linalg.binary import BinaryMatrix
     from felb.metrics import Counts
 
-STATEMENT = "privacy.txt"
 READING = ("client_column", "header", "binarize_threshold")
 """How data was read; a result remembers it."""
 
@@ -85,7 +84,6 @@ class Evidence:
     ----------
     folder : where it is stored
     result : what is stored
-    statement : what was promised to whom, if the run was private
     assignments : U_i by client, where they are stored and may be shown
     outbound : lines of the clients' logs
     measured : the result held against data, or None
@@ -94,16 +92,20 @@ class Evidence:
 
     folder: Path
     result: Result
-    statement: str | None
     assignments: Mapping[str, NDArray[np.bool_]] | None
     outbound: tuple[Mapping[str, Any], ...]
     measured: Measured | None
     absent: str | None
 
     @property
+    def statement(self) -> str | None:
+        """What was promised to whom, in words."""
+        return None if self.result.privacy is None else str(self.result.privacy["text"]).strip()
+
+    @property
     def private(self) -> bool:
         """Whether the run was under differential privacy."""
-        return self.statement is not None or bool(self.result.provenance.parameters.get("privacy"))
+        return _is_private(self.result)
 
     @property
     def members(self) -> Mapping[str, NDArray[np.bool_]] | None:
@@ -154,15 +156,16 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
     """
     folder = Path(result).parent if Path(result).name == RESULT and Path(result).is_file() else Path(result)
     found = Result.read(folder)
-    told = folder / STATEMENT
-    statement = told.read_text(encoding="utf-8", errors="replace").strip() if told.is_file() else None
-    private = statement is not None or bool(found.provenance.parameters.get("privacy"))
-    assignments = None if private else _assignments(folder, found)
+    assignments = None if _is_private(found) else _assignments(folder, found)
     if data is None:
         measured, absent = _search(found, folder, assignments)
     else:
         measured, absent = _measure(found, data, assignments, _reading(found) | options), None
-    return Evidence(folder, found, statement, assignments, tuple(_outbound(folder)), measured, absent)
+    return Evidence(folder, found, assignments, tuple(_outbound(folder)), measured, absent)
+
+
+def _is_private(result: Result) -> bool:
+    return result.privacy is not None or bool(result.provenance.parameters.get("privacy"))
 
 
 def _assignments(folder: Path, result: Result) -> dict[str, NDArray[np.bool_]] | None:
@@ -181,16 +184,7 @@ def _assignments(folder: Path, result: Result) -> dict[str, NDArray[np.bool_]] |
 
 def _outbound(folder: Path) -> list[Mapping[str, Any]]:
     """Return the lines of all logs; a line that was cut short is left out."""
-    lines = []
-    for log in sorted((folder / OUTBOUND).glob("*.jsonl")):
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                read = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(read, Mapping):
-                lines.append(read)
-    return lines
+    return [line for log in sorted((folder / OUTBOUND).glob("*.jsonl")) for line in read_log(log)]
 
 
 def _reading(result: Result) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 from felb._version import __version__
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
-from felb.estimators.sums import FederatedBMF
 from felb.federated.recipes.sums import MDL
 from felb.privacy.policy import Privacy
 
@@ -92,7 +91,7 @@ class Plan:
     def _check_rank(self) -> None:
         most = self.n_components
         if most == MDL:
-            if self.method not in METHODS or METHODS[self.method].estimator is not FederatedBMF:
+            if self.method not in METHODS or "max_components" not in METHODS[self.method].parameters():
                 raise InputError(f"{self.method} does not find the number of components by itself; give a number")
             most = self.parameters.get("max_components", DEFAULT_MAX_COMPONENTS)
         _check_count("n_components", most, MAX_COMPONENTS)

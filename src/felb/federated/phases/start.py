@@ -167,3 +167,53 @@ class Start:
         rows = np.abs(state.Q.T[: self.n_components])
         V[: len(rows)] = rows
         return Known(relaxed=V)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomState:
+    """The drawn V."""
+
+    V: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class RandomStart:
+    """Draw a non-negative V; nobody is asked anything.
+
+    Parameters
+    ----------
+    n_features, n_components : size of V
+    number : of the draw, so that several starts of one run differ
+    """
+
+    n_features: int
+    n_components: int
+    number: int = 0
+    name: str = "random start"
+    state_type: type[Any] = RandomState
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """None."""
+        return {}
+
+    def start(self, known: Known, seed: int) -> RandomState:  # noqa: ARG002
+        """Draw V."""
+        V = stream(seed, self.name, self.number).random((self.n_components, self.n_features))
+        return RandomState(np.asarray(V + FLOOR, dtype=np.float32))
+
+    def broadcast(self, state: RandomState) -> Broadcast | None:  # noqa: ARG002
+        """Return nothing to ask."""
+        return None
+
+    def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: RandomState) -> RandomState:  # noqa: ARG002
+        """Return the same state; never called, since nothing is asked."""
+        return state
+
+    def record(self, state: RandomState) -> Mapping[str, float]:  # noqa: ARG002
+        """Nothing is measured."""
+        return {}
+
+    def result(self, state: RandomState) -> Known:
+        """Return V."""
+        return Known(relaxed=state.V)

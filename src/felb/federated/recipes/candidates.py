@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.linalg.blas import one_blas_thread
 from felb.privacy.choice import gain_bound
 from felb.privacy.cooccurrence import heavy_columns
 from felb.privacy.symmetric import symmetric_components
@@ -39,7 +40,12 @@ class Candidates:
 
 
 def find_candidates(
-    released: NoisyCooccurrence, n_components: int, *, factorize: Factorize, seed: int, rows: int = 2500
+    released: NoisyCooccurrence,
+    n_components: int,
+    *,
+    factorize: Factorize,
+    seed: int,
+    rows: int = 2500,
 ) -> Candidates:
     """Factorize synthetic rows, and co-occurrence itself.
 
@@ -55,18 +61,20 @@ def find_candidates(
     seed : fixes everything
     rows : synthetic rows of each model
     """
-    strict, loose = (synthesize(released, z=z, rows=rows, seed=seed) for z in (STRICT, LOOSE))
-    found = [
-        synthetic.expand(factorize(part, min(n_components, synthetic.columns.size), seed), n_components)
-        for synthetic, part in (
-            (strict, strict.mix),
-            (loose, loose.mix),
-            (strict, strict.latent),
-            (strict, strict.copula),
-        )
-    ]
-    found.append(_direct(released, n_components, seed=seed))
-    bound = gain_bound(loose.mix, [V[:, loose.columns] for V in found])
+    # What works on a few hundred columns is slowed down by threads that wait for each other.
+    with one_blas_thread():
+        strict, loose = (synthesize(released, z=z, rows=rows, seed=seed) for z in (STRICT, LOOSE))
+        found = [
+            synthetic.expand(factorize(part, min(n_components, synthetic.columns.size), seed), n_components)
+            for synthetic, part in (
+                (strict, strict.mix),
+                (loose, loose.mix),
+                (strict, strict.latent),
+                (strict, strict.copula),
+            )
+        ]
+        found.append(_direct(released, n_components, seed=seed))
+        bound = gain_bound(loose.mix, [V[:, loose.columns] for V in found])
     return Candidates(np.stack(found), bound)
 
 

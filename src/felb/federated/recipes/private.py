@@ -38,7 +38,7 @@ from felb.metrics import integrality_gap
 from felb.privacy.choice import choose, clipped_gains
 from felb.privacy.cooccurrence import (
     NoisyCooccurrence,
-    heavy_columns,
+    columns_to_pair,
     row_bound_from_histogram,
     row_size_histogram,
     weighted_column_counts,
@@ -89,7 +89,7 @@ class ServerState:
     Parameters
     ----------
     row_bound : B, once it is known
-    columns : columns whose co-occurrence is asked for, if not all
+    columns, pair_bound : columns whose co-occurrence is asked for, if not all, and B among these
     noise : standard deviation of the last release
     candidates, bound : several V, and G
     rounds : the rounds of statistics, once they have begun
@@ -102,6 +102,7 @@ class ServerState:
     seed: int
     row_bound: int | None = None
     columns: NDArray[np.int64] | None = None
+    pair_bound: int | None = None
     noise: float = 0.0
     candidates: NDArray[np.bool_] | None = None
     bound: float = 0.0
@@ -136,7 +137,7 @@ class PrivateServer:
             return None
         values: dict[str, NDArray[Any]] = {}
         if task in (COLUMNS, COOCCURRENCE):
-            values["row_bound"] = np.asarray(state.row_bound)
+            values["row_bound"] = np.asarray(self._row_bound(state))
         if task == COOCCURRENCE and state.columns is not None:
             values["columns"] = state.columns
         if task == CHOICE:
@@ -166,7 +167,10 @@ class PrivateServer:
         if task == SIZES:
             return replace(following, row_bound=row_bound_from_histogram(values, self.n_features, sigma=noise))
         if task == COLUMNS:
-            return replace(following, columns=heavy_columns(values, sigma=noise))
+            assert state.row_bound is not None
+            paired, bound = columns_to_pair(values, sigma=noise, row_bound=state.row_bound)
+            # A bound that was agreed on stands.
+            return replace(following, columns=paired, pair_bound=self.plan.privacy.row_bound or bound)
         if task == COOCCURRENCE:
             released = NoisyCooccurrence.of(values, self._width(state), grid=1.0, sigma=noise)
             found = find_candidates(released, self.n_components, factorize=self._factorize, seed=state.seed)
@@ -200,7 +204,8 @@ class PrivateServer:
         if state.candidates is not None:
             return {"noise": state.noise, "candidates": len(state.candidates), "gain_bound": state.bound}
         if state.columns is not None:
-            return {"noise": state.noise, "columns": state.columns.size}
+            assert state.pair_bound is not None
+            return {"noise": state.noise, "columns": state.columns.size, "pair_bound": state.pair_bound}
         return {} if state.row_bound is None else {"noise": state.noise, "row_bound": state.row_bound}
 
     def outcome(self, state: ServerState) -> Outcome:
@@ -267,8 +272,12 @@ class PrivateServer:
         if task == SCORES:
             nothing = np.zeros((0, self.n_components), dtype=bool)
             return clipped_counts(nobody, nothing, self._components(state), self._score_bound(state))
+        return (weighted_column_counts if task == COLUMNS else weighted_cooccurrence)(nobody, self._row_bound(state))
+
+    def _row_bound(self, state: ServerState) -> int:
+        """Return B for what is asked next."""
         assert state.row_bound is not None
-        return (weighted_column_counts if task == COLUMNS else weighted_cooccurrence)(nobody, state.row_bound)
+        return state.row_bound if state.pair_bound is None else state.pair_bound
 
     def _width(self, state: ServerState) -> int:
         return self.n_features if state.columns is None else int(state.columns.size)

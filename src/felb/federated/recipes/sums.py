@@ -3,9 +3,9 @@
 Every message is a sum of integers that has one value however the rows are split, so the components are those that
 pooling all data would give. A relaxed factorization finds where to start, thresholds make it Boolean, refinement flips
 single entries by summed gains, and components that are of little use are replaced by what the others leave. Where
-columns are few, components chosen among patterns of summed co-occurrence compete with this start. Under heavy or
-one-sided noise, where the best fit is not the truth, belief propagation recovers more. With high effort, a search goes
-on from the best.
+columns are few, components chosen among patterns of summed co-occurrence compete with this start, and random starts do
+everywhere. Under heavy or one-sided noise, where the best fit is not the truth, belief propagation recovers more. With
+high effort, a search goes on from the best.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from felb.federated.phases.refine import Refine
 from felb.federated.phases.relaxed import Relaxed
 from felb.federated.phases.revive import Revive
 from felb.federated.phases.search import Search
-from felb.federated.phases.start import Start
+from felb.federated.phases.start import RandomStart, Start
 from felb.federated.phases.thresholds import Thresholds
 from felb.optim.checks import check_weights
 
@@ -43,6 +43,7 @@ class Effort:
     relaxed_rounds, refine_rounds : rounds of these phases at most
     tries, patience : of the revival, see `Revive`; without tries, there is none
     cover_features : data of at most this many columns is also started from patterns of columns, see `Cover`
+    restarts : further starts, from random V; the start with the smallest summed loss after refinement is taken
     proposals : of the search, see `Search` and `SearchAlone`; without them, there is none
     """
 
@@ -51,13 +52,14 @@ class Effort:
     tries: int = 30
     patience: int = 8
     cover_features: int = 1_000
+    restarts: int = 2
     proposals: int = 0
 
 
 EFFORTS = {
-    "fast": Effort(tries=0, cover_features=0),
+    "fast": Effort(tries=0, cover_features=0, restarts=0),
     "default": Effort(),
-    "high": Effort(tries=60, patience=15, cover_features=2_000, proposals=4_000),
+    "high": Effort(tries=60, patience=15, cover_features=2_000, restarts=4, proposals=4_000),
 }
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
 MDL = "mdl"
@@ -127,7 +129,7 @@ def federated_bmf(
     if objective == "recover":
         return pipeline("federated-bmf", Chain(*phases, Propagation()), node_cap=node_cap)
     # More components than needed fit noise; the start that fits it best is not the one to find their number from.
-    starts = replace(work, cover_features=0) if found else work
+    starts = replace(work, cover_features=0, restarts=0) if found else work
     fit: list[Phase] = [_first_refinement(n_features, most, cost, work=starts, memory=memory)]
     if found:
         fit += [Rank(cost)]
@@ -147,12 +149,18 @@ def federated_bmf(
 
 
 def _first_refinement(n_features: int, n_components: int, cost: Cost, *, work: Effort, memory: float) -> Phase:
-    """Refine the relaxed start; or the better one of two, if losses of rounds can be compared and columns are few."""
+    """Refine the relaxed start, and others if losses of rounds can be compared; the best is taken."""
     refine = Refine(cost, work.refine_rounds, memory=memory)
-    if memory or n_features > work.cover_features:
+    others = []
+    if n_features <= work.cover_features:
+        others.append(Chain(_patterns(n_features), Cover(n_components, cost), refine, name="cover start"))
+    for number in range(work.restarts):
+        start = RandomStart(n_features, n_components, number)
+        relaxed = Relaxed(work.relaxed_rounds), Thresholds(cost)
+        others.append(Chain(start, *relaxed, refine, name=f"random start {number + 1}"))
+    if memory or not others:
         return refine
-    cover = Chain(_patterns(n_features), Cover(n_components, cost), refine, name="cover start")
-    return Best(Chain(refine, name="relaxed start"), cover, name="starts")
+    return Best(Chain(refine, name="relaxed start"), *others, name="starts")
 
 
 def _improvement(objective: Objective, work: Effort, *, memory: float) -> list[Phase]:

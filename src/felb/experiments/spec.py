@@ -1,0 +1,94 @@
+"""What an experiment is: cells to measure, how to show them, and what the paper says they should show."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from felb.experiments.cells import MethodUse
+from felb.results.study import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from felb.experiments.cells import Cell
+    from felb.results.study import Claim, StudyRecord, View
+
+FELB, FELB_MU, OURS = "FELB", "FELB-MU", "FederatedBMF"
+ASSO, GRECOND, MEBF, ZHANG, ELBMF = "Asso", "GreConD", "MEBF", "Zhang", "ELBMF"
+
+PUBLISHED_FELB = {"l1": 0.001, "l2": 0.1, "l2_rate": 1.05, "inertia": 0.001, "max_iter": 100, "local_steps": 10}
+PUBLISHED_ELBMF = {"l1": 0.01, "l2": 0.01, "l2_rate": 1.02, "inertia": 0.01}
+
+
+def post_hoc_methods(aggregation: str = "vote", *, iterations: int = 1000) -> tuple[MethodUse, ...]:
+    """Return the five methods that clients run alone, with the parameters of the evaluation."""
+    return (
+        MethodUse(ASSO, f"asso+{aggregation}", {"tau": 1.0, "bonus": 1.0, "penalty": 1.0}),
+        MethodUse(GRECOND, f"grecond+{aggregation}"),
+        MethodUse(MEBF, f"mebf+{aggregation}", {"threshold": 0.5, "uncovered": 0.05}),
+        MethodUse(ZHANG, f"zhang+{aggregation}", {"max_iter": iterations}),
+        MethodUse(ELBMF, f"elbmf+{aggregation}", {**PUBLISHED_ELBMF, "max_iter": iterations}),
+    )
+
+
+def federated_methods(**changes: Any) -> tuple[MethodUse, ...]:
+    """Return FELB and FELB-MU with the parameters of the evaluation."""
+    parameters = {**PUBLISHED_FELB, **changes}
+    return MethodUse(FELB, "felb", parameters), MethodUse(FELB_MU, "felb-mu", parameters)
+
+
+def all_methods(*, iterations: int = 1000) -> tuple[MethodUse, ...]:
+    """Return the seven methods of the evaluation, and the default method of felb beside them."""
+    return (*post_hoc_methods(iterations=iterations), *federated_methods(), MethodUse(OURS, "bmf"))
+
+
+QUICK_ITERATIONS = 300
+"""Of ELBMF and Zhang in quick forms; their λ grows by then as far as they need."""
+
+RMSD = Metric("rmsd", "RMSD", "low")
+F1 = Metric("f1", "F1", "high")
+F1_STAR = Metric("f1_star", "F1*", "high")
+SECONDS = Metric("seconds_per_client", "seconds per client", "low", log=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Study(ABC):
+    """A form, quick or full, of an experiment; a subclass adds its own settings.
+
+    Parameters
+    ----------
+    form : "quick" or "full"
+    trials : repetitions of each cell, with seeds 0, 1, …
+    time_limit : seconds that a cell may take
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    question: ClassVar[str]
+
+    form: str = "full"
+    trials: int = 10
+    time_limit: float = 12 * 3600.0
+
+    @abstractmethod
+    def cells(self) -> tuple[Cell, ...]:
+        """Return all cells, those first that give the first picture of the whole: trial by trial."""
+
+    @abstractmethod
+    def view(self) -> View:
+        """Return how to show the cells."""
+
+    @abstractmethod
+    def claims(self, record: StudyRecord) -> list[Claim]:
+        """Hold what the paper says against stored cells."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as plain data, for the manifest."""
+        return {key: value for key, value in asdict(self).items() if key != "form"}
+
+
+def labels(methods: Sequence[MethodUse]) -> tuple[str, ...]:
+    """Return what the methods are called, each once."""
+    return tuple(dict.fromkeys(use.label for use in methods))

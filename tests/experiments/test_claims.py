@@ -1,0 +1,172 @@
+"""Claims of the paper against made-up cells: they can hold, they can fail, and they need cells."""
+
+from __future__ import annotations
+
+import pytest
+from study_records import made_up
+
+from felb.experiments.catalogue import NAMES, find_study
+
+FELB = ("FELB", "FELB-MU")
+
+
+def trend(place, first, last, low=0.0, high=1.0):
+    return first + (last - first) * (place - low) / (high - low)
+
+
+def agreeing(name):
+    """Figures and curves as the paper tells them."""
+
+    def noise(cell):
+        good = cell.method in FELB
+        fall = 1 - cell.place
+        return {
+            "f1_star": fall if good else 0.4 * fall,
+            "f1": fall if good else 0.5 * fall,
+            "rmsd": cell.place / 2 if good else 0.2 + cell.place / 2,
+            "seconds_per_client": 1.0 if good else 0.1,
+        }
+
+    def scarcity(cell):
+        rmsd = {"FELB-MU": 0.1, "FELB": 0.15}.get(cell.method, 0.3)
+        return {"rmsd": rmsd, "seconds_per_client": {"FELB-MU": 0.5, "FELB": 1.0}.get(cell.method, 0.1)}
+
+    def abundance(cell):
+        rmsd = {"FELB": 0.10, "FELB-MU": 0.11}.get(cell.method, 0.3)
+        return {"rmsd": rmsd, "seconds_per_client": {"FELB-MU": 0.9, "FELB": 1.0}.get(cell.method, 0.1)}
+
+    def privacy(cell):
+        if cell.panel == "XOR":
+            return {"f1": 0.5 if cell.place < 0.01 else 0.4 if cell.place < 0.1 else 0.1, "rmsd": 0.3}
+        sharp = 0.1 if "clipped" in cell.panel else 0.3
+        middle = 0.2 < cell.place < 0.5
+        level = 0.95 if cell.place <= 0.2 else 0.2 + sharp if middle else 0.2
+        return {"f1": level + (0.04 if cell.method == "FELB-MU" else 0.0), "rmsd": 0.3}
+
+    def realworld(cell):
+        return {"f1": {"FELB": 0.5, "FELB-MU": 0.6, "ELBMF": 0.0, "Zhang": 0.01}.get(cell.method, 0.3)}
+
+    def sync(cell):
+        more = {"every step": 1.0, "every 10 steps": 1.01, "every 50 steps": 1.1}[cell.panel]
+        return {"rmsd": 0.2 * (more if cell.method == "FELB" else 1.0)}
+
+    def aggregation(cell):
+        return {"rmsd": {"logical or": 0.5, "rounded mean": 0.301}.get(cell.panel, 0.3)}
+
+    def drift(cell):
+        return {"loss": 100 + 40 * min(cell.place, 25) / 25, "f1_star": 0.9, "integrality_gap": 0.0}
+
+    def invader(cell):
+        aggregated = 0.7 if cell.method == "Asso+or" else 0.99
+        return {"f1_star": aggregated, "f1_star_local": 0.9}
+
+    def nothing(cell):
+        return {}
+
+    curve = [100 - 5 * min(number, 10) + max(0, number - 20) * 0.05 for number in range(60)]
+    gap = [0.5 * (1 - number / 59) for number in range(60)]
+    curves = (lambda cell: {"loss": curve, "integrality_gap": gap}) if name == "convergence" else (lambda cell: {})
+    return locals().get(name, nothing), curves
+
+
+def contrary(name):
+    """Figures that tell the opposite."""
+
+    def noise(cell):
+        good = cell.method in FELB
+        return {
+            "f1_star": 0.2 if good else 0.4,
+            "f1": 0.2 if good else 0.4,
+            "rmsd": 0.5 if good else 0.2,
+            "seconds_per_client": 0.1 if good else 1.0,
+        }
+
+    def scarcity(cell):
+        rmsd = {"FELB-MU": 0.4, "FELB": 0.35}.get(cell.method, 0.3)
+        return {"rmsd": rmsd, "seconds_per_client": {"FELB-MU": 0.5, "FELB": 0.5}.get(cell.method, 2.0)}
+
+    def abundance(cell):
+        rmsd = {"FELB": 0.41, "FELB-MU": 0.4}.get(cell.method, 0.3)
+        return {"rmsd": rmsd, "seconds_per_client": {"FELB-MU": 0.1, "FELB": 1.0}.get(cell.method, 2.0)}
+
+    def privacy(cell):
+        if cell.panel == "XOR":
+            return {"f1": 0.99, "rmsd": trend(cell.place, 0.1, 0.4)}
+        clipped = 0.3 if "clipped" in cell.panel else 0.4
+        return {"f1": 0.95 - clipped * cell.place - (0.1 if cell.method == "FELB-MU" else 0.0), "rmsd": 0.3}
+
+    def realworld(cell):
+        return {"f1": {"FELB": 0.1, "FELB-MU": 0.2, "ELBMF": 0.5}.get(cell.method, 0.3)}
+
+    def sync(cell):
+        less = {"every step": 0.8, "every 10 steps": 0.9, "every 50 steps": 0.95}[cell.panel]
+        return {"rmsd": 0.2 * (less if cell.method == "FELB" else 1.0)}
+
+    def aggregation(cell):
+        return {"rmsd": {"logical or": 0.2, "rounded mean": 0.4}.get(cell.panel, 0.3)}
+
+    def drift(cell):
+        return {"loss": 100 + cell.place, "f1_star": 0.5, "integrality_gap": 0.4}
+
+    def invader(cell):
+        return {"f1_star": 0.9, "f1_star_local": 0.8}
+
+    def nothing(cell):
+        return {}
+
+    curve = [100 - number for number in range(30)] + [200.0]
+    curves = (
+        (lambda cell: {"loss": curve, "integrality_gap": [0.1, 0.4]}) if name == "convergence" else (lambda cell: {})
+    )
+    return locals().get(name, nothing), curves
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("tell", "verdict"), [(agreeing, "reproduced"), (contrary, "not reproduced")])
+def test_claims_follow_the_figures(name, quick, tell, verdict):
+    study = find_study(name, quick=quick, trials=2)
+    figures, curves = tell(name)
+    claims = study.claims(made_up(study, figures, curves=curves))
+    assert claims
+    wrong = [claim for claim in claims if claim.verdict not in (verdict, "undecided")]
+    assert not wrong
+    undecided = [claim.says for claim in claims if claim.verdict == "undecided"]
+    assert undecided == ([claim.says for claim in claims if "published tables" in claim.says])
+    assert all(claim.numbers for claim in claims)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_cells_nothing_is_decided(name):
+    study = find_study(name, quick=True)
+    claims = study.claims(made_up(study, lambda cell: {}, keep=lambda cell: False))
+    assert {claim.verdict for claim in claims} == {"undecided"}
+
+
+def test_one_bad_level_of_noise_is_enough():
+    study = find_study("noise", quick=True)
+    figures, _ = agreeing("noise")
+
+    def spoiled(cell):
+        found = figures(cell)
+        return {**found, "f1_star": 0.0} if cell.place == 0.2 and cell.method == "FELB-MU" else found
+
+    verdicts = [claim.verdict for claim in study.claims(made_up(study, spoiled))]
+    assert verdicts == ["not reproduced", *["reproduced"] * 4]
+
+
+def test_published_figures_are_compared_where_their_data_was_run():
+    from dataclasses import replace
+
+    study = replace(find_study("realworld"), sources=("tcga",), trials=1)
+    paper = study.view().published
+
+    def exact(cell):
+        return {metric: paper[metric]["tcga"].get(cell.method) for metric in ("f1", "rmsd_table")}
+
+    def far(cell):
+        return {"f1": 0.9, "rmsd_table": 1.0}
+
+    assert study.claims(made_up(study, exact))[-1].verdict == "reproduced"
+    assert study.claims(made_up(study, exact))[-1].numbers == "14 of 14 figures"
+    assert study.claims(made_up(study, far))[-1].verdict == "not reproduced"
