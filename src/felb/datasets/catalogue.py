@@ -70,79 +70,99 @@ def data_folder() -> Path:
 
 
 CENSUS = (
-    "U.S. Census Bureau, American Community Survey 1-Year Public Use Microdata Sample, 2018; the selection of persons "
-    "and columns follows F. Ding, M. Hardt, J. Miller, L. Schmidt: Retiring Adult (2021)"
+    "U.S. Census Bureau, American Community Survey, 1-Year Public Use Microdata Sample; the selection of persons and "
+    "columns follows F. Ding, M. Hardt, J. Miller, L. Schmidt: Retiring Adult (2021)"
 )
-CENSUS_TERMS = "public domain (work of the U.S. government); persons may not be identified"
+CENSUS_TERMS = "published for public use by the U.S. government, identifiers removed; see the terms on census.gov"
 CENSUS_HOME = "https://www.census.gov/programs-surveys/acs/microdata.html"
-CENSUS_DOWNLOAD = "2018, 1-year, CSV, person records of the United States (csv_pus.zip) or of states (csv_p<st>.zip)"
+CENSUS_DOWNLOAD = (
+    "persons of one year, CSV, of all states (csv_p<st>.zip) or the country (csv_pus.zip), from "
+    "https://www2.census.gov/programs-surveys/acs/data/pums/YEAR/1-Year/; which year and states have the published "
+    "size is not known, others need --any-shape (any_shape=True)"
+)
+CENSUS_FILES = ("psam_p<SS>.csv (to 2016: ss<YY>p<st>.csv)",)
 
 ENTRIES = (
     Entry(
         "zoo", "animals x properties", (101, 17), 0.4432, "CC BY 4.0",
-        "R. Forsyth (1990), UCI Machine Learning Repository; as prepared in R's mlbench",
+        "R. Forsyth: Zoo (1990), UCI Machine Learning Repository, doi.org/10.24432/C5R59V; as prepared in R's mlbench",
         "https://archive.ics.uci.edu/dataset/111/zoo",
     ),
     Entry(
         "soybean", "diseased plants x symptoms, one-hot", (683, 99), 0.3190, "CC BY 4.0",
-        "R. S. Michalski and R. L. Chilausky (1980), Soybean (Large), UCI Machine Learning Repository, via mlbench",
+        "R. S. Michalski, R. L. Chilausky: Soybean (Large) (1980), UCI Machine Learning Repository, "
+        "doi.org/10.24432/C5JG6Z; as prepared in R's mlbench",
         "https://archive.ics.uci.edu/dataset/90/soybean+large",
     ),
     Entry(
         "sc_10x_brain_10k", "mouse brain cells x genes, count > 0", (10_000, 1000), 0.0692, "CC BY 4.0",
         "10x Genomics, 1.3 million brain cells from E18 mice; the subset of scanpy's test data (BSD-3-Clause)",
-        "https://www.10xgenomics.com/datasets",
+        "https://www.10xgenomics.com/datasets/1-3-million-brain-cells-from-e-18-mice-2-standard-1-3-0",
     ),
     Entry(
         "acs-income", "working adults x answers (ACS Income)", (1_630_167, 998), 0.01002, CENSUS_TERMS, CENSUS,
-        CENSUS_HOME, ("psam_p<SS>.csv",), CENSUS_DOWNLOAD, "acs:income",
+        CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "acs:income",
     ),
     Entry(
         "acs-poverty", "persons x answers (ACS Poverty)", (3_271_346, 836), 0.02392, CENSUS_TERMS, CENSUS,
-        CENSUS_HOME, ("psam_p<SS>.csv",), CENSUS_DOWNLOAD, "acs:poverty",
+        CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "acs:poverty",
     ),
     Entry(
         "cs.LG", "machine learning papers x words of their abstract", (145_981, 14_570), 0.004619,
-        "CC0 1.0 (the metadata, abstracts included)", "arXiv.org, Cornell University: arXiv dataset on Kaggle",
+        "CC0 1.0, as Kaggle's page of the metadata says; the papers have licences of their own",
+        "arXiv.org, Cornell University: arXiv dataset on Kaggle",
         "https://www.kaggle.com/datasets/Cornell-University/arxiv", ("arxiv-metadata-oai-snapshot.json",),
-        "the whole data set, one file", "arxiv:load", grows=True,
+        "the whole data set, one file (Kaggle wants an account)", "arxiv:load", grows=True,
     ),
     Entry(
         "goodreads", "readers x books they like", (350_332, 9374), 0.001114,
-        "for research; the terms are in the README of the archive",
+        "see book-genome-readme.txt on the source's page; the ratings come from the UCSD Book Graph: academic use "
+        "only, no redistribution, no commercial use",
         "D. Kotkov, A. Medlar, A. Maslov, U. R. Satyal, M. Neovius, D. Glowacka: The Tag Genome Dataset for Books "
-        "(2022), with ratings of the Goodreads data of M. Wan and J. McAuley (2018)",
+        "(2022), with ratings of the Goodreads data of M. Wan, J. McAuley (2018) and M. Wan et al. (2019)",
         "https://grouplens.org/datasets/book-genome/", ("ratings.json",),
-        "book_genome.zip, in it book_dataset/raw/ratings.json", "goodreads:load",
+        "book-genome.zip, in it book_dataset/raw/ratings.json; metadata.json beside it names the columns",
+        "goodreads:load",
     ),
     Entry(
         "hpa-brain", "brain cells x genes, read count > 0", (76_533, 20_082), 0.2388,
-        "CC BY-SA; the version is on the page of the release", "Human Protein Atlas, proteinatlas.org, "
-        "single cell type section (M. Karlsson et al., 2021)",
-        "https://www.proteinatlas.org/about/download", ("rna_single_cell_read_count.tsv", "read_count.tsv"),
-        "RNA single cell read count; of several tissues, keep the folder of the brain", "hpa:load",
+        "changed between releases (CC BY-SA, later CC BY 4.0); see https://www.proteinatlas.org/about/licence, and the "
+        "terms of the studies that the counts come from",
+        "Human Protein Atlas, proteinatlas.org, single cell type section (M. Karlsson et al., 2021)",
+        "https://www.proteinatlas.org/about/download", ("rna_single_cell_read_count.tsv", "brain/read_count.tsv"),
+        "rna_single_cell_read_count.zip; of all tissues in it, the brain is taken; the page has the latest release, "
+        "and other ones than the published need --any-shape (any_shape=True)",
+        "hpa:brain",
     ),
     Entry(
         "movielens", "viewers x movies they like (ml-25m)", (162_541, 62_423), 0.001540,
-        "for research, no redistribution without permission; the terms are in the README of the archive",
+        "for research, with acknowledgement; no redistribution and no commercial use without permission; the terms are "
+        "in the README of the archive",
         "F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context (2015), GroupLens",
         "https://grouplens.org/datasets/movielens/25m/", ("ratings.csv and movies.csv",), "ml-25m.zip",
         "movielens:load",
     ),
     Entry(
         "netflix", "customers x movies they like (Netflix Prize)", (480_189, 17_770), 0.006672,
-        "terms of the Netflix Prize: research, no redistribution, no identification of customers",
-        "Netflix, Inc.: Netflix Prize data (2006-2009)",
+        "for research, with acknowledgement and a copy of publications to Netflix; no redistribution and no commercial "
+        "use without permission; the terms are in the README of the archive",
+        "Netflix, Inc.: Netflix Prize data (ratings of 1998 to 2005)",
         "https://www.kaggle.com/datasets/netflix-inc/netflix-prize-data",
         ("combined_data_1.txt to combined_data_4.txt", "training_set/mv_*.txt"),
-        "the whole archive; movie_titles.csv beside the ratings names the columns", "netflix:load",
+        "the whole archive (a training_set.tar must be unpacked); movie_titles.csv (or .txt) beside the ratings names "
+        "the columns",
+        "netflix:load",
     ),
     Entry(
-        "tcga", "tumour samples x genes, expression near the gene's maximum", (10_459, 20_530), 0.01889,
-        "open-access TCGA data; NIH Genomic Data Sharing policy, participants may not be identified",
+        "tcga", "tissue samples x genes, expression near the gene's maximum", (10_459, 20_530), 0.01889,
+        "open-access TCGA data under the NIH Genomic Data Sharing policy: participants may not be identified, the data "
+        "set must be acknowledged",
         "The Cancer Genome Atlas Research Network; UCSC Xena (M. J. Goldman et al., 2020)",
-        "https://xenabrowser.net/datapages/", ("HiSeqV2_PANCAN.gz", "*.tsv"),
-        "TCGA Pan-Cancer (PANCAN), gene expression RNAseq, IlluminaHiSeq pancan normalized", "tcga:load",
+        "https://xenabrowser.net/datapages/", ("HiSeqV2.gz", "*.tsv"),
+        "cohort TCGA Pan-Cancer (PANCAN), data set TCGA.PANCAN.sampleMap/HiSeqV2 (log2(norm_count + 1)), also at "
+        "https://legacy.xenahubs.net/download/TCGA.PANCAN.sampleMap/HiSeqV2.gz; not HiSeqV2_PANCAN of a single cohort, "
+        "which is centred",
+        "tcga:load",
     ),
 )  # fmt: skip
 

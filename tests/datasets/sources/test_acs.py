@@ -66,6 +66,11 @@ def test_newer_years_name_the_relationship_otherwise(tmp_path):
     refused(acs.income, mixed, "psam_p08.csv", "RELSHIPP", "one year")
 
 
+def test_older_years_name_their_files_otherwise(tmp_path):
+    table = acs.poverty(put(tmp_path, {"ss16pca.csv": pums(PEOPLE), "ss16hca.csv": "RT,SERIALNO\nH,1\n"}, "zip"))
+    assert table.matrix.shape[0] == len(PEOPLE)
+
+
 @pytest.mark.parametrize("size", [1, 400, 1 << 22])
 def test_files_are_put_below_each_other_and_are_as_a_plain_loop_makes_them(tmp_path, monkeypatch, size):
     monkeypatch.setattr(text, "BLOCK_BYTES", size)

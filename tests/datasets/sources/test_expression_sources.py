@@ -53,6 +53,42 @@ def test_tissues_are_put_below_each_other(tmp_path, way):
     refused(hpa.load, put(tmp_path / "other", files, way), "same genes")
 
 
+@pytest.mark.parametrize("way", ["folder", "zip", "folder with zip", "folder with gz"])
+def test_the_brain_alone_of_the_archive_of_all_tissues(tmp_path, way):
+    files = {f"{name}/read_count.tsv": genes_by_cells(COUNTS[:2]) for name in ("adipose tissue", "liver")}
+    files |= {"brain/read_count.tsv": genes_by_cells(), "brain/cell_data.tsv": "cell_id\tcluster\tumap_x\tumap_y\n"}
+    path = put(tmp_path / "raw", files, way)
+    table = hpa.brain(path)
+    np.testing.assert_array_equal(table.matrix.toarray(), ONES)
+    assert table.rows == ("0", "1", "2", "3")
+    assert hpa.load(path).matrix.shape[0] == 8
+    assert hpa.load(path, tissue="Adipose_Tissue").matrix.shape[0] == 2
+    refused(lambda place: hpa.load(place, tissue="eye"), path, "'eye'", "adipose tissue, brain, liver")
+
+
+@pytest.mark.parametrize("size", [1, 60, 1 << 22])
+def test_the_brain_alone_of_one_file_with_all_tissues(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    head, *lines = cells().splitlines()
+    others = [line.replace("brain", "Liver") for line in lines]
+    mixed = [head, *others, lines[0], others[0], *lines[1:], *others]
+    path = put(tmp_path, {"rna_single_cell_read_count.tsv": "\n".join(mixed).replace("brain", "Brain")}, "plain")
+    table = hpa.brain(path)
+    np.testing.assert_array_equal(table.matrix.toarray(), ONES)
+    assert table.rows == ("Brain/0/c-0", "Brain/1/c-1", "Brain/2/c-0", "Brain/3/c-1")
+    assert hpa.load(path).matrix.shape[0] == len(mixed) - 1
+    refused(lambda place: hpa.load(place, tissue="eye"), path, "'eye'", "Brain, Liver")
+    path.write_text("\n".join([*mixed[:6], mixed[6], mixed[7].replace("\t0\t0\t0", "\t0\tx\t0")]))
+    refused(hpa.brain, path, "line 8, field 5", "'x'")
+
+
+def test_a_file_that_is_alone_need_not_name_its_tissue(tmp_path):
+    table = hpa.brain(put(tmp_path / "hpa-brain", {"read_count.tsv": genes_by_cells()}, "folder"))
+    np.testing.assert_array_equal(table.matrix.toarray(), ONES)
+    unnamed = cells().replace("Tissue\t", "").replace("brain\t", "")
+    assert hpa.brain(put(tmp_path, {"x.tsv": unnamed}, "plain")).matrix.shape == ONES.shape
+
+
 def test_the_layout_is_told_or_given(tmp_path):
     symbols = ("A1BG", "A1CF", "A2M")
     by_name = put(tmp_path / "a", {"x.tsv": genes_by_cells(genes=symbols)}, "plain")
@@ -136,10 +172,16 @@ def xena(values=VALUES, corner="sample"):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_samples_by_genes_near_their_maximum(tmp_path, way):
-    table = tcga.load(put(tmp_path / "raw", {"HiSeqV2_PANCAN": xena()}, way))
+    table = tcga.load(put(tmp_path / "raw", {"HiSeqV2": xena()}, way))
     assert table.rows == SAMPLES
     assert table.matrix.columns == ("A1BG", "SLC35E2 [2]", "ARHGEF10L", "SLC35E2 [4]")
     np.testing.assert_array_equal(table.matrix.toarray(), [[1, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 1]])
+
+
+def test_the_pooled_cohorts_come_before_other_files_of_xena(tmp_path):
+    files = {name: xena(-VALUES) for name in ("HiSeqV2_PANCAN", "HiSeqV2_exon", "A.tsv")}
+    path = put(tmp_path, files | {"TCGA.PANCAN.sampleMap__HiSeqV2": xena(corner="Sample")}, "folder with gz")
+    assert tcga.load(path).matrix.nnz == 4
 
 
 def test_the_rule_is_a_parameter(tmp_path):

@@ -68,6 +68,17 @@ def test_quotes_and_line_ends_do_not_count():
     assert Fields(b"a,1\nb,2\n", 2).holds(0, b"a") is False
 
 
+def test_some_lines_keep_their_numbers():
+    fields = Fields(b"1,a\n2,b\n3,c\nx,d\n", 2, lines=5)
+    some = fields.only(np.array([True, False, True, False]))
+    assert (some.texts(1), some.numbers(0, "n").tolist()) == (["a", "c"], [1, 3])
+    assert [some.number_of(line) for line in range(len(some))] == [5, 7]
+    last = fields.only(np.array([False, True, False, True])).only(np.array([False, True]))
+    with pytest.raises(InputError, match="line 8 holds 'x'"):
+        last.numbers(0, "n")
+    assert fields.only(np.ones(4, bool)) is fields
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -213,10 +213,7 @@ def test_one_file_of_netflix_without_titles(tmp_path):
 )
 def test_malformed_lines_of_netflix(tmp_path, content, words):
     path = put(tmp_path, {"combined_data_1.txt": content}, "plain")
-    with pytest.raises(InputError) as caught:
-        netflix.load(path)
-    for word in words:
-        assert word in str(caught.value)
+    refused(netflix.load, path, *words)
 
 
 def test_malformed_titles(tmp_path):
@@ -242,6 +239,40 @@ def test_goodreads_in_every_way(tmp_path, way, quote):
     assert table.rows == ("0", "12")
     assert table.matrix.columns == ("3", "41335427")
     np.testing.assert_array_equal(table.matrix.toarray(), [[0, 1], [1, 0]])
+
+
+METADATA = [
+    '{"item_id": 3, "url": "u", "title": "Emma", "authors": "Jane Austen", "lang": "eng", "img": "", "year": 1815}',
+    '{"item_id": 5, "url": "u", "title": "  Never\\n rated ", "authors": "", "lang": "", "img": "", "year": null}',
+    "",
+    '{"item_id": 41335427, "url": "u", "title": "Emma", "authors": "Jean É.", "lang": "fre", "img": "", "year": 2001}',
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_titles_of_books_come_from_the_file_beside(tmp_path, way):
+    files = {"book_dataset/raw/ratings.json": "\n".join(DOUBLE), "book_dataset/raw/metadata.json": "\n".join(METADATA)}
+    assert goodreads.load(put(tmp_path / "raw", files, way)).matrix.columns == ("Emma [3]", "Emma [41335427]")
+    files["book_dataset/raw/metadata.json"] = METADATA[0]
+    assert goodreads.load(put(tmp_path / "part", files, way)).matrix.columns == ("Emma", "41335427")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'{"item_id": 7}', "line 5 holds"),
+        (b'{"item_id": "x", "title": "y"}', "line 5 holds"),
+        (b'{"item_id": 7, "title": "y"', "line 5 holds"),
+        (b"[7]", "line 5 holds"),
+        (b'{"item_id": 7, "title": "\xe9"}', "line 5 is not UTF-8"),
+    ],
+)
+def test_malformed_titles_of_books(tmp_path, line, words):
+    content = "\n".join(METADATA).encode() + b"\n" + line
+    path = put(tmp_path, {"ratings.json": "\n".join(DOUBLE), "metadata.json": content}, "folder")
+    with pytest.raises(InputError, match=words) as caught:
+        goodreads.load(path)
+    assert str(caught.value).startswith(str(tmp_path / "metadata.json"))
 
 
 def test_lines_that_are_written_in_other_ways_are_read_too(tmp_path):

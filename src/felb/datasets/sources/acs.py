@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-FILES = ("psam_p*.csv",)
+FILES = ("psam_p*.csv", "ss[0-9][0-9]p*.csv")
+"""Persons; the files of 2016 and before are called after the year and the state."""
+
 INCOME = ("AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P")
 POVERTY = (
     "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC", "NATIVITY", "RELP", "DEAR", "DEYE", "DREM",
@@ -47,7 +49,8 @@ def income(path: str | PathLike[str], *, features: Sequence[str] = INCOME) -> Ta
 
     Parameters
     ----------
-    path : one ``psam_p<SS>.csv`` (or ``.gz``), a ``.zip`` with some, or the folder they are in
+    path : one ``psam_p<SS>.csv`` (to 2016: ``ss<YY>p<st>.csv``), also ``.gz``, a ``.zip`` with some, or the folder they
+        are in
     features : columns of the survey to take
     """
     return _load(path, features, WORKING)

@@ -55,7 +55,7 @@ class Fields:
             block = block.replace(b"\r\n", b"\n")
         if QUOTE in block:
             block = block.replace(b'"', b"")
-        self._lines, self.width = lines, width
+        self._lines, self.width, self._separators = lines, width, separators
         self._block, self._chars = block, np.frombuffer(block, np.uint8)
         is_end = self._chars == LINE_END
         n_lines = int(np.count_nonzero(is_end))
@@ -72,6 +72,16 @@ class Fields:
     def number_of(self, line: int) -> int:
         """Return the number that a line of the block has in the file."""
         return int(self._lines + line if isinstance(self._lines, int) else self._lines[line])
+
+    def only(self, kept: NDArray[np.bool_]) -> Fields:
+        """Return the lines that are marked, with the numbers they have in the file."""
+        if kept.all():
+            return self
+        lines = np.flatnonzero(kept)
+        starts, ends = self._starts(0, 1)[lines, 0].tolist(), self._ends[lines, -1].tolist()
+        block = b"".join(self._block[start : end + 1] for start, end in zip(starts, ends, strict=True))
+        numbers = np.array([self.number_of(line) for line in lines.tolist()], np.int64)
+        return Fields(block, self.width, separators=self._separators, lines=numbers)
 
     def numbers(self, column: int, name: str, *, missing: bool = False) -> NDArray[np.float64]:
         """Return the numbers in a column; with `missing`, NaN where there is none, else that is an error."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from felb.datasets.sources.fields import Fields
 from felb.datasets.sources.ratings import AT_LEAST, Ratings
-from felb.datasets.sources.raw import decode, find_files
+from felb.datasets.sources.raw import RawFile, decode, find_files, unique_names
 from felb.datasets.text import line_blocks
 from felb.errors import InputError
 
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from felb.datasets.files import Table
 
 FILES = ("ratings.json",)
+TITLES = "metadata.json"
 KEYS = ("user_id", "item_id", "rating")
 
 
 def load(path: str | PathLike[str], *, at_least: float = AT_LEAST) -> Table:
     """Load users x books: a one where a user gave a book `at_least` so many stars.
+
+    The columns are the books that were rated, by number; ``metadata.json`` beside the ratings names them.
 
     Parameters
     ----------
@@ -33,6 +36,8 @@ def load(path: str | PathLike[str], *, at_least: float = AT_LEAST) -> Table:
     """
     (raw,) = find_files(path, FILES)[:1]
     collected = Ratings(at_least)
+    titles = raw.beside(TITLES)
+    known = {} if titles is None else read_titles(titles)
     with raw.open() as file:
         first_line = 1
         for block in line_blocks(file):
@@ -44,8 +49,29 @@ def load(path: str | PathLike[str], *, at_least: float = AT_LEAST) -> Table:
                 users, items = (fields.integers(at[name], name) for name in KEYS[:2])
                 collected.add(users, items, fields.numbers(at["rating"], "rating"))
             first_line += block.count(b"\n")
-        items = collected.items()
-        return collected.table(items, [str(item) for item in items.tolist()])
+        books = collected.items()
+        names = unique_names([known.get(book, str(book)) for book in books.tolist()], books.tolist())
+        return collected.table(books, names)
+
+
+def read_titles(titles: RawFile) -> dict[int, str]:
+    """Return the titles by number; a line is an object with `item_id` and `title`, among others."""
+    known = {}
+    with titles.open() as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            text = decode(line, number)
+            try:
+                record = json.loads(text)
+                book, title = int(record["item_id"]), " ".join(str(record["title"]).split())
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise InputError(
+                    f"line {number} holds {text.strip()[:80]!r}; expected one object with item_id and title, or no "
+                    f"{TITLES} beside the ratings"
+                ) from None
+            known[book] = title or str(book)
+    return known
 
 
 def _alike(block: bytes, first_line: int) -> Fields | None:

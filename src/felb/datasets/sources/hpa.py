@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from felb.datasets.files import Table, read
-from felb.datasets.sources.expression import genes_in_lines, samples_in_lines
+from felb.datasets.sources.expression import genes_in_lines, same_tissue, samples_in_lines
 from felb.datasets.sources.raw import RawFile, find_files, read_header
 from felb.errors import InputError, missing_extra
 from felb.linalg import BinaryMatrix
@@ -28,8 +28,16 @@ GENE = "ENSG"
 GENE_HEADERS = frozenset({"", "gene", "genes", "gene id", "gene_id", "gene name", "ensembl", "ensg_id", "ensembl_id"})
 
 
-def load(path: str | PathLike[str], *, above: float = 0, layout: str | None = None) -> Table:
+def brain(path: str | PathLike[str], *, above: float = 0, layout: str | None = None) -> Table:
+    """Load the cells of the brain x genes; everything as for `load`."""
+    return load(path, above=above, layout=layout, tissue="brain")
+
+
+def load(path: str | PathLike[str], *, above: float = 0, layout: str | None = None, tissue: str | None = None) -> Table:
     """Load cells x genes: a one where a cell has `above` so many reads of a gene.
+
+    Releases differ: older ones are one file with the cells of all tissues, newer ones an archive with a folder for each
+    tissue.
 
     Parameters
     ----------
@@ -38,20 +46,38 @@ def load(path: str | PathLike[str], *, above: float = 0, layout: str | None = No
         (their cells are put below each other and must have the same genes), or an AnnData ``.h5ad`` file
     above : count above which there is a one
     layout : ``cells`` or ``genes``, what a line of the text holds; by default told from the header
+    tissue : the only one to take, by its name in the file or that of its folder; all by default. A file that is
+        alone and does not name tissues is taken as it is.
     """
     if layout not in (None, "cells", "genes"):
         raise InputError(f"layout={layout!r} is unknown; choose cells or genes, which is what a line holds")
     if not isinstance(above, int | float) or not math.isfinite(above):
         raise InputError(f"above={above!r} is not a finite number")
     files = find_files(path, FILES)
-    tables = [_load_one(raw, above, layout, len(files) > 1) for raw in files]
+    if tissue is not None and len(files) > 1:
+        files = _of_tissue(path, files, tissue)
+    tables = [_load_one(raw, above, layout, tissue=tissue, several=len(files) > 1) for raw in files]
     if any(table.matrix.columns != tables[0].matrix.columns for table in tables):
         raise InputError(f"{path}: the tissues do not have the same genes in the same order; load them one by one")
     matrix = BinaryMatrix.vstack([table.matrix for table in tables])
     return Table(matrix, rows=tuple(row for table in tables for row in table.rows or ()))
 
 
-def _load_one(raw: RawFile, above: float, layout: str | None, several: bool) -> Table:
+def _of_tissue(path: str | PathLike[str], files: list[RawFile], tissue: str) -> list[RawFile]:
+    """Return the file in the folder of a tissue, or called so."""
+    names = [{_folder(raw), PurePath(raw.base).stem} for raw in files]
+    chosen = [raw for raw, own in zip(files, names, strict=True) if any(same_tissue(name, tissue) for name in own)]
+    if not chosen:
+        found = ", ".join(sorted({_folder(raw) for raw in files}))
+        raise InputError(f"{path}: holds no folder of the tissue {tissue!r} but {found}; name the raw file")
+    return chosen
+
+
+def _folder(raw: RawFile) -> str:
+    return PurePath(raw.name).parent.name
+
+
+def _load_one(raw: RawFile, above: float, layout: str | None, *, tissue: str | None, several: bool) -> Table:
     def counted(counts: NDArray[np.float64]) -> NDArray[np.bool_]:
         return counts > above
 
@@ -59,12 +85,12 @@ def _load_one(raw: RawFile, above: float, layout: str | None, several: bool) -> 
         return _load_anndata(raw, above)
     labels, kind = _layout(raw)
     if (layout or kind) == "cells":
-        return samples_in_lines(raw, labels, counted)
+        return samples_in_lines(raw, labels, counted, tissue=tissue)
     table = genes_in_lines(raw, counted)
     if not several:
         return table
-    tissue = Path(raw.name).parent.name  # cells are numbered anew in each tissue
-    return Table(table.matrix, rows=tuple(f"{tissue}/{row}" for row in table.rows or ()))
+    # Cells are numbered anew in each tissue.
+    return Table(table.matrix, rows=tuple(f"{_folder(raw)}/{row}" for row in table.rows or ()))
 
 
 def _layout(raw: RawFile) -> tuple[int, str]:

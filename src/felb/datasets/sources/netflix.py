@@ -37,6 +37,8 @@ def load(path: str | PathLike[str], *, at_least: float = AT_LEAST) -> Table:
         with raw.open() as file:
             _collect(file, collected)
     movies = collected.items()
+    if not movies.size:
+        raise InputError(f"{path}: there are no ratings; the files are incomplete")
     titles = files[0].beside(*TITLES)
     if titles is None and files[0].member is None:  # the older layout has them beside the folder of the ratings
         titles = RawFile(files[0].path.parent).beside(*TITLES)

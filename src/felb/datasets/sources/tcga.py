@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from felb.datasets.files import Table
     from felb.datasets.sources.expression import Rule
 
-FILES = ("*HiSeqV2*", "*.tsv", "*.xena")
-CORNERS = ("sample", "ensembl_id", "gene")
+FILES = ("*HiSeqV2", "*HiSeqV2.*", "*HiSeqV2*", "*.tsv", "*.xena")
+CORNERS = ("sample", "sampleid", "ensembl_id", "gene")
 """First cell of the header in the files of Xena, in lower case."""
 
 
@@ -67,7 +67,8 @@ def load(path: str | PathLike[str], *, rule: Rule | None = None) -> Table:
 
     Parameters
     ----------
-    path : the matrix of Xena (``HiSeqV2_PANCAN``, packed or not), or the folder or ``.zip`` it is in
+    path : the matrix of Xena (``TCGA.PANCAN.sampleMap/HiSeqV2``, packed or not), or the folder or ``.zip`` it is in.
+        ``HiSeqV2_PANCAN`` of a single cohort is something else: its values are centred for each gene.
     rule : function of the values genes x samples of some genes that returns which are ones; `near_maximum` by default,
         or `above_quantile`, `above`, or your own. A missing value (``NA``) comes as NaN, which no rule here takes.
     """
