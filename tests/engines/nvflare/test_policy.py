@@ -39,13 +39,6 @@ def test_columns_must_be_those_of_the_plan():
             Policy().check_data(ROWS, named, columns=columns)
 
 
-@pytest.mark.parametrize("policy", [Policy(require_privacy=True), Policy(max_epsilon=1.0)])
-def test_a_site_that_asks_for_privacy_refuses_a_run_without_it(policy):
-    with pytest.raises(Refusal, match="privacy"):
-        policy.mechanism(PLAN)
-    assert Policy().mechanism(PLAN).name == "none"
-
-
 @pytest.mark.parametrize(
     "raw",
     [
@@ -56,6 +49,13 @@ def test_a_site_that_asks_for_privacy_refuses_a_run_without_it(policy):
         {"data": "d", "state": "s", "policy": {"min_rows": "many"}},
         {"data": "d", "state": "s", "policy": {"require_privacy": "no"}},
         {"data": "d", "state": "s", "policy": {"max_epsilon": -1}},
+        {"data": "d", "state": "s", "policy": {"max_epsilon": "1"}},
+        {"data": "d", "state": "s", "policy": {"max_delta": 0}},
+        {"data": "d", "state": "s", "policy": {"total_epsilon": True}},
+        {"data": "d", "state": "s", "policy": {"mechanisms": ["coocurrence"]}},
+        {"data": "d", "state": "s", "policy": {"mechanisms": "cooccurrence"}},
+        {"data": "d", "state": "s", "policy": {"unit": "patient"}},
+        {"data": "d", "state": "s", "policy": {"noise": "somewhere"}},
         {"data": "d", "state": "s", "policy": {"allowed_methods": "felb"}},
         {"data": "d", "state": "s", "policy": []},
         [],
