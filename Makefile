@@ -33,7 +33,7 @@ demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, co
 
 test: lint types imports unit  ## everything CI runs: linter, types, import contracts, test suite with coverage
 
-test-federation: $(STAMP)  ## coordinator and sites as real processes over TLS: faults and intruders, seven to eleven minutes
+test-federation: $(STAMP)  ## coordinator and sites as real processes over TLS: faults, intruders and privacy, ten to fifteen minutes
 	$(BIN)/python -m pytest -m federation tests/engines/nvflare
 
 lint: $(STAMP)

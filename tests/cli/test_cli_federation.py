@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from felb.engines.nvflare.lockdown import write_json
+from felb.engines.nvflare.kits import Coordinator, Site
+from felb.engines.nvflare.lockdown import listen_on_loopback, write_json
+from felb.engines.nvflare.refusals import note_refusal
 from felb.errors import InputError
 from felb.experiments.deployed import DeployedRun
 
@@ -120,3 +122,43 @@ def test_without_flare_the_extra_is_named(felb, tmp_path, monkeypatch):
     assert shown.code == 1
     assert "pip install 'felb[nvflare]'" in shown.err
     assert np.size(list(tmp_path.iterdir())) == 0
+
+
+def test_a_site_s_conditions_on_privacy_are_remembered(felb, tmp_path, monkeypatch):
+    site = Site(tmp_path / "site")
+    (site.kit / "local").mkdir(parents=True)
+    write_json(site.folder / "site.json", {"name": "a", "invitation": {}})
+    monkeypatch.setattr(Site, "command", lambda self: ["true"])
+    data = tmp_path / "data.csv"
+    np.savetxt(data, np.ones((3, 2), int), fmt="%d", delimiter=",")
+    conditions = ("--max-epsilon", 1, "--max-delta", 1e-6, "--total-epsilon", 4, "--mechanism", "cooccurrence")
+    shown = felb("site", "start", site.folder, "--data", data, *conditions, "--noise", "client", "--check")
+    assert shown.code == 0, shown.err
+    policy = site.config().policy
+    assert (policy.max_epsilon, policy.max_delta, policy.total_epsilon) == (1.0, 1e-6, 4.0)
+    assert (policy.mechanisms, policy.noise, policy.unit) == (("cooccurrence",), "client", None)
+    site.state.mkdir()
+    write_json(site.state / "spent.json", {"runs": {"r1": {"epsilon": 1.5, "delta": 1e-6}}})
+    assert "2.5 of 4 is left" in felb("site", "budget", site.folder).out
+    assert json.loads(felb("site", "budget", site.folder, "--json").out)["epsilon"] == 1.5
+    note_refusal(site.state, {"run_id": "r2"}, "this site promises nothing")
+    assert "run r2: this site promises nothing" in felb("site", "log", site.folder, "--refused").out
+
+
+def test_a_site_is_expelled_and_readmitted(felb, tmp_path):
+    fed = Coordinator(tmp_path / "fed")
+    fed.server.mkdir(parents=True)
+    write_json(fed.folder / "federation.json", {})
+    assert "a, b" in felb("federation", "expel", fed.folder, "b").out + felb("federation", "expel", fed.folder, "a").out
+    assert felb("federation", "expel", fed.folder, "a", "--undo").code == 0
+    assert fed.expelled == ["b"]
+    assert "not expelled" in felb("federation", "expel", fed.folder, "c", "--undo").err
+    assert json.loads((fed.server / "disabled_clients.json").read_text()) == {"disabled_clients": ["b"]}
+
+
+def test_a_server_may_listen_on_this_machine_alone(tmp_path):
+    (tmp_path / "startup").mkdir()
+    path = tmp_path / "startup" / "fed_server.json"
+    write_json(path, {"servers": [{"service": {"target": "fed.example.org:8002", "scheme": "grpc"}}]})
+    listen_on_loopback(tmp_path, 8002)
+    assert json.loads(path.read_text())["servers"][0]["service"] == {"target": "127.0.0.1:8002", "scheme": "grpc"}

@@ -125,7 +125,9 @@ def in_options(message: str) -> str:
     """Speak of options where the library speaks of its keywords: ``header=False`` is ``--no-header`` here."""
     message = message.replace("header=False", "--no-header").replace("header=True", "--header")
     message = message.replace("force=True", "--force").replace("any_shape=True", "--any-shape")
-    message = message.replace("make zeros of them: X.with_unknown(None)", "make zeros of them: --missing zero")
+    message = message.replace(
+        "make zeros of them: X.with_unknown(None)", "make zeros of them: --missing zero, no --unknown"
+    )
     message = message.replace("(method 'bmf')", "(--method bmf)")
     message = re.sub(r"\b(mechanism|noise|unit|neighbours|missing)='(\w+)'", r"--\1 \2", message)
     return re.sub(

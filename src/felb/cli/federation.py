@@ -12,6 +12,7 @@ from felb.cli import options
 from felb.cli.output import print_facts, print_json, print_result, run_progress
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.kits import VALID_DAYS, Coordinator
+from felb.estimators.methods import DEFAULT
 
 DEFAULT_PORT = 8002
 
@@ -37,13 +38,20 @@ def command() -> None:
     show_default=True,
     help="The one port that must be open here.",
 )
+@click.option(
+    "--listen",
+    type=click.Choice(["all", "loopback"]),
+    default="all",
+    show_default=True,
+    help="Interfaces of this machine; loopback is for a tunnel or proxy in front of it.",
+)
 @options.as_json
-def init(folder: str, name: str, host: str, port: int, as_json: bool) -> None:
+def init(folder: str, name: str, host: str, port: int, listen: str, as_json: bool) -> None:
     """Found a federation in FOLDER: certificate authority, server, and invitation.json for the sites.
 
     Tell every site the fingerprint on another way than the file, for example by telephone.
     """
-    coordinator = Coordinator.found(folder, name=name, host=host, port=port)
+    coordinator = Coordinator.found(folder, name=name, host=host, port=port, loopback=listen == "loopback")
     facts = {**asdict(coordinator.invitation), "invitation": str(coordinator.folder / "invitation.json")}
     print_facts(facts, as_json=as_json)
 
@@ -67,6 +75,25 @@ def approve(folder: str, request: str, out: str | None, days: int, as_json: bool
     print_facts({"approval": str(signed)}, as_json=as_json)
 
 
+@command.command("expel")
+@click.argument("folder", type=click.Path())
+@click.argument("site")
+@click.option("--undo", is_flag=True, help="Accept the site again.")
+@options.as_json
+def expel(folder: str, site: str, undo: bool, as_json: bool) -> None:
+    """Accept SITE no more in the federation in FOLDER, for example because its key has leaked.
+
+    Takes effect when the server is started the next time; runs go on from their last round. A site that comes back
+    with a new key joins under a new name.
+    """
+    coordinator = Coordinator.open(folder)
+    if undo:
+        coordinator.readmit(site)
+    else:
+        coordinator.expel(site)
+    print_facts({"expelled": ", ".join(coordinator.expelled) or "none", "next": "restart the server"}, as_json=as_json)
+
+
 @command.command("start")
 @click.argument("folder", type=click.Path())
 @click.option("--show", is_flag=True, help="Print the command instead of running it.")
@@ -86,19 +113,19 @@ def start(folder: str, show: bool, as_json: bool) -> None:
 @command.command("demo")
 @click.option("--sites", default=3, show_default=True, help="Number of sites.", **options.COUNT)
 @options.components
-@click.option("--rounds", default=40, show_default=True, help="Rounds at most.", **options.COUNT)
+@click.option("-m", "--method", default=DEFAULT, show_default=True, help="A federated method.")
 @click.option("-o", "--out", type=click.Path(), help="Keep the result in this folder.")
 @click.option("--keep", type=click.Path(), metavar="FOLDER", help="Keep keys, logs and states in this folder.")
 @options.as_json
-def demo(sites: int, n_components: int, rounds: int, out: str | None, keep: str | None, as_json: bool) -> None:
+def demo(sites: int, n_components: int, method: str, out: str | None, keep: str | None, as_json: bool) -> None:
     """Play a whole federation on this machine: a coordinator and sites over mutual TLS, on the zoo data.
 
     Takes about a minute, and leaves nothing behind unless told to.
     """
     from felb.experiments.deployed import demonstrate
 
-    with run_progress(rounds + 1) as (advance, tell):
+    with run_progress(None) as (advance, tell):
         result, where = demonstrate(
-            sites=sites, n_components=n_components, rounds=rounds, out=out, keep=keep, on_status=advance, on_event=tell
+            sites=sites, n_components=n_components, method=method, out=out, keep=keep, on_status=advance, on_event=tell
         )
     print_result(result, where, as_json=as_json)

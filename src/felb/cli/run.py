@@ -16,9 +16,10 @@ from felb.experiments.deployed import DeployedRun, run_deployed
 @click.argument("folder", type=click.Path())
 @click.option("--config", required=True, type=click.Path(), help="The settings of the run (TOML).")
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
+@click.option("--late", is_flag=True, help="Play the last round again for sites that missed it.")
 @options.force
 @options.as_json
-def command(folder: str, config: str, out: str, force: bool, as_json: bool) -> None:
+def command(folder: str, config: str, out: str, late: bool, force: bool, as_json: bool) -> None:
     """Play a run over the sites of the federation in FOLDER; its server must be running.
 
     Called again for a run that was interrupted, it goes on from the last completed round. The result has the
@@ -28,7 +29,7 @@ def command(folder: str, config: str, out: str, force: bool, as_json: bool) -> N
     coordinator = Coordinator.open(folder)
     try:
         with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
-            result = run_deployed(coordinator, run, out, force=force, on_status=advance, on_event=tell)
+            result = run_deployed(coordinator, run, out, force=force, late=late, on_status=advance, on_event=tell)
     except KeyboardInterrupt as error:
         error.add_note(
             f"go on with: felb run {shlex.quote(folder)} --config {shlex.quote(config)} --out {shlex.quote(out)}"

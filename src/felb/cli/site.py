@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -13,7 +14,13 @@ from felb.cli.output import print_facts, print_json
 from felb.engines.nvflare.desk import read_outbound
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.kits import Invitation, Site
+from felb.engines.nvflare.refusals import read_refusals
+from felb.engines.nvflare.spent import Spent
 from felb.errors import InputError
+from felb.privacy.cost import Unit
+from felb.privacy.policy import MechanismName, NoisePlace
+
+POSITIVE = click.FloatRange(0, min_open=True)
 
 
 @click.group("site")
@@ -51,8 +58,18 @@ def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_js
 @click.option("--missing", type=click.Choice(["error", "unknown", "zero"]), help="What an empty cell of the data is.")
 @click.option("--allow", multiple=True, metavar="METHOD", help="Run only this method; may be repeated.")
 @click.option("--min-rows", help="Take part only with at least this many rows.", **options.COUNT)
-@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs without a privacy mechanism.")
-@click.option("--max-epsilon", type=click.FloatRange(0, min_open=True), metavar="X", help="Privacy budget of a run.")
+@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs that promise no privacy.")
+@click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Most ε of a run.")
+@click.option("--max-delta", type=POSITIVE, metavar="X", help="Most δ of a run.")
+@click.option("--total-epsilon", type=POSITIVE, metavar="X", help="Most ε of all runs together.")
+@click.option(
+    "--mechanism",
+    multiple=True,
+    type=click.Choice(get_args(MechanismName)),
+    help="Accept only this one; may be repeated.",
+)
+@click.option("--unit", type=click.Choice(get_args(Unit)), help="Whose presence a run must hide.")
+@click.option("--noise", type=click.Choice(get_args(NoisePlace)), help="Accept noise that is added there.")
 @click.option("--check", is_flag=True, help="Check everything, read the data, and do not start.")
 @options.as_json
 def start(
@@ -63,6 +80,7 @@ def start(
     binarize_threshold: float | None,
     missing: str | None,
     allow: tuple[str, ...],
+    mechanism: tuple[str, ...],
     check: bool,
     as_json: bool,
     **conditions: object,
@@ -75,7 +93,7 @@ def start(
     if approval is not None:
         site.admit(approval)
     arguments = site.command()
-    policy = options.given(allowed_methods=list(allow) or None, **conditions)
+    policy = options.given(allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, **conditions)
     where = None if data is None else str(Path(data).absolute())
     config = site.configure(
         **options.given(data=where, header=header, binarize_threshold=binarize_threshold, missing=missing),
@@ -93,14 +111,39 @@ def start(
 @command.command("log")
 @click.argument("folder", type=click.Path())
 @click.option("--run", "run_id", metavar="ID", help="Only of this run.")
+@click.option("--refused", is_flag=True, help="What was refused instead, and why.")
 @options.as_json
-def log(folder: str, run_id: str | None, as_json: bool) -> None:
+def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
     """Show what has left the site in FOLDER: run, rounds, what, shape, bytes, mechanism, cost, running total.
 
     The full log is in state/RUN/outbound.jsonl.
     """
-    lines = read_outbound(Site.open(folder).state, run_id=run_id)
+    state = Site.open(folder).state
+    lines = read_refusals(state, run_id=run_id) if refused else read_outbound(state, run_id=run_id)
     if as_json:
         print_json(lines)
+    elif refused:
+        for line in lines:
+            click.echo(f"{line.get('time')}  run {line.get('run')}: {line.get('reason')}")
     else:
         print_outbound(lines, nothing="nothing has left this site")
+
+
+@command.command("budget")
+@click.argument("folder", type=click.Path())
+@options.as_json
+def budget(folder: str, as_json: bool) -> None:
+    """Show what the runs of the site in FOLDER may have cost in privacy: each, all together, and what is left.
+
+    A run counts in full from its first answer on, also if it broke off.
+    """
+    site = Site.open(folder)
+    spent, limit = Spent(site.state), site.config().policy.total_epsilon
+    epsilon, delta = spent.total()
+    runs = {run: (facts["epsilon"], facts["delta"]) for run, facts in spent.runs().items()}
+    if as_json:
+        print_json({"runs": spent.runs(), "epsilon": epsilon, "delta": delta, "total_epsilon": limit})
+        return
+    facts = {f"run {run}": f"epsilon {e:g}, delta {d:.3g}" for run, (e, d) in runs.items()}
+    left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
+    print_facts({**facts, "in all": f"epsilon {epsilon:g}, delta {delta:.3g}; {left}"}, as_json=False)

@@ -15,6 +15,8 @@ from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, InputError
 from felb.estimators.methods import DEFAULT
+from felb.experiments.promise import promise
+from felb.federated.recipes.sums import MDL
 from felb.results import Provenance, Result
 from felb.results.result import RESULT
 
@@ -26,7 +28,11 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.record import RunRecord, Status
     from felb.engines.nvflare.supervisor import Patience
 
-SETTINGS = ("id", "method", "components", "features", "columns", "seed", "sites", "parameters", "terms")
+SETTINGS = ("id", "method", "components", "features", "columns", "seed", "sites", "parameters", "privacy", "terms")
+AUTO = "auto"
+"""For people: the number of components is to be found."""
+ALL_ROUNDS = 100_000
+"""In one job: nobody is waited for who could rejoin with the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,12 @@ class DeployedRun:
             {
                 "run_id": raw["id"],
                 "method": raw.get("method", DEFAULT),
-                "n_components": raw["components"],
+                "n_components": MDL if raw["components"] == AUTO else raw["components"],
                 "n_features": raw["features"] if columns is None else len(columns),
                 "parameters": raw.get("parameters", {}),
                 "seed": raw.get("seed", 0),
                 "columns": None if columns is None else fingerprint(columns),
+                **_agreed(raw.get("privacy"), sites),
             }
         )
         terms = Terms.of(raw.get("terms"))
@@ -90,19 +97,41 @@ class DeployedRun:
         return cls(plan, terms, None if sites is None else tuple(sites), columns)
 
 
+def _agreed(terms: Any, sites: list[str] | None) -> dict[str, Any]:
+    """Return what a plan says about privacy: the terms, how many records there are in all, and how many sites."""
+    if terms is None:
+        return {}
+    if not isinstance(terms, dict) or not {"epsilon", "records"} <= set(terms):
+        raise InputError(
+            "[privacy] must say epsilon, how much the run may reveal of a record in all (1 is a good start), and "
+            "records, about how many there are at all sites together, which becomes known"
+        )
+    if sites is None:
+        raise InputError("a private run must say who takes part: sites = [...]")
+    records = terms["records"]
+    return {
+        "privacy": {name: value for name, value in terms.items() if name != "records"},
+        "records": records,
+        "sites": len(sites),
+    }
+
+
 def run_deployed(
     coordinator: Coordinator,
     run: DeployedRun,
     out: str | os.PathLike[str],
     *,
     force: bool = False,
+    late: bool = False,
     patience: Patience | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
     on_event: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Play a run to its end, or an unfinished one from its last round, and leave the result in the folder `out`.
 
-    The folder holds V, the history and the summed scores; assignments and outbound logs stay at their sites.
+    With `late`, the last round of a finished run is played again: sites that missed it get their assignment and are
+    counted, the others send again what they sent. The folder holds V, the history and the summed scores; assignments
+    and outbound logs stay at their sites.
     """
     place = Path(out).resolve()
     if place.exists() and not (force and (place / RESULT).is_file()):
@@ -112,6 +141,7 @@ def run_deployed(
         run.plan,
         run.terms,
         sites=run.sites,
+        late=late,
         patience=patience,
         on_status=on_status,
         on_event=on_event,
@@ -135,28 +165,33 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
     if snapshot is None:
         raise FederationError(f"run {run.plan.run_id!r} has not completed a round yet")
     outcome = recipe.server.outcome(snapshot.server)
-    counts, last = outcome.counts, record.status()
-    assert counts is not None  # a plan cannot ask for privacy, so clients tell
-    assert outcome.supports is not None
+    counts, last, plan = outcome.counts, record.status(), run.plan
+    supports = outcome.supports
     return Result(
         components=outcome.components,
         columns=run.columns,
-        supports=tuple(outcome.supports.tolist()),
+        supports=(None,) * len(outcome.components) if supports is None else tuple(supports.tolist()),
         clients=dict.fromkeys(last.sites),  # only the sum of their rows is kept
-        scores=counts.scores(),
+        scores={} if counts is None else counts.scores(),
         converged=outcome.converged,
         integrality_gap=outcome.integrality_gap,
         history=snapshot.history,
         complete=outcome.complete,
+        privacy=None if recipe.privacy is None else promise(recipe.privacy, snapshot.history),
         provenance=Provenance(
-            method=run.plan.method,
-            parameters={"n_components": run.plan.n_components, **run.plan.parameters, "terms": run.terms.to_json()},
-            seed=run.plan.seed,
+            method=plan.method,
+            parameters={
+                "n_components": plan.n_components,
+                **plan.parameters,
+                **({} if plan.privacy is None else {"privacy": dict(plan.privacy)}),
+                "terms": run.terms.to_json(),
+            },
+            seed=plan.seed,
             data={
-                "source": f"federation {federation}, run {run.plan.run_id}",
-                "rows": counts.cells // run.plan.n_features,
-                "columns": run.plan.n_features,
-                "ones": counts.tp + counts.fn,
+                "source": f"federation {federation}, run {plan.run_id}",
+                "rows": plan.records if counts is None or plan.privacy is not None else counts.cells // plan.n_features,
+                "columns": plan.n_features,
+                "ones": None if counts is None or plan.privacy is not None else counts.tp + counts.fn,
                 "fingerprint": None,
             },
         ),
@@ -177,8 +212,8 @@ def read_columns(path: Path) -> tuple[str, ...]:
 def demonstrate(
     *,
     sites: int,
-    n_components: int,
-    rounds: int,
+    n_components: int | str,
+    method: str = DEFAULT,
     out: str | os.PathLike[str] | None = None,
     keep: str | os.PathLike[str] | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
@@ -193,8 +228,9 @@ def demonstrate(
     matrix = load("zoo")
     shards, _ = split(matrix, [f"site-{number + 1:02}" for number in partition.even(len(matrix), sites)])
     columns = matrix.columns or ()
-    plan = Plan("demo", "felb-mu", n_components, len(columns), {"max_iter": rounds}, columns=fingerprint(columns))
-    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=rounds + 1), tuple(shards), columns)
+    parameters = {"effort": "fast"} if method == DEFAULT else {}
+    plan = Plan("demo", method, n_components, len(columns), parameters, columns=fingerprint(columns))
+    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=ALL_ROUNDS), tuple(shards), columns)
     with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
         folder = Path(scratch if keep is None else keep) / "federation"
         on_event(f"making keys and certificates of a coordinator and {sites} sites")

@@ -29,7 +29,7 @@ def plan(run_id, *, rounds=12, method="felb-mu", **parameters):
     return Plan(run_id, method, 4, 17, settings, columns=fingerprint(ZOO.columns))
 
 
-def play(federation, out, made, *, trouble=None, at=3, **terms):
+def play(federation, out, made, *, trouble=None, at=3, columns=ZOO.columns, late=False, **terms):
     """Play a run; `trouble` happens once, when that many rounds are done. Return the result and what was told."""
     terms = Terms(**{"quorum": 3, "grace": 3.0, "round_timeout": 60.0, **terms})
     record, told = RunRecord(federation.coordinator.runs, made.run_id), []
@@ -50,7 +50,7 @@ def play(federation, out, made, *, trouble=None, at=3, **terms):
 
     with ThreadPoolExecutor(1) as pool:
         disturbed = pool.submit(wait_and_disturb if trouble else lambda: None)
-        run = DeployedRun(made, terms, SITES, ZOO.columns)
-        result = run_deployed(federation.coordinator, run, out, patience=PATIENCE, on_event=told.append)
+        run = DeployedRun(made, terms, SITES, columns)
+        result = run_deployed(federation.coordinator, run, out, late=late, patience=PATIENCE, on_event=told.append)
     disturbed.result()
     return result, told

@@ -100,6 +100,7 @@ def test_same_result_as_the_local_engine_and_assignments_stay_at_the_sites(loop,
 @pytest.mark.parametrize(
     ("method", "parameters"),
     [
+        ("bmf", {"n_components": "mdl", "effort": "fast", "max_components": 6}),
         ("bmf", {}),
         ("bmf", {"effort": "fast", "objective": "f1"}),
         ("bmf", {"objective": "recover"}),
@@ -110,7 +111,8 @@ def test_same_result_as_the_local_engine_and_assignments_stay_at_the_sites(loop,
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
 )
 def test_every_method_is_the_local_engine_s_also_if_everything_dies_after_some_rounds(tmp_path, method, parameters):
-    plan = Plan("r2", method, 4, 17, parameters, seed=3)
+    settings = {name: value for name, value in parameters.items() if name != "n_components"}
+    plan = Plan("r2", method, parameters.get("n_components", 4), 17, settings, seed=3)
     local, loop = run(plan.recipe(), SHARDS, seed=3), Loopback(tmp_path, plan)
     while loop.round():
         played = len(loop.snapshot.history)
@@ -273,6 +275,31 @@ def test_a_record_is_one_run_and_one_process_at_a_time(tmp_path):
         record.status()
     with pytest.raises(InputError, match="run id"):
         RunRecord(tmp_path, "../x")
+
+
+def test_a_site_that_missed_the_end_gets_its_assignment_when_the_last_round_is_played_again(loop, local):
+    while (broadcast := loop.recipe.server.broadcast(loop.snapshot.server)).task != "assign":
+        loop.round()
+    loop.record.report(Status("running", round=len(loop.snapshot.history)))
+    with pytest.raises(InputError, match="missed the end"):
+        loop.record.reopen(loop.recipe)
+    answers = {name: loop.ask(name, broadcast) for name in ("site-0", "site-2")}
+    releases = {name: loop.referee.admit(data, broadcast, site=name) for name, data in answers.items()}
+    absent = {"site-1": "did not answer in time"}
+    loop.snapshot = combined(loop.recipe, loop.snapshot, broadcast, releases=releases, reasons=absent)
+    loop.record.save(loop.snapshot)
+    loop.record.report(Status("finished", round=len(loop.snapshot.history)))
+    assert loop.recipe.server.outcome(loop.snapshot.server).counts.cells < 101 * 17
+    assert not (loop.folder / "site-1" / "state" / "r1" / "assignment.npz").exists()
+    loop.record.reopen(loop.recipe)
+    assert loop.record.status().state == "paused"
+    loop.restart()
+    assert {name: loop.ask(name, broadcast) for name in answers} == answers
+    assert_same(loop.finish(), local)
+    assert (loop.folder / "site-1" / "state" / "r1" / "assignment.npz").exists()
+    loop.record.report(Status("finished", round=len(loop.snapshot.history)))
+    with pytest.raises(InputError, match="missed the end"):
+        loop.record.reopen(loop.recipe)
 
 
 def test_what_is_kept_is_plain_data(loop):

@@ -140,3 +140,20 @@ def test_a_straggler_is_left_out_after_the_grace_period_and_not_counted_twice(fe
     assert {name for row in result.history for name in row.get("missing", ())} == {"site-1"}
     lines = read_outbound(federation.sites["site-1"].state, run_id="straggler")
     assert len(lines) == len({(line["round"], line["what"]) for line in lines})
+
+
+def test_a_site_that_is_away_at_the_end_gets_its_assignment_later(federation, tmp_path):
+    made = plan("late", rounds=30)
+    last = federation.sites["site-3"].state / "late" / "assignment.npz"
+    try:
+        result, _ = play(
+            federation, tmp_path / "out", made, trouble=lambda: federation.kill("site-3"), quorum=2, rounds_per_job=99
+        )
+        assert result.history[-1]["missing"] == ["site-3"]
+        assert not last.exists()
+    finally:
+        federation.start("site-3")
+        federation.wait_for_sites()
+    result, _ = play(federation, tmp_path / "later", made, late=True, quorum=2, rounds_per_job=99)
+    assert "missing" not in result.history[-1]
+    assert last.exists()

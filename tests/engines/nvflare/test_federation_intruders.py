@@ -14,6 +14,7 @@ from federation_parts import SITES, plan, play
 
 from felb.engines.nvflare.job import write_job
 from felb.engines.nvflare.kits import Coordinator, Site
+from felb.engines.nvflare.local_federation import SERVER
 from felb.engines.nvflare.record import RunRecord
 from felb.engines.nvflare.session import Line
 from felb.engines.nvflare.terms import Terms
@@ -196,3 +197,32 @@ def test_a_renewed_approval_keeps_policy_and_settings(federation, tmp_path):
     assert (site.kit / "startup" / "client.crt").read_bytes() != before
     assert (site.config().policy.min_rows, site.config().data) == (77, "data.csv")
     assert json.loads((site.kit / "local" / "resources.json").read_text())["allow_log_streaming"] is False
+
+
+def test_a_site_that_was_expelled_is_not_heard_until_it_is_readmitted(federation):
+    def restart():
+        federation.kill(SERVER)
+        federation.start(SERVER)
+
+    federation.coordinator.expel("site-3")
+    try:
+        restart()
+        with Line(federation.coordinator) as line:
+            line.wait(90)
+            end = time.monotonic() + 180
+            while set(line.sites()) != {"site-1", "site-2"}:
+                assert time.monotonic() < end, line.sites()
+                time.sleep(0.5)
+            federation.kill("site-3")
+            federation.start("site-3")
+            log = federation.folder / "server.log"
+            while "Reject disabled client registration: site-3" not in log.read_text(errors="replace"):
+                assert time.monotonic() < end, "it did not ask"
+                time.sleep(0.5)
+            assert set(line.sites()) == {"site-1", "site-2"}
+    finally:
+        federation.coordinator.readmit("site-3")
+        restart()
+        federation.kill("site-3")
+        federation.start("site-3")
+        federation.wait_for_sites(seconds=120)

@@ -53,11 +53,21 @@ def test_both_sides_make_the_same_plan_of_plain_data():
         ({"method": "asso+nova"}, "unknown method"),
         ({"method": "asso+vote+or"}, "unknown method"),
         ({"parameters": {"__class__": 1}}, "may set"),
+        ({"parameters": {"privacy": "none"}}, "may set"),
+        ({"n_components": "mdl"}, "does not find the number"),
+        ({"n_components": "many"}, "n_components"),
+        ({"method": "bmf", "n_components": "mdl", "parameters": {"max_components": 10**5}}, "n_components"),
+        ({"records": 5}, "none was agreed on"),
+        ({"sites": 5}, "none was agreed on"),
     ],
 )
 def test_arguments_that_are_wrong_or_hostile_are_refused(change, said):
     with pytest.raises(InputError, match=said):
         Plan.of({**GOOD, **change})
+
+
+def test_the_number_of_components_may_be_left_to_the_run():
+    assert Plan.of({**GOOD, "method": "bmf", "n_components": "mdl", "parameters": {}}).recipe().name
 
 
 @pytest.mark.parametrize("raw", [None, [], "plan", {"run_id": "r1"}])
@@ -77,13 +87,13 @@ def test_terms_are_checked(raw):
         Terms.of(raw)
 
 
-def waiting(terms, arrivals, *, sites=3, everyone=False):
+def waiting(terms, arrivals, *, sites=3, everyone=False, silent=False):
     """Play a round on a clock of its own; arrivals are the seconds at which sites answer. Return when it ended."""
     now = [0.0]
     terms.wait(
         lambda: (sum(at <= now[0] for at in arrivals), 0),
         sites,
-        everyone=everyone,
+        allowance=lambda: terms.allowance(everyone=everyone, silent=silent),
         gone=lambda: False,
         pause=0.5,
         clock=lambda: now[0],
@@ -101,5 +111,13 @@ def test_a_round_ends_with_the_last_answer_the_grace_period_or_the_timeout():
     assert waiting(terms, [1, 2, 60], everyone=True) == 60
 
 
+def test_a_task_for_everyone_waits_until_the_timeout_but_not_for_a_site_that_is_silent_already():
+    terms = Terms(quorum=2, grace=10.0, round_timeout=100.0)
+    assert waiting(terms, [1, 2], everyone=True) == 100, "then the quorum's result stands"
+    assert waiting(terms, [1, 2], everyone=True, silent=True) == 5
+    assert waiting(terms, [1, 2, 4], everyone=True, silent=True) == 4
+    assert waiting(Terms(quorum=2, grace=1.0), [1, 2], silent=True) == 3
+
+
 def test_an_aborted_round_is_no_round():
-    assert not Terms().wait(lambda: (0, 0), 3, everyone=False, gone=lambda: True)
+    assert not Terms().wait(lambda: (0, 0), 3, allowance=lambda: 0.0, gone=lambda: True)

@@ -49,13 +49,9 @@ def test_unknown_cells_are_for_the_method_that_takes_them(tmp_path):
     Policy().check_data(rows, Plan("r1", "bmf", 3, 4), columns=None)
     with pytest.raises(Refusal, match="unknown cells, which 'felb-mu' does not take; 'bmf' does"):
         Policy().check_data(rows, PLAN, columns=None)
-
-
-@pytest.mark.parametrize("policy", [Policy(require_privacy=True), Policy(max_epsilon=1.0)])
-def test_a_site_that_asks_for_privacy_refuses_a_run_without_it(policy):
-    with pytest.raises(Refusal, match="privacy"):
-        policy.mechanism(PLAN)
-    assert Policy().mechanism(PLAN).name == "none"
+    private = Plan("r1", "bmf", 3, 4, privacy={"epsilon": 1.0}, records=100, sites=2)
+    with pytest.raises(Refusal, match="under privacy all cells must be known"):
+        Policy().check_data(rows, private, columns=None)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +64,13 @@ def test_a_site_that_asks_for_privacy_refuses_a_run_without_it(policy):
         {"data": "d", "state": "s", "policy": {"min_rows": "many"}},
         {"data": "d", "state": "s", "policy": {"require_privacy": "no"}},
         {"data": "d", "state": "s", "policy": {"max_epsilon": -1}},
+        {"data": "d", "state": "s", "policy": {"max_epsilon": "1"}},
+        {"data": "d", "state": "s", "policy": {"max_delta": 0}},
+        {"data": "d", "state": "s", "policy": {"total_epsilon": True}},
+        {"data": "d", "state": "s", "policy": {"mechanisms": ["coocurrence"]}},
+        {"data": "d", "state": "s", "policy": {"mechanisms": "cooccurrence"}},
+        {"data": "d", "state": "s", "policy": {"unit": "patient"}},
+        {"data": "d", "state": "s", "policy": {"noise": "somewhere"}},
         {"data": "d", "state": "s", "policy": {"allowed_methods": "felb"}},
         {"data": "d", "state": "s", "policy": []},
         [],

@@ -47,6 +47,8 @@ class RunController(Controller):
         super().__init__(task_check_period=0.1)
         self._plan, self._terms = Plan.of(plan), Terms.of(terms)
         self._wanted = tuple(wanted)
+        # Sites that let the last round pass; FLARE takes nobody back into a job, so one that was cut off is gone.
+        self._silent: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Find the run's record."""
@@ -145,7 +147,12 @@ class RunController(Controller):
         try:
             referee.expect(broadcast)  # while the sites are at work
             done = self._terms.wait(
-                answers.counts, len(sites), everyone=broadcast.everyone, gone=lambda: abort_signal.triggered
+                answers.counts,
+                len(sites),
+                allowance=lambda: self._terms.allowance(
+                    everyone=broadcast.everyone, silent=set(sites) - answers.heard() <= self._silent
+                ),
+                gone=lambda: abort_signal.triggered,
             )
         finally:
             if task.completion_status is None:
@@ -153,7 +160,8 @@ class RunController(Controller):
         if not done:
             return None
         releases, reasons = answers.taken()
-        reasons |= {site: NOT_ANSWERED for site in sites if site not in releases and site not in reasons}
+        self._silent = {site for site in sites if site not in releases and site not in reasons}
+        reasons |= dict.fromkeys(self._silent, NOT_ANSWERED)
         reasons |= {site: ABSENT for site in self._wanted if site not in sites}
         for site, reason in reasons.items():
             self.log_warning(fl_ctx, f"felb: round {broadcast.round} goes on without {site}: {reason}")

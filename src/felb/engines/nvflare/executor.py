@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from nvflare.apis.shareable import Shareable, make_reply
 from felb.engines.nvflare.desk import Desk
 from felb.engines.nvflare.messages import REASON, ROUND, RUN, TASK, VALUES, read_question
 from felb.engines.nvflare.policy import Refusal, SiteConfig
+from felb.engines.nvflare.refusals import note_refusal
 from felb.engines.nvflare.wire import pack
+from felb.errors import FelbError
 
 if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
@@ -49,18 +52,24 @@ class SiteExecutor(Executor):
             if task_name != TASK or self._others:
                 raise Refusal("this site plays plans of felb and takes no other arguments")
             if self._desk is None:
-                local = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_site_config_dir()
-                self._desk = Desk(fl_ctx.get_identity_name(), self._plan, SiteConfig.load(local))
+                self._desk = Desk(fl_ctx.get_identity_name(), self._plan, self._config(fl_ctx))
             broadcast = read_question(shareable, run_id=self._desk.plan.run_id)
             values = self._desk.answer(broadcast)
         except Exception as error:
             self.log_error(fl_ctx, f"felb: no answer ({error})\n{traceback.format_exc()}")
+            if isinstance(error, Refusal):
+                with contextlib.suppress(OSError, FelbError):  # the refusal stands, noted or not
+                    note_refusal(self._config(fl_ctx).state, self._plan, str(error))
             reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
             reply[REASON] = told(error)
             return reply
         answer = make_reply(ReturnCode.OK)
         answer.update({RUN: self._desk.plan.run_id, ROUND: broadcast.round, VALUES: pack(values)})
         return answer
+
+    @staticmethod
+    def _config(fl_ctx: FLContext) -> SiteConfig:
+        return SiteConfig.load(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_site_config_dir())
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Let go of the data at the end of a job."""

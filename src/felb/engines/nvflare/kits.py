@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.engines.nvflare.flare import COORDINATOR_ORG, FlareError, flare, require_flare, server_command, site_command
-from felb.engines.nvflare.lockdown import lock_server, lock_site, write_json
+from felb.engines.nvflare.lockdown import listen_on_loopback, lock_server, lock_site, write_json
 from felb.engines.nvflare.policy import SITE_FILE, SiteConfig
 from felb.engines.nvflare.record import COORDINATOR_FILE
 from felb.errors import InputError
@@ -23,6 +23,8 @@ FEDERATION, INVITATION, SITE = "federation.json", "invitation.json", "site.json"
 PERSON = "coordinator@federation.local"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 VALID_DAYS = 730
+EXPELLED, _NAMES = "disabled_clients.json", "disabled_clients"
+"""FLARE's own list; its server refuses these names when it was started with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,14 @@ class Coordinator:
         self.server, self.person, self.runs = self.folder / "server", self.folder / "person", self.folder / "runs"
 
     @classmethod
-    def found(cls, folder: str | os.PathLike[str], *, name: str, host: str, port: int) -> Coordinator:
-        """Make the authority, the server's and the coordinator's kits with locked-down policies, and an invitation."""
+    def found(
+        cls, folder: str | os.PathLike[str], *, name: str, host: str, port: int, loopback: bool = False
+    ) -> Coordinator:
+        """Make the authority, the server's and the coordinator's kits with locked-down policies, and an invitation.
+
+        With `loopback`, the server listens on this machine alone, for a tunnel or proxy that takes the connections of
+        sites to it; otherwise on all of its interfaces.
+        """
         require_flare()
         _check_name("federation", name)
         if not 1 <= port <= 65535:
@@ -90,6 +98,8 @@ class Coordinator:
                 signed = made.approve(request, Path(scratch) / "own.signed.zip")
                 _package(signed, request.parent, invitation, kit=kit, home=made._home)
         lock_server(made.server, storage=made.folder / "storage")
+        if loopback:
+            listen_on_loopback(made.server, port)
         made.runs.mkdir()
         write_json(made.server / "local" / COORDINATOR_FILE, {"runs": str(made.runs)})
         write_json(made.folder / FEDERATION, {"name": name, "person": PERSON})
@@ -115,6 +125,23 @@ class Coordinator:
         options = ("--ca-dir", self._authority, "--profile", self._profile, "--valid-days", str(valid_days))
         flare("cert", "approve", request, *options, "--out", out, "--force", home=self._home)
         return out
+
+    @property
+    def expelled(self) -> list[str]:
+        """Sites whose certificates are no longer accepted."""
+        path = self.server / EXPELLED
+        return list(json.loads(path.read_text(encoding="utf-8"))[_NAMES]) if path.is_file() else []
+
+    def expel(self, site: str) -> None:
+        """Accept a site no more, whatever certificate it shows; the server reads it when it starts."""
+        _check_name("site", site)
+        write_json(self.server / EXPELLED, {_NAMES: sorted({*self.expelled, site})})
+
+    def readmit(self, site: str) -> None:
+        """Accept a site that was expelled again."""
+        if site not in self.expelled:
+            raise InputError(f"{site} is not expelled; expelled are {', '.join(self.expelled) or 'none'}")
+        write_json(self.server / EXPELLED, {_NAMES: [name for name in self.expelled if name != site]})
 
     def command(self) -> list[str]:
         """Return the command that runs the server."""

@@ -62,6 +62,15 @@ def lock_server(kit: Path, *, storage: Path) -> None:
     write_json(local / "resources.json", resources)
 
 
+def listen_on_loopback(kit: Path, port: int) -> None:
+    """Let a server listen on this machine alone; FLARE knows that and all interfaces, but no single one."""
+    path = kit / "startup" / "fed_server.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    for server in config["servers"]:
+        server["service"]["target"] = f"127.0.0.1:{port}"
+    write_json(path, config)
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write plain data to a file that appears complete or not at all."""
     with replacing(path) as partial:

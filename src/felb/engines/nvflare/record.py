@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 import warnings
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -126,6 +126,21 @@ class RunRecord:
                 f"no checkpoint of run {self.run_id!r} can be read; restore {self.folder} from a backup"
             )
         return None
+
+    def reopen(self, recipe: Recipe) -> None:
+        """Let a finished run play its last round again, for sites that missed it; the others answer from memory."""
+        status = self.status()
+        last = self.load(recipe)
+        if status.state != "finished" or last is None or not last.history or not last.history[-1].get("missing"):
+            raise InputError(f"no site has missed the end of run {self.run_id!r}")
+        try:
+            before = load_snapshot(self.folder / PREVIOUS, recipe)
+        except InputError as error:
+            raise FederationError(f"the round before the end of run {self.run_id!r} is damaged ({error})") from error
+        if len(before.history) != len(last.history) - 1:
+            raise FederationError(f"the round before the end of run {self.run_id!r} is not kept")
+        save_snapshot(self.folder / CHECKPOINT, before)
+        self.report(replace(status, state="paused", round=len(before.history), time=time.time()))
 
     def lock(self, *, patience: float) -> IO[bytes]:
         """Claim the run for this process; waits a while for one that is about to end."""

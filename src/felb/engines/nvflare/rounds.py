@@ -52,6 +52,11 @@ class Answers:
         with self._lock:
             return len(self._releases), len(self._reasons)
 
+    def heard(self) -> set[str]:
+        """Return the sites that have answered or said why not."""
+        with self._lock:
+            return {*self._releases, *self._reasons}
+
     def taken(self) -> tuple[dict[str, Release], dict[str, str]]:
         """Close the round and return what came in."""
         with self._lock:

@@ -53,6 +53,7 @@ def supervise(
     terms: Terms,
     *,
     sites: Sequence[str] | None = None,
+    late: bool = False,
     patience: Patience | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
     on_event: Callable[[str], None] = lambda _: None,
@@ -65,12 +66,15 @@ def supervise(
     plan : what to run; the same as before for a run that exists
     terms : when a round counts
     sites : who is to take part; everybody connected without it
+    late : play the last round of a finished run again, for sites that missed it
     on_status : called when the run has moved
     on_event : called with a line about everything that went wrong and was mended
     """
     patience = patience or Patience()
     record = RunRecord(coordinator.runs, plan.run_id)
     record.begin(plan)
+    if late:
+        record.reopen(plan.recipe())
     futile, before = 0, -1
     with Line(coordinator) as line:
         while (status := record.status()).state != FINISHED:

@@ -12,6 +12,9 @@ from felb.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MOMENT = 3.0
+"""Seconds for a site that has let the round before pass."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -60,12 +63,22 @@ class Terms:
         """Return plain data that `of` reads back."""
         return asdict(self)
 
+    def allowance(self, *, everyone: bool, silent: bool) -> float:
+        """Return how long missing sites are waited for once a quorum has answered.
+
+        A task for `everyone` has no such limit, only the timeout: absent sites would get no assignment. If all that are
+        missing were `silent` in the round before, they are probably gone, and get a moment only.
+        """
+        if silent:
+            return min(self.grace, MOMENT)
+        return math.inf if everyone else self.grace
+
     def wait(
         self,
         counts: Callable[[], tuple[int, int]],
         n_sites: int,
         *,
-        everyone: bool,
+        allowance: Callable[[], float],
         gone: Callable[[], bool],
         pause: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
@@ -73,8 +86,8 @@ class Terms:
     ) -> bool:
         """Wait for a round to be over; False if the job was aborted meanwhile.
 
-        A round is over when every site has answered or failed, when a quorum has answered and the grace period has
-        passed, or at the timeout. A task for everyone has no grace period: absent sites would get no assignment.
+        A round is over when every site has answered or failed, at the timeout, or when a quorum has answered and the
+        others have had their `allowance` of seconds since.
         """
         start, quorum_since = clock(), math.inf
         while True:
@@ -86,6 +99,6 @@ class Terms:
                 quorum_since = min(quorum_since, now)
             if answered + failed >= n_sites or now - start >= self.round_timeout:
                 return True
-            if not everyone and now - quorum_since >= self.grace:
+            if now - quorum_since >= allowance():
                 return True
             sleep(pause)
