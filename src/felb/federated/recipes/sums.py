@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from felb.errors import InputError
 from felb.federated.phases.alone import SearchAlone
 from felb.federated.phases.belief import Propagation, recovered_or_fitted
+from felb.federated.phases.cuts import Cuts
 from felb.federated.phases.objective import Cost, NegativeF1
 from felb.federated.phases.patterns import Cover, Patterns
 from felb.federated.phases.pipeline import Best, Chain, pipeline
@@ -43,7 +44,8 @@ class Effort:
     relaxed_rounds, refine_rounds : rounds of these phases at most
     tries, patience : of the revival, see `Revive`; without tries, there is none
     cover_features : data of at most this many columns is also started from patterns of columns, see `Cover`
-    restarts : further starts, from random V; the start with the smallest summed loss after refinement is taken
+    restarts : further starts, from random V; without them, the relaxed V is not cut in another way either. The start
+        with the smallest summed loss after refinement is taken
     proposals : of the search, see `Search` and `SearchAlone`; without them, there is none
     """
 
@@ -151,7 +153,7 @@ def federated_bmf(
 def _first_refinement(n_features: int, n_components: int, cost: Cost, *, work: Effort, memory: float) -> Phase:
     """Refine the relaxed start, and others if losses of rounds can be compared; the best is taken."""
     refine = Refine(cost, work.refine_rounds, memory=memory)
-    others = []
+    others = [Chain(Cuts(cost), refine, name="cut start")] if work.restarts else []
     if n_features <= work.cover_features:
         others.append(Chain(_patterns(n_features), Cover(n_components, cost), refine, name="cover start"))
     for number in range(work.restarts):
