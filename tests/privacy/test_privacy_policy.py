@@ -212,3 +212,10 @@ def test_the_papers_noise_is_never_called_private():
     assert text.startswith("Noise as in the paper, for reproduction")
     assert "rivacy" not in text
     assert "floating point" in text
+
+
+def test_the_statement_of_wide_data_tells_that_pairs_have_a_bound_of_their_own():
+    wide = {**SIZE, "n_columns": 20_000}
+    assert "for pairs, B shrinks" in Privacy(1.0).plan(**wide).statement()
+    assert "for pairs, B shrinks" not in Privacy(1.0, row_bound=9).plan(**wide).statement()
+    assert "for pairs, B shrinks" not in Privacy(1.0).plan(**SIZE).statement()

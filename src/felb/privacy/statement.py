@@ -137,6 +137,8 @@ def _bounds(plan: PrivacyPlan, row_bound: float | None) -> str:
         bound = privacy.row_bound if row_bound is None else row_bound
         known = "their median number, found with noise," if bound is None else f"B = {bound:g}"
         parts.append(f"records with more ones than {known} count for less")
+        if "columns" in plan.shares and privacy.row_bound is None:
+            parts.append("for pairs, B shrinks to what the frequent features hold of the ones")
     if "statistics" in plan.shares:
         parts.append(
             f"a record's components are shortened to c = {privacy.norm_bound:g}, its data to s = {privacy.data_bound:g}"
