@@ -47,7 +47,7 @@ class FederatedEstimator(BooleanFactorization):
     def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
         """Raise if cells are unknown and the method cannot do without them."""
         for shard in shards.values():
-            self._read(shard)
+            self._check_cells(shard)
 
     def limit(self) -> float | None:
         """Return the seconds that a run, or a part of it, may take."""

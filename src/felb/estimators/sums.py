@@ -235,6 +235,9 @@ class FederatedBMF(FederatedEstimator):
     def _read(self, X: Any) -> BinaryMatrix:
         return read_partly_known(X, binarize_threshold=self.binarize_threshold)
 
+    def _check_cells(self, matrix: BinaryMatrix) -> None:
+        """Take unknown cells."""
+
     def _partly_known(self, X: Any, unknown: Any) -> Any:
         """Return X, or the matrices of a list, with cells marked as unknown."""
         if unknown is None:

@@ -100,13 +100,19 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return matrix
 
     def _read(self, X: Any) -> BinaryMatrix:
-        """Make X a `BinaryMatrix`; where some cells are unknown, only a subclass that can do without them takes it."""
-        if isinstance(X, BinaryMatrix) and X.unknown is not None:
+        """Make X a `BinaryMatrix`."""
+        if not isinstance(X, BinaryMatrix):
+            return BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold)
+        self._check_cells(X)
+        return X
+
+    def _check_cells(self, matrix: BinaryMatrix) -> None:
+        """Raise if cells are unknown; a subclass that can do without them accepts it."""
+        if matrix.unknown is not None:
             raise InputError(
-                f"{type(self).__name__} takes no unknown cells, and {X.unknown.nnz} are marked; use FederatedBMF "
+                f"{type(self).__name__} takes no unknown cells, and {matrix.unknown.nnz} are marked; use FederatedBMF "
                 "(method 'bmf'), or make zeros of them: X.with_unknown(None)"
             )
-        return X if isinstance(X, BinaryMatrix) else BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold)
 
     def _check_columns(self, matrix: BinaryMatrix, *, reset: bool) -> None:
         if reset:
