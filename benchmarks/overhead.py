@@ -98,7 +98,8 @@ def measure(shape: Shape, rounds: int) -> Measured:
         sys.exit("the engines disagree")
     played = sorted(number for number in seen if SKIPPED <= number <= rounds)
     deployed = (seen[played[-1]] - seen[played[0]]) / (played[-1] - played[0])
-    return Measured(deployed, (ends[rounds - 1] - ends[SKIPPED - 1]) / (rounds - SKIPPED), whole, len(result.history))
+    alone = (ends[-1] - ends[SKIPPED - 1]) / (len(ends) - SKIPPED)  # a run may end before its last round
+    return Measured(deployed, alone, whole, len(result.history))
 
 
 def main() -> None:
