@@ -61,7 +61,7 @@ class Effort:
 EFFORTS = {
     "fast": Effort(tries=0, cover_features=0, restarts=0),
     "default": Effort(),
-    "high": Effort(tries=60, patience=15, cover_features=2_000, restarts=4, proposals=4_000),
+    "high": Effort(tries=60, patience=15, cover_features=2_000, restarts=0, proposals=4_000),
 }
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
 MDL = "mdl"
