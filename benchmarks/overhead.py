@@ -5,7 +5,7 @@ random rows, so that nearly all of the time is what the federation adds: questio
 checkpoints and the sites' memories. The same run on the local engine is measured right after it. The first rounds,
 with compilation and reading, are left out.
 
-    python benchmarks/overhead.py                  both shapes, 100 rounds each: about four minutes on a quiet machine
+    python benchmarks/overhead.py                  both shapes, 100 rounds each: about two minutes on a quiet machine
     python benchmarks/overhead.py --rounds 10      a try; writes nothing
 
 Prints a Markdown table and writes it to benchmarks/OVERHEAD.md; ends with an error if a round takes more than twice the
