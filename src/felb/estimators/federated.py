@@ -16,11 +16,11 @@ from felb.models.base import BooleanFactorization
 from felb.models.pooled import warn_of_time_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.engines import Run
+    from felb.engines import Run, Snapshot
     from felb.federated.server import Outcome, Recipe
     from felb.linalg.binary import BinaryMatrix
 
@@ -77,15 +77,23 @@ class FederatedEstimator(BooleanFactorization):
         """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
         return self.recipe(n_features)
 
-    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:  # noqa: ARG002
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        groups: ArrayLike | None = None,
+        on_round: Callable[[Snapshot], None] | None = None,
+    ) -> Self:
         """Find components shared by all clients.
 
         Parameters
         ----------
         X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client
         groups : client label of each row; without it all rows are one client's
+        on_round : called after each round; the `history` of what it is given has a row for every round so far
         """
-        self._fit(X, groups)
+        self._fit(X, groups, on_round)
         return self
 
     def fit_transform(  # type: ignore[override]
@@ -94,11 +102,12 @@ class FederatedEstimator(BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
+        on_round: Callable[[Snapshot], None] | None = None,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        return self._fit(X, groups)
+        return self._fit(X, groups, on_round)
 
-    def _fit(self, X: Any, groups: ArrayLike | None) -> NDArray[np.bool_]:
+    def _fit(self, X: Any, groups: ArrayLike | None, on_round: Callable[[Snapshot], None] | None) -> NDArray[np.bool_]:
         deadline = Deadline(self.time_limit)
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
@@ -111,6 +120,7 @@ class FederatedEstimator(BooleanFactorization):
             seed=self._seed(),
             participation=self.participation,
             workers=effective_workers(self.n_jobs),
+            on_round=on_round or (lambda _: None),
             deadline=deadline,
         )
         self._keep(finished, recipe)

@@ -17,12 +17,12 @@ from felb.optim.belief import assign_new_rows
 from felb.privacy.policy import Privacy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.engines import Participation, Run
+    from felb.engines import Participation, Run, Snapshot
     from felb.federated.server import Recipe
     from felb.linalg.binary import BinaryMatrix
 
@@ -124,7 +124,15 @@ class FederatedBMF(FederatedEstimator):
         self.binarize_threshold = binarize_threshold
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, unknown: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[Snapshot], None] | None = None,
+    ) -> Self:
         """Find components shared by all clients.
 
         Parameters
@@ -134,14 +142,21 @@ class FederatedBMF(FederatedEstimator):
         groups : client label of each row; without it all rows are one client's
         unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
             there. For a list of matrices, a list of them, None for a client that knows all its cells
+        on_round : called after each round; the `history` of what it is given has a row for every round so far
         """
-        return super().fit(self._partly_known(X, unknown), y, groups=groups)
+        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
 
     def fit_transform(  # type: ignore[override]
-        self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, unknown: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[Snapshot], None] | None = None,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups)
+        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
 
     def recipe(self, n_features: int) -> Recipe:
         """Return the recipe with this estimator's parameters, to be run on any engine."""
