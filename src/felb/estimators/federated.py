@@ -14,6 +14,7 @@ from felb.engines import Participation, run
 from felb.errors import InputError
 from felb.models.base import BooleanFactorization
 from felb.models.pooled import warn_of_time_limit
+from felb.privacy.policy import Crowd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,14 +36,20 @@ class FederatedEstimator(BooleanFactorization):
     time_limit: float | None = None
 
     @abstractmethod
-    def recipe(self, n_features: int) -> Recipe:
-        """Return the recipe with this estimator's parameters, to be run on any engine."""
+    def recipe(self, n_features: int, *, crowd: Crowd | None = None, alone: bool = False) -> Recipe:
+        """Return the recipe with this estimator's parameters, to be run on any engine.
+
+        Parameters
+        ----------
+        crowd : who takes part; noise is calibrated by it, so it must be known where privacy was agreed on
+        alone : the only client owns all rows, so that more may be done than in a federation
+        """
 
     def recipe_for(self, shards: Mapping[str, BinaryMatrix], *, alone: bool = False) -> Recipe:
-        """Return the recipe for these clients; `alone` if their only one owns all rows, so that more may be done."""
+        """Return the recipe for these clients, whose rows are checked; `alone` as in `recipe`."""
         self.check_cells(shards)
-        n_features = next(iter(shards.values())).shape[1]
-        return self._recipe_alone(n_features) if alone else self.recipe(n_features)
+        crowd = Crowd(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
+        return self.recipe(next(iter(shards.values())).shape[1], crowd=crowd, alone=alone)
 
     def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
         """Raise if cells are unknown and the method cannot do without them."""
@@ -72,10 +79,6 @@ class FederatedEstimator(BooleanFactorization):
     def joined_late(self) -> bool:
         """Whether some clients come in when the run is under way; only figures of the same cells can be compared."""
         return self.participation is not None and bool(self.participation.joins)
-
-    def _recipe_alone(self, n_features: int) -> Recipe:
-        """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
-        return self.recipe(n_features)
 
     def fit(
         self,
