@@ -10,7 +10,7 @@ uploads of clients, by felb's own mechanism for FELB. All others hide a record. 
     python benchmarks/private_mechanisms.py --quick           one seed, epsilon 1 and 2; prints only
     python benchmarks/private_mechanisms.py --exact           noise by the exact sampler, as in real use: much slower
 
-Without --exact, noise is NumPy's, rounded to whole numbers: of the same size, with a seed, fit for a benchmark only. Every
+Without --exact, noise is NumPy's, rounded to whole numbers: of the same size, with a seed, for a benchmark only. Every
 run is written to a file as it ends, and a run that is there already is not played again.
 """
 
