@@ -219,7 +219,9 @@ def index_markdown(entries: Sequence[tuple[StudyRecord, Sequence[Claim], str]]) 
         counts = " | ".join(str(verdicts.count(word)) for word in ("reproduced", "not reproduced", "undecided"))
         cells = f"{record.count('done')} of {len(record.planned)}"
         lines.append(f"| [{record.title}]({page}) | {record.form} | {cells} | {counts} |")
-    lines += ["", "Quick forms use smaller data and few trials: they show trends, and their intervals are wide.", ""]
+    if any(record.form == "quick" for record, _, _ in entries):
+        lines += ["", "Quick forms use smaller data and few trials: they show trends, and their intervals are wide."]
+    lines.append("")
     if entries:
         lines += [f"{provenance_text(entries[0][0])}.", ""]
     return "\n".join(lines)
