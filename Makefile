@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help install browser demo test test-federation lint types imports unit docs gallery quality scale bench experiments clean
+.PHONY: help install browser demo test test-federation lint types imports unit docs gallery quality scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -69,6 +69,10 @@ bench: $(STAMP)  ## speed, memory and start against their bars, about ten minute
 experiments: $(STAMP)  ## the paper's ten experiments in quick form, about ten minutes on two idle cores; writes docs/results
 	$(BIN)/felb experiment run all --quick --out experiments-output
 	$(BIN)/felb experiment pages experiments-output --to docs/results
+
+experiments-full: $(STAMP)  ## the same in full form, many hours; goes on where it stopped; writes docs/results/full
+	$(BIN)/felb experiment run all --out experiments-full
+	$(BIN)/felb experiment pages experiments-full --to docs/results/full
 
 clean:  ## remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output experiments-output build

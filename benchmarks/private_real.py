@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from machine import facts
 from real_data import real
+from seeded_noise import draw_by_seed
 
 import felb
 from felb.atomic import replacing
@@ -34,13 +35,13 @@ from felb.federated.recipes.candidates import find_candidates
 from felb.federated.recipes.sums import federated_bmf
 from felb.linalg.exact import assign_rows_exact
 from felb.metrics import confusion
-from felb.privacy import Privacy, discrete
+from felb.privacy import Privacy
 from felb.privacy import cooccurrence as pairs
 from felb.privacy.choice import choose, clipped_gains
 from felb.privacy.policy import LARGEST_DELTA, WIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -62,12 +63,6 @@ BARS = {
 }
 OPEN = "open"
 """In place of an epsilon: no privacy at all."""
-
-
-def seeded_noise(seed: int) -> Callable[[float, int], NDArray[np.int64]]:
-    """Return what stands in for the exact sampler."""
-    rng = np.random.default_rng(seed)
-    return lambda sigma, size: np.rint(rng.normal(0.0, sigma, size)).astype(np.int64)
 
 
 # -- one run -----------------------------------------------------------------------------------------------------------
@@ -156,7 +151,7 @@ def play(name: str, epsilon: float | str, seed: int, *, exact: bool) -> None:
     if A is None or cell_of(name, epsilon, seed) is not None:
         return
     if not exact:
-        discrete.discrete_gaussian = seeded_noise(seed)
+        draw_by_seed(seed)
     found = {"shape": A.shape, "exact": exact, **fit(A, epsilon, seed)}
     CELLS.mkdir(exist_ok=True)
     with replacing(_path(name, epsilon, seed)) as partial:

@@ -71,6 +71,15 @@ def test_links_and_anchors_lead_somewhere(site, pages):
                 assert unquote(parts.fragment) in pages[target].anchors, f"{path.relative_to(site)} leads to {link}"
 
 
+def test_every_page_stands_once_in_the_navigation(site):
+    menu = (site / "contributing.html").read_text(encoding="utf-8").partition("md-nav--primary")[2]
+    listed = re.findall(r'<a href="([^"#]+)" class="md-nav__link', menu)
+    assert len(listed) > 20
+    assert len(listed) == len(set(listed))
+    reached = {(site / link).resolve() for link in listed}
+    assert {path for path in site.rglob("*.html") if path.name != "404.html"} <= reached
+
+
 def test_nothing_is_fetched_from_elsewhere(site, pages):
     for path, page in pages.items():
         foreign = [address for address in page.loads if urlsplit(address).netloc]

@@ -39,16 +39,21 @@ CODE = re.compile(r"^<!-- code: (\S+) -->$", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List what is written by programs, the results of experiments if there are any, and pages nobody listed."""
+    """List what is written by programs: further experiments and measurements; and pages nobody listed."""
     assert config.nav is not None
-    config.nav.insert(4, {"Measurements": [OUTSIDE[f"benchmarks/{name}"] for name in MEASURED]})
-    background = next(section["Background"] for section in config.nav if "Background" in section)
     listed, docs = str(config.nav), Path(config.docs_dir)
+    sections = {name: at for at, section in enumerate(config.nav) for name in section}
+    further = [page for path in sorted(docs.glob(f"{RESULTS}/**/*.md")) if (page := _uri(path, docs)) not in listed]
+    written = {"Experiments in full": further, "Measurements": [OUTSIDE[f"benchmarks/{name}"] for name in MEASURED]}
+    at = sections["Experiments"] + 1
+    config.nav[at:at] = [{name: pages} for name, pages in written.items() if pages]
+    background = config.nav[sections["Background"]]["Background"]
     background += sorted(path.name for path in docs.glob("*.md") if path.name not in listed)
-    found = sorted((Path(config.docs_dir) / RESULTS).glob("**/*.md"), key=lambda path: (path.stem != "index", path))
-    if found:
-        config.nav.insert(4, {"Results": [path.relative_to(config.docs_dir).as_posix() for path in found]})
     return config
+
+
+def _uri(path: Path, docs: Path) -> str:
+    return path.relative_to(docs).as_posix()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -24,17 +24,23 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_shows_the_rounds_going_by(felb, table, monkeypatch):
+@pytest.mark.parametrize(
+    ("verb", "shown"),
+    [
+        (("simulate", *SMALL), ("rounds", "9/9")),
+        (("fit", "--method", "felb-mu", "-k", 3, "--max-iter", 8), ("rounds", "9/?")),
+        (("fit", "--method", "grecond", "-k", 3), ("rounds", "0/?")),
+    ],
+)
+def test_a_terminal_shows_the_rounds_going_by(table, monkeypatch, verb, shown):
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stderr", terminal)
     with pytest.raises(SystemExit) as end:
-        main([str(arg) for arg in ("simulate", table, "-o", "out", *SMALL, "--json")])
+        main([str(arg) for arg in (*verb, table, "-o", "out", "--json")])
     assert not end.value.code
-    shown = terminal.getvalue()
-    assert "rounds" in shown
-    assert "9/9" in shown
+    assert all(text in terminal.getvalue() for text in shown)
 
 
 @pytest.mark.parametrize("wish", [{}, {"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}])

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from data_files import DENSE, KINDS, NAMES, SITES, anndata_of, separated, write, write_as
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from test_files import DENSE, KINDS, NAMES, SITES, anndata_of, separated, write, write_as
 
 import felb
 from felb.datasets import convert, files, npz, partition, planted, read, sorting, text

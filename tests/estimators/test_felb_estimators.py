@@ -93,6 +93,19 @@ def test_float64_agrees_with_float32():
     np.testing.assert_allclose(fits[0].relaxed_components_, fits[1].relaxed_components_, atol=5e-3)
 
 
+@pytest.mark.parametrize("method", [felb.FELBMU, felb.FederatedBMF])
+def test_a_fit_can_be_watched_and_stopped(method):
+    seen = []
+    model = method(5, random_state=0).fit(DATA.A, groups=GROUPS, on_round=lambda now: seen.append(len(now.history)))
+    assert seen == list(range(1, len(model.history_) + 1))
+
+    def stop(now):
+        raise KeyboardInterrupt(len(now.history))
+
+    with pytest.raises(KeyboardInterrupt, match="1"):
+        method(5, random_state=0).fit_transform(DATA.A, groups=GROUPS, on_round=stop)
+
+
 def test_inverse_transform_is_the_boolean_product():
     model = felb.FELBMU(5, random_state=0, max_iter=20)
     U = model.fit_transform(DATA.A)

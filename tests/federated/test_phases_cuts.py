@@ -58,13 +58,13 @@ def test_the_default_method_tries_cuts_and_is_no_worse_for_it():
     X[:8, :200] |= rng.random((8, 200)) < 0.6
     A = BinaryMatrix.of(X)
 
-    def found(restarts):
-        effort = Effort(tries=0, cover_features=0, restarts=restarts)
+    def found(cuts):
+        effort = Effort(tries=0, cover_features=0, cuts=cuts, restarts=0)
         finished = run(federated_bmf(300, 6, effort=effort, objective="hamming"), {"a": A})
         return finished.outcome.counts.errors, {row["task"] for row in finished.history}
 
-    one, asked = found(0)
+    one, asked = found(cuts=False)
     assert MEASURE not in asked
-    several, asked = found(1)
+    both, asked = found(cuts=True)
     assert MEASURE in asked
-    assert several <= one
+    assert both <= one

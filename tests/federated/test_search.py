@@ -248,7 +248,7 @@ def test_more_starts_find_more_and_the_same_however_rows_are_split():
     zoo = load("zoo")
 
     def found(restarts, shards):
-        effort = Effort(tries=0, cover_features=0, restarts=restarts)
+        effort = Effort(tries=0, cover_features=0, cuts=False, restarts=restarts)
         return run(federated_bmf(17, 10, effort=effort, objective="hamming"), shards).outcome
 
     one, several = found(0, {"a": zoo}), found(3, {"a": zoo})

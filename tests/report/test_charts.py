@@ -129,3 +129,17 @@ def test_a_history_becomes_one_chart_for_every_figure_that_varies():
     assert len(drawn) == 3
     assert "odd&lt;" in drawn[2]
     assert curves(History()) == []
+
+
+def test_the_curve_of_a_search_that_starts_anew_is_broken():
+    history = History(
+        [{"round": i, "task": "sweep", "loss": 9.0 - i} for i in range(3)]
+        + [{"round": 3 + i, "task": "gains", "loss": 5.0 - i} for i in range(2)]
+        + [{"round": 5 + i, "task": "sweep", "loss": 8.0 - i} for i in range(3)]
+        + [{"round": 8, "task": "gains", "loss": 1.0}]
+    )
+    relaxed, boolean = figures(history)["loss"]
+    assert list(zip(relaxed.x, relaxed.y, strict=True)) == [(0, 9), (1, 8), (2, 7), (4, None), (5, 8), (6, 7), (7, 6)]
+    assert boolean.y == [5.0, 4.0, 1.0]
+    drawn = svg(curves(history)[0])
+    assert [len(points(line)) for line in drawn.iter("polyline") if line.get("class") == "line"] == [3, 3, 3]

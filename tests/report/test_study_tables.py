@@ -73,6 +73,8 @@ def test_a_page_has_everything():
     assert "| Asso | 0.30 ±1.27 | – |" in page
     index = index_markdown([(RECORD, claims, "noise.md")])
     assert "| [Noise](noise.md) | quick | 3 of 8 | 1 | 1 | 0 |" in index
+    assert "Quick forms use smaller data" in index
+    assert "Quick forms" not in index_markdown([(replace(RECORD, form="full"), claims, "noise.md")])
 
 
 def test_a_run_that_ended_early_stays_at_its_last_value():

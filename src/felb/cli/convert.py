@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from felb.cli import options
-from felb.cli.output import print_json, row_progress
+from felb.cli.output import print_json
+from felb.cli.progress import row_progress
 from felb.datasets import convert
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from felb.atomic import replacing
 from felb.cli import options
 from felb.cli.output import plain_console, print_json
+from felb.cli.progress import cell_progress
 from felb.errors import InputError, MissingExtraError
 from felb.experiments.catalogue import NAMES, find_study
 from felb.experiments.runner import run_study
@@ -26,9 +24,8 @@ from felb.report.study_figures import draw_study
 from felb.results.study import MANIFEST, STATUSES, StudyRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from felb.experiments.runner import Progress as Done
     from felb.results.study import Claim
 
 ALL = "all"
@@ -264,27 +261,6 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
     console.print(f"cells   {folder}", soft_wrap=True)
     if figure is not None:
         console.print(f"figure  {figure}", soft_wrap=True)
-
-
-@contextmanager
-def cell_progress(name: str) -> Iterator[Callable[[Done], None]]:
-    """Show a bar over the cells on a terminal; silent elsewhere."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[last]}"),
-    )
-    disabled = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
-        task = progress.add_task(name, total=None, last="")
-
-        def advance(done: Done) -> None:
-            progress.update(task, total=done.total, completed=done.kept + done.measured, last=done.last)
-
-        yield advance
 
 
 @contextmanager

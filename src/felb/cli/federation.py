@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from felb.cli import options
-from felb.cli.output import print_facts, print_json, print_result, run_progress
+from felb.cli.output import print_facts, print_json, print_result
+from felb.cli.progress import run_progress
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.kits import VALID_DAYS, Coordinator
 from felb.estimators.methods import DEFAULT

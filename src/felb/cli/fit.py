@@ -9,6 +9,7 @@ import click
 from felb.cli import options
 from felb.cli.agreement import agreement
 from felb.cli.output import print_result, warnings_as_notes
+from felb.cli.progress import round_progress
 from felb.estimators.methods import DEFAULT, summaries
 from felb.experiments import Job, fit
 
@@ -67,6 +68,6 @@ def command(
         unknown=unknown,
         privacy=privacy,
     )
-    with warnings_as_notes():
-        result = fit(job, out, force=force)
+    with warnings_as_notes(), round_progress(None) as advance:
+        result = fit(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from felb.cli.output import plain_console
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from felb.experiments.planning import PrivacyForecast
 
 
@@ -66,15 +60,3 @@ def _figure(value: float | None, form: str) -> str:
 
 def _scores(scores: tuple[float, ...]) -> tuple[str, ...]:
     return (*(f"{value:.2f}" for value in (sum(scores) / len(scores), min(scores), max(scores))), str(len(scores)))
-
-
-@contextmanager
-def step_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar over steps on a terminal; silent elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    disabled = not sys.stderr.isatty()
-    with Progress(
-        *columns, TimeRemainingColumn(), console=Console(stderr=True), disable=disabled, transient=True
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

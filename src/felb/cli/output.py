@@ -1,10 +1,9 @@
-"""What the verbs print: tables for people, JSON for programs, progress where there is a terminal."""
+"""What the verbs print: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import shlex
-import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,29 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from felb.results.result import Result, finite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from felb.engines import Snapshot
-    from felb.engines.nvflare.record import Status
     from felb.results import Component
 
 SHOWN_FEATURES = 12
-FIGURES = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
-"""Of a round's record, what to show beside the bar, and with how many digits."""
 SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 
 
@@ -148,42 +134,6 @@ def component_table(components: Sequence[Component], *, shown: int = SHOWN_FEATU
     return table
 
 
-@contextmanager
-def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
-    """Show a bar over the rounds on a terminal; silent elsewhere."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    disabled = not sys.stderr.isatty()  # rich would also take a wish for colours as a terminal
-    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
-        task = progress.add_task("rounds", total=total, figures="")
-
-        def advance(snapshot: Snapshot) -> None:
-            last = snapshot.history[-1]
-            figures = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in FIGURES if key in last)
-            progress.update(task, completed=len(snapshot.history), figures=figures)
-
-        yield advance
-
-
-@contextmanager
-def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], Callable[[str], None]]]:
-    """Show the rounds of a federation on a terminal; what went wrong and was mended is told as a line on stderr."""
-    disabled = not sys.stderr.isatty()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
-        task = progress.add_task("rounds", total=total)
-        yield (
-            lambda status: progress.update(task, completed=status.round, description=status.state),
-            lambda line: click.echo(f"note: {line}", err=True),
-        )
-
-
 def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     """Print named facts, as a table or as JSON."""
     if as_json:
@@ -218,16 +168,6 @@ def print_status(seen: Mapping[str, Any]) -> None:
         console = plain_console()
         console.print()
         console.print(table)
-
-
-@contextmanager
-def row_progress() -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how many rows are done; silent elsewhere."""
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn())
-    disabled = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
-        task = progress.add_task("rows", total=None)
-        yield lambda rows: progress.update(task, completed=rows)
 
 
 @contextmanager

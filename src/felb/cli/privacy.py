@@ -10,9 +10,10 @@ import click
 
 from felb.cli import options
 from felb.cli.agreement import agreement
-from felb.cli.forecast import print_forecast, step_progress
+from felb.cli.forecast import print_forecast
 from felb.cli.outbound import print_outbound
 from felb.cli.output import plain_console, print_json
+from felb.cli.progress import step_progress
 from felb.errors import InputError
 from felb.experiments.job import agreed
 from felb.experiments.logs import outbound_lines

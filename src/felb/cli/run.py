@@ -7,7 +7,8 @@ import shlex
 import click
 
 from felb.cli import options
-from felb.cli.output import print_result, run_progress
+from felb.cli.output import print_result
+from felb.cli.progress import run_progress
 from felb.engines.nvflare.kits import Coordinator
 from felb.experiments.deployed import DeployedRun, run_deployed
 

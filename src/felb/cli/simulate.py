@@ -11,7 +11,8 @@ from click.core import ParameterSource
 
 from felb.cli import options
 from felb.cli.agreement import agreement
-from felb.cli.output import print_result, round_progress, warnings_as_notes
+from felb.cli.output import print_result, warnings_as_notes
+from felb.cli.progress import round_progress
 from felb.estimators.methods import DEFAULT, make_federated, summaries
 from felb.experiments import Job, resume, simulate, unfinished_job
 from felb.experiments.job import PARTITIONS

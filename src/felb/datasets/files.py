@@ -16,15 +16,8 @@ from felb.datasets.text import find_client_column, item_blocks, table_blocks
 from felb.errors import FelbError, InputError, missing_extra
 from felb.linalg import BinaryMatrix
 from felb.linalg.binary import check_column_names
-from felb.linalg.convert import (
-    MISSING_MEANS,
-    LocateCell,
-    anndata_blocks,
-    check_threshold,
-    dense_blocks,
-    from_columns,
-    where_known_one,
-)
+from felb.linalg.cells import MISSING_MEANS, LocateCell, check_threshold, where_known_one
+from felb.linalg.convert import anndata_blocks, dense_blocks, from_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator

@@ -15,7 +15,7 @@ import numpy as np
 from felb.datasets.sorting import RowSorter
 from felb.datasets.text import line_blocks, line_of_each_word, open_bytes
 from felb.errors import InputError
-from felb.linalg.convert import where_one
+from felb.linalg.cells import where_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.linalg import BinaryMatrix
 from felb.linalg.binary import check_column_names
-from felb.linalg.convert import MISSING, NOT_BINARY, SAY_MISSING
+from felb.linalg.cells import MISSING, NOT_BINARY, SAY_MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

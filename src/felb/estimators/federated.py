@@ -14,13 +14,14 @@ from felb.engines import Participation, run
 from felb.errors import InputError
 from felb.models.base import BooleanFactorization
 from felb.models.pooled import warn_of_time_limit
+from felb.privacy.policy import Crowd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.engines import Run
+    from felb.engines import Run, Snapshot
     from felb.federated.server import Outcome, Recipe
     from felb.linalg.binary import BinaryMatrix
 
@@ -35,14 +36,20 @@ class FederatedEstimator(BooleanFactorization):
     time_limit: float | None = None
 
     @abstractmethod
-    def recipe(self, n_features: int) -> Recipe:
-        """Return the recipe with this estimator's parameters, to be run on any engine."""
+    def recipe(self, n_features: int, *, crowd: Crowd | None = None, alone: bool = False) -> Recipe:
+        """Return the recipe with this estimator's parameters, to be run on any engine.
+
+        Parameters
+        ----------
+        crowd : who takes part; noise is calibrated by it, so it must be known where privacy was agreed on
+        alone : the only client owns all rows, so that more may be done than in a federation
+        """
 
     def recipe_for(self, shards: Mapping[str, BinaryMatrix], *, alone: bool = False) -> Recipe:
-        """Return the recipe for these clients; `alone` if their only one owns all rows, so that more may be done."""
+        """Return the recipe for these clients, whose rows are checked; `alone` as in `recipe`."""
         self.check_cells(shards)
-        n_features = next(iter(shards.values())).shape[1]
-        return self._recipe_alone(n_features) if alone else self.recipe(n_features)
+        crowd = Crowd(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
+        return self.recipe(next(iter(shards.values())).shape[1], crowd=crowd, alone=alone)
 
     def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
         """Raise if cells are unknown and the method cannot do without them."""
@@ -73,19 +80,23 @@ class FederatedEstimator(BooleanFactorization):
         """Whether some clients come in when the run is under way; only figures of the same cells can be compared."""
         return self.participation is not None and bool(self.participation.joins)
 
-    def _recipe_alone(self, n_features: int) -> Recipe:
-        """Return the recipe for one owner of all rows; a subclass may do more there than in a federation."""
-        return self.recipe(n_features)
-
-    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None) -> Self:  # noqa: ARG002
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        groups: ArrayLike | None = None,
+        on_round: Callable[[Snapshot], None] | None = None,
+    ) -> Self:
         """Find components shared by all clients.
 
         Parameters
         ----------
         X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client
         groups : client label of each row; without it all rows are one client's
+        on_round : called after each round; the `history` of what it is given has a row for every round so far
         """
-        self._fit(X, groups)
+        self._fit(X, groups, on_round)
         return self
 
     def fit_transform(  # type: ignore[override]
@@ -94,11 +105,12 @@ class FederatedEstimator(BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
+        on_round: Callable[[Snapshot], None] | None = None,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        return self._fit(X, groups)
+        return self._fit(X, groups, on_round)
 
-    def _fit(self, X: Any, groups: ArrayLike | None) -> NDArray[np.bool_]:
+    def _fit(self, X: Any, groups: ArrayLike | None, on_round: Callable[[Snapshot], None] | None) -> NDArray[np.bool_]:
         deadline = Deadline(self.time_limit)
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
@@ -111,6 +123,7 @@ class FederatedEstimator(BooleanFactorization):
             seed=self._seed(),
             participation=self.participation,
             workers=effective_workers(self.n_jobs),
+            on_round=on_round or (lambda _: None),
             deadline=deadline,
         )
         self._keep(finished, recipe)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.federated.server import Recipe
+    from felb.privacy.policy import Crowd
 
 SAMPLED_MEMORY = 0.5
 """Share of earlier rounds in the gains where a sample of the clients plays a round."""
@@ -51,7 +52,7 @@ class RefinableEstimator(FederatedEstimator):
         """Return the rounds at most before refinement."""
         return super().max_rounds
 
-    def recipe(self, n_features: int) -> Recipe:
+    def recipe(self, n_features: int, *, crowd: Crowd | None = None, alone: bool = False) -> Recipe:  # noqa: ARG002
         """Return the recipe with this estimator's parameters, to be run on any engine."""
         plain, refinement = self.plain_recipe(n_features), self.refinement
         return plain if refinement is None else refined(plain, refinement)

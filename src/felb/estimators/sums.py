@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
@@ -14,15 +15,15 @@ from felb.federated.recipes.sums import MDL, Effort, federated_bmf
 from felb.linalg.exact import assign_rows_exact
 from felb.linalg.unknown import read_partly_known
 from felb.optim.belief import assign_new_rows
-from felb.privacy.policy import Privacy
+from felb.privacy.policy import Crowd, Privacy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.engines import Participation, Run
+    from felb.engines import Participation, Run, Snapshot
     from felb.federated.server import Recipe
     from felb.linalg.binary import BinaryMatrix
 
@@ -124,7 +125,15 @@ class FederatedBMF(FederatedEstimator):
         self.binarize_threshold = binarize_threshold
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, unknown: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[Snapshot], None] | None = None,
+    ) -> Self:
         """Find components shared by all clients.
 
         Parameters
@@ -134,32 +143,46 @@ class FederatedBMF(FederatedEstimator):
         groups : client label of each row; without it all rows are one client's
         unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
             there. For a list of matrices, a list of them, None for a client that knows all its cells
+        on_round : called after each round; the `history` of what it is given has a row for every round so far
         """
-        return super().fit(self._partly_known(X, unknown), y, groups=groups)
+        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
 
     def fit_transform(  # type: ignore[override]
-        self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, unknown: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[Snapshot], None] | None = None,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups)
+        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
 
-    def recipe(self, n_features: int) -> Recipe:
-        """Return the recipe with this estimator's parameters, to be run on any engine."""
+    def recipe(self, n_features: int, *, crowd: Crowd | None = None, alone: bool = False) -> Recipe:
+        """Return the recipe, with noise calibrated for the crowd if there is an agreement on privacy."""
         if self.privacy is not None:
-            raise InputError("noise depends on how many records and clients there are: use recipe_for with the shards")
-        return self._recipe(n_features, alone=False)
-
-    def recipe_for(self, shards: Mapping[str, BinaryMatrix], *, alone: bool = False) -> Recipe:
-        """Return the recipe for these clients, with noise calibrated for them if there is an agreement on privacy."""
-        if self.privacy is None:
-            return super().recipe_for(shards, alone=alone)
-        self._check_private(self.privacy)
-        if any(shard.unknown is not None for shard in shards.values()):
-            raise InputError("under privacy, all cells must be known; fill the unknown ones, or leave out privacy")
-        n_features = next(iter(shards.values())).shape[1]
-        plan = self.privacy.plan(
-            n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards), n_columns=n_features
+            return self._private_recipe(n_features, self.privacy, crowd)
+        return federated_bmf(
+            n_features,
+            self.n_components,
+            max_components=int(self.max_components),
+            objective=self.objective,
+            effort=self.effort,
+            false_positive_cost=self.false_positive_cost,
+            false_negative_cost=self.false_negative_cost,
+            sampled=self.sampled or (self.joined_late and self.n_components == MDL),
+            alone=alone,
+            node_cap=self.node_cap,
         )
+
+    def _private_recipe(self, n_features: int, privacy: Any, crowd: Crowd | None) -> Recipe:
+        if crowd is None:
+            raise InputError(
+                "noise depends on how many records and clients there are: tell the crowd, or use recipe_for"
+            )
+        self._check_private(privacy)
+        plan = privacy.plan(**asdict(crowd), n_columns=n_features)
         return private_bmf(n_features, int(self.n_components), plan, effort=self.effort, node_cap=self.node_cap)
 
     def _check_private(self, privacy: Any) -> None:
@@ -181,23 +204,6 @@ class FederatedBMF(FederatedEstimator):
             raise InputError("a private run asks each question once and cannot be cut short; leave out time_limit")
         if self.sampled or self.joined_late:
             raise InputError("a private run asks every client once; leave out participation")
-
-    def _recipe_alone(self, n_features: int) -> Recipe:
-        return self._recipe(n_features, alone=True)
-
-    def _recipe(self, n_features: int, *, alone: bool) -> Recipe:
-        return federated_bmf(
-            n_features,
-            self.n_components,
-            max_components=int(self.max_components),
-            objective=self.objective,
-            effort=self.effort,
-            false_positive_cost=self.false_positive_cost,
-            false_negative_cost=self.false_negative_cost,
-            sampled=self.sampled or (self.joined_late and self.n_components == MDL),
-            alone=alone,
-            node_cap=self.node_cap,
-        )
 
     @staticmethod
     def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
@@ -236,7 +242,9 @@ class FederatedBMF(FederatedEstimator):
         return read_partly_known(X, binarize_threshold=self.binarize_threshold)
 
     def _check_cells(self, matrix: BinaryMatrix) -> None:
-        """Take unknown cells."""
+        """Take unknown cells, though not under privacy."""
+        if self.privacy is not None and matrix.unknown is not None:
+            raise InputError("under privacy, all cells must be known; fill the unknown ones, or leave out privacy")
 
     def _partly_known(self, X: Any, unknown: Any) -> Any:
         """Return X, or the matrices of a list, with cells marked as unknown."""

@@ -37,8 +37,16 @@ NOT_OF_THE_METHOD = {"participation", "n_jobs", "random_state", "binarize_thresh
 """Parameters of estimators that a job says in another way."""
 
 
-def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result:
+def fit(
+    job: Job,
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    on_round: Callable[[Snapshot], None] = lambda _: None,
+) -> Result:
     """Fit a method on pooled data and leave the result in the folder `out`.
+
+    `on_round` is called after each round of a method that has rounds.
 
     Examples
     --------
@@ -52,7 +60,8 @@ def fit(job: Job, out: str | os.PathLike[str], *, force: bool = False) -> Result
     matrix = job.read().matrix
     folder.begin(job, force=force)
     try:
-        U = model.fit_transform(matrix)
+        watched = {"on_round": on_round} if isinstance(model, FederatedEstimator) else {}
+        U = model.fit_transform(matrix, **watched)
         promised = None if job.privacy is None else pooled_promise(_federated(model), matrix)
         result = Result(
             components=model.components_,
@@ -149,8 +158,7 @@ class Federation:
         # A method does without comparing rounds where only a sample of the clients plays them.
         model.set_params(participation=participation)
         table = job.read()
-        if job.privacy is None:
-            model.check_cells({job.data: table.matrix})
+        model.check_cells({job.data: table.matrix})
         shards, _ = split(table.matrix, job.labels(table))
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)

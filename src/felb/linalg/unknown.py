@@ -12,7 +12,8 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.linalg.binary import BinaryMatrix, check_column_names
-from felb.linalg.convert import LocateCell, from_columns, missing_cells, where_one
+from felb.linalg.cells import LocateCell, missing_cells, where_one
+from felb.linalg.convert import from_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

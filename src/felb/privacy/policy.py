@@ -37,6 +37,14 @@ DEFAULT_ROUNDS = {"statistics": 50, "hybrid": 3}
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many take part in a run, as publicly known."""
+
+    n_records: int
+    n_clients: int
+
+
+@dataclass(frozen=True, slots=True)
 class Privacy:
     """The agreement: how much of one record, or one client, a whole run may reveal.
 

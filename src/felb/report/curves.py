@@ -19,6 +19,7 @@ TITLES = {
     "change": "Change in a round",
     "lam": "Weight λ of the regularizer",
     "flips": "Switched entries of V",
+    "gain": "Gain of a further component",
     "inside": "Ones inside components, as inferred",
     "outside": "Ones outside components, as inferred",
     "clients": "Clients that answered",
@@ -62,13 +63,25 @@ def figures(history: History) -> dict[str, list[Series]]:
 
 
 def _series(points: list[tuple[float, float, bool]]) -> list[Series]:
-    """Return one curve, or two where a relaxed search came first."""
-    groups = {name: [p for p in points if p[2] is relaxed] for name, relaxed in (("relaxed", True), ("Boolean", False))}
+    """Return one curve, or two where a relaxed search came first; it is broken where another start was tried."""
+    relaxed = [(x, y) for x, y, is_relaxed in points if is_relaxed]
+    groups: dict[str, list[tuple[float, float | None]]] = {
+        "relaxed": _broken(relaxed),
+        "Boolean": [(x, y) for x, y, is_relaxed in points if not is_relaxed],
+    }
     return [
-        Series(name, [x for x, _, _ in kept], [y for _, y, _ in kept], marks=False)
-        for name, kept in groups.items()
-        if kept
+        Series(name, [x for x, _ in kept], [y for _, y in kept], marks=False) for name, kept in groups.items() if kept
     ]
+
+
+def _broken(points: list[tuple[float, float]]) -> list[tuple[float, float | None]]:
+    """Put a gap wherever rounds are left out."""
+    broken: list[tuple[float, float | None]] = []
+    for number, (x, y) in enumerate(points):
+        if number and x > points[number - 1][0] + 1:
+            broken.append((x - 1, None))
+        broken.append((x, y))
+    return broken
 
 
 def _chart(key: str, series: list[Series], last: float) -> Html:

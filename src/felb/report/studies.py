@@ -189,7 +189,7 @@ def to_rows(record: StudyRecord) -> list[dict[str, Any]]:
 def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | None = None, level: int = 1) -> str:
     """Return a page: question, figure, claims, tables, provenance."""
     mark = "#" * level
-    lines = [f"{mark} {record.title}", "", record.question, "", record.view.note, ""]
+    lines = [f"{mark} {record.title}", "", record.question, "", _escaped(record.view.note), ""]
     if figure is not None:
         lines += [f"![{record.title}]({figure})", ""]
     lines += [
@@ -202,7 +202,7 @@ def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | N
         "",
     ]
     for table in study_tables(record):
-        lines += [f"**{table.title}**", "", *_table_markdown(table), ""]
+        lines += [f"**{_escaped(table.title)}**", "", *_table_markdown(table), ""]
     if wrong := failures(record):
         lines += [f"{mark}# Cells without figures", "", *(f"- {_escaped(reason)}" for reason in wrong), ""]
     command = f"felb experiment run {record.name}{' --quick' if record.form == 'quick' else ''}"
@@ -219,7 +219,9 @@ def index_markdown(entries: Sequence[tuple[StudyRecord, Sequence[Claim], str]]) 
         counts = " | ".join(str(verdicts.count(word)) for word in ("reproduced", "not reproduced", "undecided"))
         cells = f"{record.count('done')} of {len(record.planned)}"
         lines.append(f"| [{record.title}]({page}) | {record.form} | {cells} | {counts} |")
-    lines += ["", "Quick forms use smaller data and few trials: they show trends, and their intervals are wide.", ""]
+    if any(record.form == "quick" for record, _, _ in entries):
+        lines += ["", "Quick forms use smaller data and few trials: they show trends, and their intervals are wide."]
+    lines.append("")
     if entries:
         lines += [f"{provenance_text(entries[0][0])}.", ""]
     return "\n".join(lines)

@@ -6,19 +6,18 @@ import hashlib
 import math
 import re
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
 from felb.federated.recipes.sums import MDL
-from felb.privacy.policy import Privacy
+from felb.privacy.policy import Crowd, Privacy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from felb.federated.server import Recipe
-    from felb.linalg.binary import BinaryMatrix
 
 WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 METHOD = re.compile(r"[a-z][a-z0-9-]{0,39}(\+[a-z][a-z0-9-]{0,39})?")
@@ -146,39 +145,15 @@ class Plan:
         model = make_federated(self.method, n_components=self.n_components, **self.parameters, **agreed)
         if self.parameters.get("time_limit") is not None and not METHODS[self.method].post_hoc:
             raise InputError(f"a run of {self.method} over sites has no time_limit; lower its rounds or effort instead")
-        if agreement is None:
-            return model.recipe(self.n_features)
-        return model.recipe_for(self._unseen())
+        return model.recipe(self.n_features, crowd=self._crowd)
 
-    def _unseen(self) -> Mapping[str, BinaryMatrix]:
-        """Return as many sites as the plan says with as many records in all, to calibrate noise by."""
-        assert self.records is not None
-        assert self.sites is not None
-        rows = [self.records] + [0] * (self.sites - 1)
-        return cast(
-            "Mapping[str, BinaryMatrix]", {str(site): Unseen(count, self.n_features) for site, count in enumerate(rows)}
-        )
+    @property
+    def _crowd(self) -> Crowd | None:
+        return None if self.records is None or self.sites is None else Crowd(self.records, self.sites)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data that `of` reads back."""
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Unseen:
-    """Rows of which nothing is known but how many there are, and how many columns."""
-
-    rows: int
-    columns: int
-    unknown: None = None
-
-    def __len__(self) -> int:
-        return self.rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.rows, self.columns
 
 
 def fingerprint(columns: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required
 from felb.federated.phases.objective import Cost, Objective, as_array
-from felb.federated.recipes.assignment import summed_counts
+from felb.federated.recipes.assignment import summed_counts, told_counts
 from felb.federated.state import holding
 from felb.linalg.assign import assign_rows
 from felb.metrics import confusion
@@ -49,9 +49,8 @@ def measure_task(
     for share in shares:
         components = cut_at(V, share)
         U = assign_rows(shard, components, weight_one=one, weight_zero=zero)
-        counts = confusion(shard, U, components)
-        found.append((counts.tp, counts.fp, counts.fn, counts.cells))
-    return ClientState.after(state, broadcast), Update({"counts": np.array(found, dtype=np.int64)})
+        found.append(told_counts(confusion(shard, U, components)))
+    return ClientState.after(state, broadcast), Update({"counts": np.stack(found)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, required
 from felb.federated.phases.objective import Cost, NegativeLogLikelihood, Objective, as_array
 from felb.federated.phases.relaxed import swept_rows
+from felb.federated.recipes.assignment import told_counts
 from felb.linalg.product import overlap_grid
 from felb.metrics import Counts
 from felb.optim.belief import Belief, first_belief
@@ -132,7 +133,7 @@ class Thresholds:
             relaxed=state.V,
             scales=state.scales,
             components=self._components(state, b),
-            counts=np.array([counts.tp, counts.fp, counts.fn, counts.cells]),
+            counts=told_counts(counts),
             value=value,
             weights=as_array(self.objective.weights(counts)),
             belief=self._belief(state),

@@ -58,8 +58,12 @@ def assign_exactly_task(keep: Callable[[Any, Broadcast, NDArray[np.bool_]], Any]
 
 def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component."""
-    c = confusion(shard, U, V)
-    return {"counts": np.array([c.tp, c.fp, c.fn, c.cells]), "supports": np.count_nonzero(U, axis=0)}
+    return {"counts": told_counts(confusion(shard, U, V)), "supports": np.count_nonzero(U, axis=0)}
+
+
+def told_counts(counts: Counts) -> NDArray[np.int64]:
+    """Return counts as a message, which can be summed."""
+    return np.array([counts.tp, counts.fp, counts.fn, counts.cells], dtype=np.int64)
 
 
 def summed_counts(counts: NDArray[np.int64] | None) -> Counts:

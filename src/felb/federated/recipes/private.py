@@ -26,7 +26,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.federated.alone import play_alone
 from felb.federated.messages import Broadcast
-from felb.federated.recipes.assignment import ASSIGN, summed_counts
+from felb.federated.recipes.assignment import ASSIGN, summed_counts, told_counts
 from felb.federated.recipes.candidates import find_candidates
 from felb.federated.recipes.private_client import CLIENT
 from felb.federated.recipes.private_rounds import LAST, Rounds, RoundsState, round_statistics
@@ -182,8 +182,7 @@ class PrivateServer:
             assert state.rounds is not None
             return self._after_round(replace(following, rounds=self._rounds.combine(values, state.rounds)))
         if task == SCORES:
-            counts = read_counts(values, self.n_features)
-            return replace(following, counts=np.array([counts.tp, counts.fp, counts.fn, counts.cells]))
+            return replace(following, counts=told_counts(read_counts(values, self.n_features)))
         return replace(following, chosen=choose(values, sigma=noise))
 
     def record(self, state: ServerState) -> Mapping[str, float]:

@@ -44,8 +44,9 @@ class Effort:
     relaxed_rounds, refine_rounds : rounds of these phases at most
     tries, patience : of the revival, see `Revive`; without tries, there is none
     cover_features : data of at most this many columns is also started from patterns of columns, see `Cover`
-    restarts : further starts, from random V; without them, the relaxed V is not cut in another way either. The start
-        with the smallest summed loss after refinement is taken
+    cuts : whether to start also from the relaxed V cut without regard to U, see `Cuts`
+    restarts : further starts, from random V. Of all starts, that with the smallest summed loss after refinement is
+        taken
     proposals : of the search, see `Search` and `SearchAlone`; without them, there is none
     """
 
@@ -54,14 +55,15 @@ class Effort:
     tries: int = 30
     patience: int = 8
     cover_features: int = 1_000
+    cuts: bool = True
     restarts: int = 2
     proposals: int = 0
 
 
 EFFORTS = {
-    "fast": Effort(tries=0, cover_features=0, restarts=0),
+    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0),
     "default": Effort(),
-    "high": Effort(tries=60, patience=15, cover_features=2_000, restarts=0, proposals=4_000),
+    "high": Effort(tries=60, patience=15, cover_features=2_000, cuts=False, restarts=0, proposals=4_000),
 }
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
 MDL = "mdl"
@@ -131,7 +133,7 @@ def federated_bmf(
     if objective == "recover":
         return pipeline("federated-bmf", Chain(*phases, Propagation()), node_cap=node_cap)
     # More components than needed fit noise; the start that fits it best is not the one to find their number from.
-    starts = replace(work, cover_features=0, restarts=0) if found else work
+    starts = replace(work, cover_features=0, cuts=False, restarts=0) if found else work
     fit: list[Phase] = [_first_refinement(n_features, most, cost, work=starts, memory=memory)]
     if found:
         fit += [Rank(cost)]
@@ -153,7 +155,7 @@ def federated_bmf(
 def _first_refinement(n_features: int, n_components: int, cost: Cost, *, work: Effort, memory: float) -> Phase:
     """Refine the relaxed start, and others if losses of rounds can be compared; the best is taken."""
     refine = Refine(cost, work.refine_rounds, memory=memory)
-    others = [Chain(Cuts(cost), refine, name="cut start")] if work.restarts else []
+    others = [Chain(Cuts(cost), refine, name="cut start")] if work.cuts else []
     if n_features <= work.cover_features:
         others.append(Chain(_patterns(n_features), Cover(n_components, cost), refine, name="cover start"))
     for number in range(work.restarts):

@@ -1,0 +1,90 @@
+"""Bars for long work: on stderr, on a terminal only, gone when the work is done."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from felb.engines import Snapshot
+    from felb.engines.nvflare.record import Status
+    from felb.experiments.runner import Progress as Done
+
+FIGURES = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
+"""Of a round's record, what to show beside the bar, and with how many digits."""
+
+
+@contextmanager
+def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
+    """Show a bar over the rounds of a run in this process, with its latest figures."""
+    with _bar("rounds", total) as update:
+
+        def advance(snapshot: Snapshot) -> None:
+            last = snapshot.history[-1]
+            figures = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in FIGURES if key in last)
+            update(completed=len(snapshot.history), note=figures)
+
+        yield advance
+
+
+@contextmanager
+def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], Callable[[str], None]]]:
+    """Show a bar over the rounds of a federation; what went wrong and was mended is told as a line on stderr."""
+    with _bar("rounds", total) as update:
+        yield (
+            lambda status: update(completed=status.round, description=status.state),
+            lambda line: click.echo(f"note: {line}", err=True),
+        )
+
+
+@contextmanager
+def cell_progress(name: str) -> Iterator[Callable[[Done], None]]:
+    """Show a bar over the cells of an experiment, with the latest one."""
+    with _bar(name) as update:
+        yield lambda done: update(total=done.total, completed=done.kept + done.measured, note=done.last)
+
+
+@contextmanager
+def step_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar over steps."""
+    with _bar(what) as update:
+        yield lambda done, total: update(completed=done, total=total)
+
+
+@contextmanager
+def row_progress() -> Iterator[Callable[[int], None]]:
+    """Show how many rows are done; how many there are is not known."""
+    with _shown("rows", None, SpinnerColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn()) as update:
+        yield lambda rows: update(completed=rows)
+
+
+@contextmanager
+def _bar(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    described, noted = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    with _shown(what, total, described, *columns, noted) as update:
+        yield update
+
+
+@contextmanager
+def _shown(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[Callable[..., None]]:
+    disabled = not sys.stderr.isatty()  # rich would also take a wish for colours as a terminal
+    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
+        task = progress.add_task(what, total=total, note="")
+        yield lambda **changes: progress.update(task, **changes)
