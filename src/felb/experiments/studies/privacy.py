@@ -101,11 +101,11 @@ class PrivacyStudy(Study):
         note = (
             f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.noise:.0%} of the cells flipped, "
             f"{self.clients} clients; clipped to ‖V_i‖ <= {self.theta:g}. The axis is the level of noise on each "
-            "upload. ε of one upload is at δ = 0.05 for Gaussian noise; without a clip it assumes a sensitivity of 1 "
-            "that nothing ensures, so the run protects nobody and its total is –. Totals are of a client (Gaussian at "
-            "δ = 1e-5, the others pure); clients report exact losses and counts besides, which no total includes. None "
-            "of this is called private. The last panel is another promise, to single records, by FederatedBMF (extra "
-            "privacy)."
+            "upload; it was extended until the curves end flat. ε of one upload is at δ = 0.05 for Gaussian noise; "
+            "without a clip it assumes a sensitivity of 1 that nothing ensures, so the run protects nobody and its "
+            "total is –. Totals are of a client (Gaussian at δ = 1e-5, the others pure); clients report exact losses "
+            "and counts besides, which no total includes. None of this is called private. The last panel is another "
+            "promise, to single records, by FederatedBMF (extra privacy)."
         )
         methods = (*labels(post_hoc_methods()), *labels(federated_methods()), OURS)
         panels = (*REAL, XOR, RECORD)
