@@ -13,8 +13,8 @@ from felb.results.study import Metric, View
 if TYPE_CHECKING:
     from felb.results.study import Claim, StudyRecord
 
-FLAT_FROM, FLAT, HIGH, CLOSED = 25.0, 0.25, 0.8, 0.05
-"""Steps from which the loss is said to be flat; share of the earlier change that is flat; high F1*; closed gap."""
+FLAT_FROM, FLAT, HIGH = 25.0, 0.25, 0.8
+"""Steps from which the loss is said to be flat; share of the earlier change that is flat; high F1*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class DriftStudy(Study):
         return View("lines", "local steps between synchronisations", metrics, (FELB, FELB_MU), note=note)
 
     def claims(self, record: StudyRecord) -> list[Claim]:
-        """Compare the change of the loss before and after 25 steps, and look at F1* and the gap."""
+        """Compare the change of the loss before and after 25 steps, and look at F1*."""
         places = [float(place) for place in record.places()]
         found = []
         for method in (FELB, FELB_MU):
@@ -78,14 +78,6 @@ class DriftStudy(Study):
                     f"{method}: F1* stays high (0.8 or more) with rare synchronisations",
                     holds_if_any(stars, min(stars, default=0.0) >= HIGH),
                     f"F1* between {min(stars, default=0.0):.3f} and {max(stars, default=0.0):.3f}",
-                )
-            )
-            gaps = [gap for place in places if (gap := record.mean("integrality_gap", method, place)) is not None]
-            found.append(
-                claim(
-                    f"{method}: the result is Boolean whatever the number of steps",
-                    holds_if_any(gaps, max(gaps, default=1.0) <= CLOSED),
-                    f"integrality gap at most {max(gaps, default=0.0):.3f}",
                 )
             )
         return found
