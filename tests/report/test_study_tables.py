@@ -10,7 +10,16 @@ import pytest
 
 from felb.cli import main
 from felb.errors import InputError
-from felb.report.studies import DASH, failures, index_markdown, study_tables, summary, to_csv, to_markdown
+from felb.report.studies import (
+    DASH,
+    failures,
+    index_markdown,
+    provenance_text,
+    study_tables,
+    summary,
+    to_csv,
+    to_markdown,
+)
 from felb.report.studies_page import is_experiment, study_page
 from felb.report.study_figures import draw_study, mean_curves
 from felb.results.study import CellRecord, Claim, Metric, Planned, StudyRecord, View, write_claims
@@ -173,3 +182,14 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
         draw_study(RECORD, tmp_path / "figure.pdf")
     with pytest.raises(InputError, match="no cell of 'noise' is done"):
         draw_study(replace(RECORD, cells={}), tmp_path / "figure.png")
+
+
+def test_a_page_tells_how_busy_the_machine_was_when_cells_were_measured():
+    cells = {
+        key: replace(cell, provenance={"felb": "1", "date": "2026-01-02", "load": load})
+        for (key, cell), load in zip(RECORD.cells.items(), (0.5, 9.0, 1.5), strict=False)
+    }
+    told = provenance_text(replace(RECORD, cells=cells, provenance={"load": 40.0, "date": "2027-01-01"}))
+    assert "felb 1, 2026-01-02" in told
+    assert "median load 1.5" in told
+    assert "median load 40" in provenance_text(replace(RECORD, cells={}, provenance={"load": 40.0}))

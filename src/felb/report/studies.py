@@ -135,14 +135,15 @@ def failures(record: StudyRecord) -> list[str]:
 
 def provenance_text(record: StudyRecord) -> str:
     """Say when, where and by what the cells were measured."""
-    cells = [record.cells[cell.key].provenance for cell in record.planned if cell.key in record.cells]
-    dates = sorted(str(facts.get("date", ""))[:10] for facts in cells) or [str(record.provenance.get("date", ""))[:10]]
-    versions = sorted({str(facts.get("felb")) for facts in cells} or {str(record.provenance.get("felb"))})
+    measured = [record.cells[cell.key].provenance for cell in record.planned if cell.key in record.cells]
+    cells = measured or [record.provenance]
+    dates = sorted(str(facts.get("date", ""))[:10] for facts in cells)
+    versions = sorted({str(facts.get("felb")) for facts in cells})
+    loads = sorted(load for facts in cells if (load := facts.get("load")) is not None)
     machine = record.provenance.get("machine", {})
     days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     facts = f"{machine.get('cores')} cores, {machine.get('system')} {machine.get('processor')}"
-    load = record.provenance.get("load")
-    busy = "" if load is None else f" (load average {load:g}; times are of a clock)"
+    busy = f" (median load {loads[len(loads) // 2]:g}; times are of a clock)" if loads else ""
     software = f"Python {machine.get('python')}, NumPy {machine.get('numpy')}"
     return f"felb {', '.join(versions)}, {days}, {facts}{busy}, {software}"
 
