@@ -11,9 +11,10 @@ import threading
 import pytest
 from cli_files import leftovers
 
+import felb.cli.fit as fit_verb
 import felb.cli.simulate as simulate_verb
 from felb.cli import main
-from felb.experiments import simulate
+from felb.experiments import fit, simulate
 from felb.models.elbmf import ELBMF
 from felb.results import Result
 
@@ -71,8 +72,36 @@ def test_a_stopped_simulation_can_be_resumed(felb, table, in_folder, after_round
     assert leftovers(in_folder) == ["my out", "table.csv", "whole"]
 
 
+def test_a_stopped_fit_with_rounds_can_be_resumed(felb, table, in_folder, monkeypatch):
+    assert felb("fit", table, "-o", "whole", "-k", 3).code == 0
+
+    def stopping(*args, on_round, **options):
+        def watch(snapshot):
+            on_round(snapshot)
+            if len(snapshot.history) == 9:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return fit(*args, on_round=watch, **options)
+
+    monkeypatch.setattr(fit_verb, "fit", stopping)
+    done = felb("fit", table, "-o", "out", "-k", 3, "--json")
+    assert done.code == 130
+    assert done.err.split("\n")[-2] == "interrupted; go on with: felb fit --resume out"
+    assert "does not go with" in felb("fit", "--resume", "out", "-k", 3).err
+    assert felb("fit", "--resume", "out", "--json").json["folder"] == "out"
+    assert Result.read("out").history == Result.read("whole").history
+    assert leftovers(in_folder) == ["out", "table.csv", "whole"]
+
+
+def test_fit_wants_data_and_a_folder_or_a_run_to_resume(felb, table):
+    for arguments in ((table,), ("-o", "out"), ()):
+        done = felb("fit", *arguments, "-k", 3)
+        assert done.code == 2
+        assert "Give DATA and --out, or --resume OUT." in done.err
+
+
 @pytest.mark.parametrize(("number", "code"), STOPS)
-def test_a_stopped_fit_leaves_nothing(felb, table, in_folder, monkeypatch, number, code):
+def test_a_stopped_fit_without_rounds_leaves_nothing(felb, table, in_folder, monkeypatch, number, code):
     monkeypatch.setattr(ELBMF, "_settled", lambda self, rows: os.kill(os.getpid(), number))
     done = felb("fit", table, "--method", "elbmf", "-o", "out", "-k", 3)
     assert done.code == code

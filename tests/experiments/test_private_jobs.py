@@ -62,10 +62,10 @@ def stop_after(rounds):
     return on_round
 
 
-def check_logs(folder):
+def check_logs(folder, clients=("client-01", "client-02", "client-03")):
     """Everything left once, and the running total ends at what was agreed."""
     logs = sorted((folder / "outbound").glob("*.jsonl"))
-    assert [log.stem for log in logs] == ["client-01", "client-02", "client-03"]
+    assert [log.stem for log in logs] == list(clients)
     for log in logs:
         lines = read_log(log)
         assert [(line["round"], line["what"]) for line in lines] == ONCE
@@ -121,6 +121,16 @@ def test_pooled_data_can_be_published_in_private(small_data, out):
     assert result.privacy["clients"] == 1
     assert "B = 4" in result.privacy["text"]
     assert Result.read(out).privacy == result.privacy
+
+
+def test_an_interrupted_private_fit_of_pooled_data_is_charged_once(small_data, out, unfinished):
+    job = Job(small_data, "bmf", 3, privacy={"epsilon": EPSILON})
+    for rounds in (1, 2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            fit(job, out, force=True, on_round=stop_after(rounds))
+        (unfinished / "checkpoint.npz").unlink()
+        resume(out)
+        check_logs(out, clients=("pooled",))
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4])

@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import scipy.sparse as sp
 from run_files import contents
@@ -15,9 +16,11 @@ import felb.experiments.folder as folder_module
 from felb import __version__
 from felb.engines.checkpoint import save_snapshot
 from felb.errors import FederationError, InputError
+from felb.estimators.methods import make
 from felb.experiments import fit, resume, simulate, unfinished_job
+from felb.metrics import confusion
 from felb.privacy.outbound import OutboundLog
-from felb.results import Result
+from felb.results import Result, read_assignment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -260,11 +263,54 @@ def test_finished_and_unknown_runs(tmp_path, out, make_job):
     assert contents(out) == before
 
 
+@pytest.mark.parametrize("method", ["bmf", "felb-mu", "felb", "grecond+vote"])
+def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(tmp_path, out, unfinished, make_job, method):
+    parameters = {"effort": "high"} if method == "bmf" else {} if "+" in method else {"max_iter": 12, "l2_rate": 1.5}
+    job = replace(make_job(method=method, clients=None), parameters=parameters)
+    whole = fit(job, tmp_path / "whole")
+    model = make(method, n_components=3, random_state=1, **parameters)
+    U = model.fit_transform(job.read().matrix)
+    np.testing.assert_array_equal(whole.components, model.components_)
+    np.testing.assert_array_equal(read_assignment(tmp_path / "whole", "pooled"), U)
+    assert whole.history == model.history_
+    assert whole.supports == tuple(U.sum(axis=0).tolist())
+    assert whole.scores == confusion(job.read().matrix, U, model.components_).scores()
+    assert not (tmp_path / "whole" / "outbound").exists()
+    for rounds in {1, len(whole.history) // 2, len(whole.history) - 1}:
+        shutil.rmtree(out, ignore_errors=True)
+        with pytest.raises(KeyboardInterrupt):
+            fit(job, out, on_round=stop_after(rounds))
+        assert unfinished_job(out).pooled
+        with pytest.raises(InputError, match="an unfinished run is at"):
+            fit(job, out)
+        resume(out)
+        assert contents(out) == contents(tmp_path / "whole")
+        assert not unfinished.exists()
+
+
+def test_large_checkpoints_are_written_less_often(out, make_job, monkeypatch):
+    clock, saved = [0.0], []
+
+    def slow(path, snapshot):
+        clock[0] += 2.0
+        saved.append(clock[0])
+        save_snapshot(path, snapshot)
+
+    monkeypatch.setattr(folder_module, "save_snapshot", slow)
+    monkeypatch.setattr(folder_module.time, "monotonic", lambda: clock[0])
+
+    def a_while(_):
+        clock[0] += 10.0
+
+    simulate(make_job(), out, on_round=a_while)
+    assert saved == [2.0, 44.0, 86.0, 128.0]  # 40 seconds and more between two that take two seconds each
+
+
 def test_a_killed_fit_is_told_apart_from_a_simulation(out, make_job, unfinished):
     unfinished.mkdir()
     stored = {"data": "x.csv", "method": "elbmf", "n_components": 3}
     (unfinished / "job.json").write_text(json.dumps(stored))
-    with pytest.raises(InputError, match="pooled fit, which keeps none"):
+    with pytest.raises(InputError, match="elbmf on pooled data keeps no progress"):
         resume(out)
     assert unfinished_job(out) is None
     fit(make_job(method="elbmf", clients=None), out)  # what it left is no obstacle

@@ -6,19 +6,20 @@ from typing import Any
 
 import click
 
-from felb.cli import options
+from felb.cli import options, resuming
 from felb.cli.agreement import agreement
 from felb.cli.output import print_result, warnings_as_notes
 from felb.cli.progress import round_progress
 from felb.estimators.methods import DEFAULT, summaries
-from felb.experiments import Job, fit
+from felb.experiments import Job, fit, resume
 
 EPILOG = options.methods(*summaries())
 
 
 @click.command("fit", epilog=EPILOG)
-@click.argument("data")
-@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
+@click.argument("data", required=False)
+@click.option("-o", "--out", type=click.Path(), help="Folder for the result.")
+@resuming.option
 @click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="See the list below.")
 @options.components
 @click.option("--max-iter", help="Iterations at most.", **options.COUNT)
@@ -32,8 +33,9 @@ EPILOG = options.methods(*summaries())
 @options.force
 @options.as_json
 def command(
-    data: str,
-    out: str,
+    data: str | None,
+    out: str | None,
+    resumed: str | None,
     method: str,
     n_components: int | str,
     seed: int,
@@ -54,7 +56,18 @@ def command(
     The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
     result.json with parameters, seed, version, data fingerprint, scores and history. With --epsilon the components may
     be published under the promise the result states; scores, supports and the fingerprint are then left out.
+
+    Ctrl-C keeps the rounds that were done in OUT.unfinished, and --resume OUT goes on from there (bmf, felb, felb-mu);
+    the other methods keep nothing.
     """
+    if resumed is not None:
+        resuming.check_alone(click.get_current_context())
+        with warnings_as_notes(), resuming.telling_how_to_go_on("fit", resumed), round_progress(None) as advance:
+            result = resume(resumed, on_round=advance)
+        print_result(result, resumed, as_json=as_json)
+        return
+    if data is None or out is None:
+        raise click.UsageError("Give DATA and --out, or --resume OUT.")
     job = Job(
         data,
         method,
@@ -68,6 +81,6 @@ def command(
         unknown=unknown,
         privacy=privacy,
     )
-    with warnings_as_notes(), round_progress(None) as advance:
+    with warnings_as_notes(), resuming.telling_how_to_go_on("fit", out), round_progress(None) as advance:
         result = fit(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)

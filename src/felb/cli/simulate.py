@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from felb.cli import options
+from felb.cli import options, resuming
 from felb.cli.agreement import agreement
 from felb.cli.output import print_result, warnings_as_notes
 from felb.cli.progress import round_progress
@@ -18,9 +15,6 @@ from felb.experiments import Job, resume, simulate, unfinished_job
 from felb.experiments.job import PARTITIONS
 from felb.federated.recipes.felb import SETTINGS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 EPILOG = options.methods(*summaries(pooled=False))
 DEFAULT_CLIENTS = 10
 
@@ -28,7 +22,7 @@ DEFAULT_CLIENTS = 10
 @click.command("simulate", epilog=EPILOG)
 @click.argument("data", required=False)
 @click.option("-o", "--out", type=click.Path(), help="Folder for the result.")
-@click.option("--resume", "resumed", type=click.Path(), metavar="OUT", help="Go on with the interrupted run of OUT.")
+@resuming.option
 @click.option(
     "--clients", help=f"Deal the rows out to this many clients (default: {DEFAULT_CLIENTS}).", **options.COUNT
 )
@@ -108,10 +102,10 @@ def command(
     Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.
     """
     if resumed is not None:
-        check_alone(click.get_current_context())
+        resuming.check_alone(click.get_current_context())
         job = unfinished_job(resumed)
         rounds = None if job is None else planned(job)
-        with warnings_as_notes(), telling_how_to_go_on(resumed), round_progress(rounds) as advance:
+        with warnings_as_notes(), resuming.telling_how_to_go_on("simulate", resumed), round_progress(rounds) as advance:
             result = resume(resumed, on_round=advance)
         print_result(result, resumed, as_json=as_json)
         return
@@ -134,32 +128,12 @@ def command(
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,
     )
-    with warnings_as_notes(), telling_how_to_go_on(out), round_progress(planned(job)) as advance:
+    with warnings_as_notes(), resuming.telling_how_to_go_on("simulate", out), round_progress(planned(job)) as advance:
         result = simulate(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)
-
-
-def check_alone(ctx: click.Context) -> None:
-    """Refuse options next to --resume that would have no effect."""
-    for parameter in ctx.command.params:
-        name = parameter.name or ""
-        if name not in ("resumed", "as_json") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            given = parameter.opts[-1] if isinstance(parameter, click.Option) else "DATA"
-            raise click.UsageError(f"--resume does not go with {given}: the run remembers its data and options.", ctx)
 
 
 def planned(job: Job) -> int | None:
     """Return how many rounds a run has at most, with the one for the assignment, if its method knows."""
     rounds = make_federated(job.method, **{"n_components": job.n_components, **job.parameters}).max_rounds
     return None if rounds is None else rounds + 1
-
-
-@contextmanager
-def telling_how_to_go_on(out: str) -> Iterator[None]:
-    """Note on an interruption how to go on, or that there is nothing to go on with."""
-    try:
-        yield
-    except (KeyboardInterrupt, OSError, MemoryError) as error:
-        if unfinished_job(out) is not None:
-            error.add_note(f"go on with: felb simulate --resume {shlex.quote(out)}")
-        raise

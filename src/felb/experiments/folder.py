@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 JOB, CHECKPOINT, LOCK, BOOKS = "job.json", "checkpoint.npz", "lock", "books"
 SECONDS_BETWEEN_CHECKPOINTS = 5.0
+MOST_TIME_FOR_CHECKPOINTS = 0.05
+"""Of a run; where they are large, there are fewer of them."""
 
 
 class RunFolder:
@@ -50,7 +52,7 @@ class RunFolder:
         self._fresh = False
         self._lock: IO[bytes] | None = None
         self._latest: Snapshot | None = None
-        self._saved_at = float("-inf")
+        self._next_save = float("-inf")
 
     # -- begin -------------------------------------------------------------------------------------------------
 
@@ -89,7 +91,7 @@ class RunFolder:
 
     @property
     def resumable(self) -> bool:
-        """Whether there is an unfinished run that keeps its progress; a pooled fit keeps none."""
+        """Whether there is an unfinished run that keeps its progress; a pooled method keeps none."""
         try:
             return self.job().fingerprint is not None
         except InputError:
@@ -168,9 +170,11 @@ class RunFolder:
 
     def _after_round(self, snapshot: Snapshot) -> None:
         self._latest = snapshot
-        if time.monotonic() - self._saved_at > SECONDS_BETWEEN_CHECKPOINTS:
+        begun = time.monotonic()
+        if begun >= self._next_save:
             save_snapshot(self.work / CHECKPOINT, snapshot)
-            self._saved_at = time.monotonic()
+            saved = time.monotonic()
+            self._next_save = saved + max(SECONDS_BETWEEN_CHECKPOINTS, (saved - begun) / MOST_TIME_FOR_CHECKPOINTS)
 
     # -- end ---------------------------------------------------------------------------------------------------
 

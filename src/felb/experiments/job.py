@@ -27,6 +27,7 @@ class Job:
     method : a word of `felb.estimators.methods.METHODS`
     n_components, seed : as in the estimators; "mdl" where the method finds the number
     parameters : further parameters of the estimator
+    pooled : all rows are one owner's, who may do more than a client
     clients, split : deal the rows out to this many clients in one of the ways of `PARTITIONS`
     client_column : or take the client of each row from this column
     header, binarize_threshold, missing, unknown : how the data is read, see `felb.datasets.read`
@@ -46,6 +47,7 @@ class Job:
     n_components: int | str
     seed: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    pooled: bool = False
     clients: int | None = None
     split: str = "even"
     client_column: str | None = None

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from felb.estimators.federated import ONE_CLIENT
-
 if TYPE_CHECKING:
-    from felb.estimators.federated import FederatedEstimator
-    from felb.linalg.binary import BinaryMatrix
     from felb.privacy.plan import PrivacyPlan
     from felb.results import History
 
@@ -29,10 +25,3 @@ def promise(plan: PrivacyPlan, history: History) -> dict[str, Any]:
         "shares": dict(plan.shares),
         "text": plan.statement(row_bound=row_bound),
     }
-
-
-def pooled_promise(model: FederatedEstimator, matrix: BinaryMatrix) -> dict[str, Any]:
-    """Return the promise of a private method that was fitted on pooled data, whose holder is its only client."""
-    plan = model.recipe_for({ONE_CLIENT: matrix}, alone=True).privacy
-    assert plan is not None
-    return promise(plan, model.history_)

@@ -17,7 +17,7 @@ from felb.errors import InputError
 from felb.estimators.federated import FederatedEstimator
 from felb.estimators.methods import METHODS, make, make_federated
 from felb.experiments.folder import RunFolder
-from felb.experiments.promise import pooled_promise, promise
+from felb.experiments.promise import promise
 from felb.metrics import confusion
 from felb.models.base import BooleanFactorization
 from felb.privacy import Privacy
@@ -46,7 +46,7 @@ def fit(
 ) -> Result:
     """Fit a method on pooled data and leave the result in the folder `out`.
 
-    `on_round` is called after each round of a method that has rounds.
+    A method that has rounds is run like a simulation of one client, and `resume` goes on with it.
 
     Examples
     --------
@@ -57,28 +57,27 @@ def fit(
     folder = RunFolder(out)
     folder.check(force=force)
     model = make(job.method, **_parameters(job))
+    if isinstance(model, FederatedEstimator):
+        return simulate(replace(job, pooled=True), out, force=force, on_round=on_round)
     matrix = job.read().matrix
     folder.begin(job, force=force)
     try:
-        watched = {"on_round": on_round} if isinstance(model, FederatedEstimator) else {}
-        U = model.fit_transform(matrix, **watched)
-        promised = None if job.privacy is None else pooled_promise(_federated(model), matrix)
+        U = model.fit_transform(matrix)
         result = Result(
             components=model.components_,
             columns=matrix.columns,
-            supports=(None,) * U.shape[1] if promised else tuple(np.count_nonzero(U, axis=0).tolist()),
+            supports=tuple(np.count_nonzero(U, axis=0).tolist()),
             clients={POOLED: len(matrix)},
-            scores=_bought_scores(model) if promised else confusion(matrix, U, model.components_).scores(),
+            scores=confusion(matrix, U, model.components_).scores(),
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
             provenance=_provenance(job, model, matrix),
             complete=model.complete_,
-            privacy=promised,
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
-        folder.discard()  # a pooled fit keeps no checkpoints
+        folder.discard()  # keeps no checkpoints
         raise
     return result
 
@@ -120,7 +119,7 @@ def resume(out: str | os.PathLike[str], *, on_round: Callable[[Snapshot], None] 
     folder = RunFolder(out)
     job = folder.job()
     if job.fingerprint is None:
-        raise InputError(f"nothing to resume: the run at {out} was a pooled fit, which keeps none; start it anew")
+        raise InputError(f"nothing to resume: {job.method} on pooled data keeps no progress; start {out} anew")
     if job.version != __version__:
         raise InputError(
             f"the run at {out} was started by felb {job.version}, and felb {__version__} may compute differently; "
@@ -159,10 +158,10 @@ class Federation:
         model.set_params(participation=participation)
         table = job.read()
         model.check_cells({job.data: table.matrix})
-        shards, _ = split(table.matrix, job.labels(table))
+        shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)
-        recipe = model.recipe_for(shards)
+        recipe = model.recipe_for(shards, alone=job.pooled)
         return cls(job, model, participation, table.matrix, shards, recipe)
 
 
@@ -183,7 +182,8 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapsho
             workers=job.workers,
             resume=folder.snapshot(federation.recipe),
             on_round=after_round,
-            outbound=folder.outbound,
+            # From the owner of all rows nothing leaves but what is released in private.
+            outbound=(lambda _: lambda _: None) if job.pooled and plan is None else folder.outbound,
             deadline=Deadline(model.time_limit),
             books=None if plan is None else partial(folder.book, plan=plan),
         )
@@ -241,18 +241,6 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
             **_exact_facts(job, matrix),
         },
     )
-
-
-def _federated(model: BooleanFactorization) -> FederatedEstimator:
-    """Only methods that can do without pooled data know of privacy."""
-    assert isinstance(model, FederatedEstimator)
-    return model
-
-
-def _bought_scores(model: BooleanFactorization) -> Mapping[str, float]:
-    """Return the noisy scores that a share of the budget was spent on, if any was."""
-    counts = _federated(model).counts_
-    return {} if counts is None else counts.scores()
 
 
 def _exact_facts(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
