@@ -98,18 +98,21 @@ def test_in_wide_data_frequent_columns_are_found_first():
     rng = np.random.default_rng(0)
     A = np.zeros((300, 2100), dtype=bool)
     A[:, [3, 70, 500, 2050]] = rng.random((300, 4)) < 0.9
-    log = []
+    log, states = [], []
     finished = run(
         recipe(Privacy(50.0, 1e-5), n_records=300, n_features=2100),
         shards(BinaryMatrix.of(A)),
         outbound=lambda _: log.append,
+        on_round=lambda snapshot: states.append(snapshot.server),
     )
     assert [record.what for record in log][::CLIENTS] == ["sizes", "columns", "cooccurrence", "choice"]
     assert 0.999 * 50 < log[-1].total["epsilon"] <= 50
     assert finished.history[1]["columns"] == 200
     assert 2 <= finished.history[1]["pair_bound"] <= finished.history[0]["row_bound"]
-    kept = np.flatnonzero(finished.outcome.components.any(axis=0))
-    assert set(kept) & {3, 70, 500, 2050}
+    assert {3, 70, 500, 2050} <= set(states[1].columns)
+    candidates = np.flatnonzero(states[2].candidates.any(axis=(0, 1)))
+    np.testing.assert_array_equal(candidates, np.sort(states[1].columns)[:9])  # those of `quick`, back in their places
+    assert set(np.flatnonzero(finished.outcome.components.any(axis=0))) <= set(candidates)
 
 
 ANSWERS = {
