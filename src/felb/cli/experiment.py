@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from felb.atomic import replacing
 from felb.cli import options
 from felb.cli.output import plain_console, print_json
 from felb.cli.progress import cell_progress
+from felb.cli.resuming import advising
 from felb.errors import InputError, MissingExtraError
 from felb.experiments.catalogue import NAMES, find_study
 from felb.experiments.runner import run_study
@@ -24,8 +25,6 @@ from felb.report.study_figures import draw_study
 from felb.results.study import MANIFEST, STATUSES, StudyRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from felb.results.study import Claim
 
 ALL = "all"
@@ -103,10 +102,8 @@ def run(
     told = []
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
-        with (
-            telling_how_to_go_on(name, quick=quick, out=out, trials=trials, time_limit=time_limit),
-            cell_progress(study.name) as advance,
-        ):
+        advice = partial(how_to_go_on, name, quick=quick, out=out, trials=trials, time_limit=time_limit)
+        with advising(advice), cell_progress(study.name) as advance:
             record = run_study(study, folder, jobs=jobs or cores(), time_limit=time_limit, on_progress=advance)
         figure, note = drawn(record, folder / FIGURE)
         if as_json:
@@ -263,14 +260,9 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
         console.print(f"figure  {figure}", soft_wrap=True)
 
 
-@contextmanager
-def telling_how_to_go_on(name: str, *, quick: bool, **given: str | float | None) -> Iterator[None]:
-    """Note on an interruption which command goes on."""
-    try:
-        yield
-    except (KeyboardInterrupt, OSError, MemoryError) as error:
-        words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
-        for option, value in options.given(**given).items():
-            words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-        error.add_note(f"what was measured is kept; go on with: {shlex.join(words)}")
-        raise
+def how_to_go_on(name: str, *, quick: bool, **given: str | float | None) -> str:
+    """Return which command goes on after an interruption."""
+    words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
+    for option, value in options.given(**given).items():
+        words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    return f"what was measured is kept; go on with: {shlex.join(words)}"

@@ -8,10 +8,9 @@ import click
 
 from felb.cli import options, resuming
 from felb.cli.agreement import agreement
-from felb.cli.output import print_result, warnings_as_notes
-from felb.cli.progress import round_progress
+from felb.cli.output import print_result
 from felb.estimators.methods import DEFAULT, summaries
-from felb.experiments import Job, fit, resume
+from felb.experiments import Job, fit
 
 EPILOG = options.methods(*summaries())
 
@@ -57,14 +56,11 @@ def command(
     result.json with parameters, seed, version, data fingerprint, scores and history. With --epsilon the components may
     be published under the promise the result states; scores, supports and the fingerprint are then left out.
 
-    Ctrl-C keeps the rounds that were done in OUT.unfinished, and --resume OUT goes on from there (bmf, felb, felb-mu);
-    the other methods keep nothing.
+    Ctrl-C keeps the rounds that were done in OUT.unfinished, and --resume OUT goes on from there; pooled
+    methods (elbmf, asso, grecond, mebf, zhang) keep nothing.
     """
     if resumed is not None:
-        resuming.check_alone(click.get_current_context())
-        with warnings_as_notes(), resuming.telling_how_to_go_on("fit", resumed), round_progress(None) as advance:
-            result = resume(resumed, on_round=advance)
-        print_result(result, resumed, as_json=as_json)
+        resuming.go_on("fit", resumed, as_json=as_json)
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
@@ -81,6 +77,6 @@ def command(
         unknown=unknown,
         privacy=privacy,
     )
-    with warnings_as_notes(), resuming.telling_how_to_go_on("fit", out), round_progress(None) as advance:
+    with resuming.running("fit", out, rounds=None) as advance:
         result = fit(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)

@@ -21,6 +21,7 @@ from rich.progress import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from felb.engines import Snapshot
     from felb.engines.nvflare.record import Status
@@ -74,12 +75,10 @@ def row_progress() -> Iterator[Callable[[int], None]]:
         yield lambda rows: update(completed=rows)
 
 
-@contextmanager
-def _bar(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+def _bar(what: str, total: int | None = None) -> AbstractContextManager[Callable[..., None]]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     described, noted = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
-    with _shown(what, total, described, *columns, noted) as update:
-        yield update
+    return _shown(what, total, described, *columns, noted)
 
 
 @contextmanager

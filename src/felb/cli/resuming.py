@@ -9,31 +9,57 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from felb.experiments import unfinished_job
+from felb.cli.output import print_result, warnings_as_notes
+from felb.cli.progress import round_progress
+from felb.experiments import resume, unfinished_job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from felb.engines import Snapshot
+    from felb.experiments import Job
 
 option = click.option(
     "--resume", "resumed", type=click.Path(), metavar="OUT", help="Go on with the interrupted run of OUT."
 )
 
 
-def check_alone(ctx: click.Context) -> None:
+def go_on(verb: str, out: str, *, rounds_of: Callable[[Job], int | None] = lambda _: None, as_json: bool) -> None:
+    """Go on with the interrupted run of `out` and print its result; `rounds_of` tells how many rounds a job has."""
+    _check_alone(click.get_current_context())
+    job = unfinished_job(out)
+    with running(verb, out, rounds=None if job is None else rounds_of(job)) as advance:
+        result = resume(out, on_round=advance)
+    print_result(result, out, as_json=as_json)
+
+
+@contextmanager
+def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[Snapshot], None]]:
+    """Give what to call after each round: it moves the bar. Warnings become notes, and so does how to go on."""
+
+    def advice() -> str | None:
+        return None if unfinished_job(out) is None else f"go on with: felb {verb} --resume {shlex.quote(out)}"
+
+    with warnings_as_notes(), advising(advice), round_progress(rounds) as advance:
+        yield advance
+
+
+@contextmanager
+def advising(advice: Callable[[], str | None]) -> Iterator[None]:
+    """Note on an interruption how to go on, if there is something to go on with."""
+    try:
+        yield
+    except (KeyboardInterrupt, OSError, MemoryError) as error:
+        text = advice()
+        if text is not None:
+            error.add_note(text)
+        raise
+
+
+def _check_alone(ctx: click.Context) -> None:
     """Refuse options next to --resume that would have no effect."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if name not in ("resumed", "as_json") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             given = parameter.opts[-1] if isinstance(parameter, click.Option) else "DATA"
             raise click.UsageError(f"--resume does not go with {given}: the run remembers its data and options.", ctx)
-
-
-@contextmanager
-def telling_how_to_go_on(verb: str, out: str) -> Iterator[None]:
-    """Note on an interruption how to go on, if there is something to go on with."""
-    try:
-        yield
-    except (KeyboardInterrupt, OSError, MemoryError) as error:
-        if unfinished_job(out) is not None:
-            error.add_note(f"go on with: felb {verb} --resume {shlex.quote(out)}")
-        raise

@@ -8,10 +8,9 @@ import click
 
 from felb.cli import options, resuming
 from felb.cli.agreement import agreement
-from felb.cli.output import print_result, warnings_as_notes
-from felb.cli.progress import round_progress
+from felb.cli.output import print_result
 from felb.estimators.methods import DEFAULT, make_federated, summaries
-from felb.experiments import Job, resume, simulate, unfinished_job
+from felb.experiments import Job, simulate
 from felb.experiments.job import PARTITIONS
 from felb.federated.recipes.felb import SETTINGS
 
@@ -102,12 +101,7 @@ def command(
     Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.
     """
     if resumed is not None:
-        resuming.check_alone(click.get_current_context())
-        job = unfinished_job(resumed)
-        rounds = None if job is None else planned(job)
-        with warnings_as_notes(), resuming.telling_how_to_go_on("simulate", resumed), round_progress(rounds) as advance:
-            result = resume(resumed, on_round=advance)
-        print_result(result, resumed, as_json=as_json)
+        resuming.go_on("simulate", resumed, rounds_of=planned, as_json=as_json)
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
@@ -128,7 +122,7 @@ def command(
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,
     )
-    with warnings_as_notes(), resuming.telling_how_to_go_on("simulate", out), round_progress(planned(job)) as advance:
+    with resuming.running("simulate", out, rounds=planned(job)) as advance:
         result = simulate(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)
 
