@@ -38,7 +38,15 @@ def test_only_the_gate_makes_a_release():
     assert makers == ["federated/gate.py"]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if "federated" in p.parts and "estimators" not in p.parts], ids=str)
+KEEPERS = {"entries.py", "journal.py", "responses.py"}
+"""What is kept of a run; everything else in the core is replayed, and so must be deterministic."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if "federated" in p.parts and "estimators" not in p.parts and p.name not in KEEPERS],
+    ids=str,
+)
 def test_the_federated_core_has_no_clock_and_does_no_input_or_output(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -48,8 +48,8 @@ def test_the_demo_prints_scores_and_components_and_writes_its_files(demo, tmp_pa
     logs = sorted((tmp_path / "zoo" / "outbound").iterdir())
     assert len(logs) == 10
     tasks = [json.loads(line)["task"] for line in logs[0].read_text().splitlines()]
-    assert tasks[0] == "sketch"
-    assert {"sweep", "cut", "gains"} < set(tasks)
+    assert tasks[0] == "gram_sketch"
+    assert {"factor_statistics", "threshold_counts", "flip_gains"} < set(tasks)
 
 
 def test_the_picture_alone(demo, tmp_path, capsys):

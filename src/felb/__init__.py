@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from felb.estimators.felb import FELB, FELBMU
     from felb.estimators.posthoc import PostHoc
     from felb.estimators.sums import FederatedBMF
-    from felb.federated.recipes.felb import Setting as FelbSetting
+    from felb.federated.algorithms.felb import Setting as FelbSetting
     from felb.linalg.binary import BinaryMatrix
     from felb.models.asso import Asso
     from felb.models.elbmf import ELBMF
@@ -58,7 +58,7 @@ _LAZY = {
     "FELBMU": "felb.estimators.felb",
     "FederatedBMF": "felb.estimators.sums",
     "FelbError": "felb.errors",
-    "FelbSetting": "felb.federated.recipes.felb:Setting",
+    "FelbSetting": "felb.federated.algorithms.felb:Setting",
     "GreConD": "felb.models.grecond",
     "InputError": "felb.errors",
     "MEBF": "felb.models.mebf",

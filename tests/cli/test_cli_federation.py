@@ -92,7 +92,7 @@ def site_with_log(folder):
     write_json(folder / "site.json", {"name": "a", "invitation": {}})
     log = folder / "state" / "r1" / "outbound.jsonl"
     log.parent.mkdir(parents=True)
-    record = {"client": "a", "task": "factorize", "what": "V", "shape": [3, 17], "dtype": "float32", "bytes": 204}
+    record = {"client": "a", "task": "local_factor", "what": "V", "shape": [3, 17], "dtype": "float32", "bytes": 204}
     lines = [json.dumps({"round": t, **record, "mechanism": "none", "cost": None}) for t in range(2)]
     log.write_text("\n".join([*lines, '{"cut sho']))
     return folder
@@ -102,7 +102,7 @@ def test_a_site_shows_what_left_it(felb, tmp_path):
     folder = site_with_log(tmp_path)
     shown = felb("site", "log", str(folder))
     assert shown.code == 0
-    for word in ("r1", "2", "factorize", "3x17", "408", "none"):
+    for word in ("r1", "2", "local_factor", "3x17", "408", "none"):
         assert word in shown.out
     assert [line["round"] for line in json.loads(felb("site", "log", str(folder), "--json").out)] == [0, 1]
     assert "nothing has left" in felb("site", "log", str(folder), "--run", "other").out

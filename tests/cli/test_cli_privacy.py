@@ -10,8 +10,8 @@ import pytest
 from cli_files import leftovers, read_log
 
 from felb.experiments import planning
-from felb.federated.recipes import private
-from felb.federated.recipes.candidates import Candidates
+from felb.federated.algorithms import private
+from felb.federated.algorithms.private_candidates import Candidates
 from felb.privacy.discrete import _sampler
 from felb.privacy.ledger import _composed_epsilon
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from cli_files import leftovers, read_log, write_csv
 
 import felb as library
-from felb.federated.recipes.felb import FelbServer
+from felb.federated.steps.assignment import assigned
 from felb.results import Result, read_assignment
 from felb.results.result import file_stem
 
@@ -41,7 +41,7 @@ def test_simulate_prints_facts_scores_and_components(felb, table, in_folder):
         "method felb-mu, seed 0",
         "data table.csv: 60 records x 12 features",
         "clients 4 with 15 records each",
-        "rounds 9 (8 factorize, 1 assign)",
+        "rounds 9 (8 local_factor, 1 assign)",
         "f1 rmsd precision recall coverage errors",
         "component support size features",
     ):
@@ -54,7 +54,7 @@ def test_simulate_json_is_all_of_stdout_and_agrees_with_the_folder(simulated):
     for key in ("scores", "supports", "clients", "converged", "provenance", "n_components", "n_features"):
         assert printed[key] == stored[key]
     assert printed["folder"] == "out"
-    assert printed["rounds"] == {"factorize": 8, "assign": 1}
+    assert printed["rounds"] == {"local_factor": 8, "assign": 1}
     found = Result.read("out")
     assert [(c["number"], tuple(c["features"]), c["support"]) for c in printed["components"]] == [
         (c.number, c.features, c.support) for c in found.described()
@@ -112,7 +112,7 @@ def test_the_logs_tell_everything_that_left_each_client_and_nothing_else(simulat
     assert leftovers(in_folder / "out" / "outbound") == [f"{name}.jsonl" for name in sorted(clients)]
     for name, size in clients.items():
         lines = read_log(in_folder / "out" / "outbound" / f"{name}.jsonl")
-        expected = [(r, "factorize", what) for r in range(8) for what in ("V", "loss")]
+        expected = [(r, "local_factor", what) for r in range(8) for what in ("V", "loss")]
         expected += [(8, "assign", "counts"), (8, "assign", "supports")]
         assert [(line["round"], line["task"], line["what"]) for line in lines] == expected
         shapes = {"V": ([3, 12], 3 * 12 * 4), "loss": ([], 8), "counts": ([4], 32), "supports": ([3], 24)}
@@ -203,7 +203,7 @@ def test_options_reach_the_method(felb, table, option):
 def test_post_hoc_methods_run_like_any_other(felb, in_folder):
     options = ("-k", 4, "--clients", 3, "--param", "tau=[0.5, 0.9]", "--time-limit", 60, "--json")
     found = json.loads(felb("simulate", "zoo", "--method", "asso+or", "-o", "out", *options).out)
-    assert found["rounds"] == {"factorize alone": 1, "assign": 1}
+    assert found["rounds"] == {"local_components": 1, "assign": 1}
     assert found["complete"] is True
     parameters = found["provenance"]["parameters"]
     assert parameters["aggregation"] == "or"
@@ -285,7 +285,7 @@ def test_show_tells_data_clients_rounds_and_components(felb, simulated):
     words = " ".join(shown.out.split())
     assert "data table.csv: 60 records x 12 features" in words
     assert "clients 4 with 15 records each" in words
-    assert "rounds 9 (8 factorize, 1 assign)" in words
+    assert "rounds 9 (8 local_factor, 1 assign)" in words
     best = Result.read("out").described()[0]
     assert f"{best.number} {best.support} {len(best.features)} {', '.join(best.features)}" in words
 
@@ -365,7 +365,9 @@ def test_generate_json_and_suffix_and_force(felb, in_folder):
 
 def test_a_collapsed_result_comes_with_advice_on_one_line(felb, table, monkeypatch):
     # Which data make a method collapse changes with the method; what is said about it should not.
-    monkeypatch.setattr(FelbServer, "_boolean", staticmethod(lambda state: np.zeros(state.V.shape, dtype=bool)))
+    monkeypatch.setattr(
+        "felb.federated.algorithms.felb.assigned", lambda V, **outcome: assigned(np.zeros_like(V), **outcome)
+    )
     done = felb("simulate", table, "-o", "out", *SMALL, "--clients", 3)
     assert done.code == 0
     assert "(empty)" in done.out
@@ -416,7 +418,7 @@ def test_simulate_refines_if_asked(felb, table, method):
     plain = felb(*common, "-o", "plain")
     refined = felb(*common, "-o", "refined", "--param", "refine=true")
     assert (plain.code, refined.code) == (0, 0), refined.err
-    assert "gains" not in plain.json["rounds"]
-    assert refined.json["rounds"]["gains"] >= 1
+    assert "flip_gains" not in plain.json["rounds"]
+    assert refined.json["rounds"]["flip_gains"] >= 1
     assert refined.json["scores"]["errors"] <= plain.json["scores"]["errors"]
     assert refined.json["provenance"]["parameters"]["refine"] is True

@@ -1,5 +1,7 @@
 """Clients that come in when a run is under way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,11 +10,10 @@ from felb.datasets import partition, planted
 from felb.datasets.shards import split
 from felb.engines import Participation, run
 from felb.errors import InputError
-from felb.federated.client import Client
-from felb.federated.recipes.felb import felb as felb_recipe
-from felb.federated.recipes.felb import felb_mu
-from felb.federated.recipes.sums import federated_bmf
-from felb.federated.server import Recipe
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.felb import felb as felb_algorithm
+from felb.federated.algorithms.felb import felb_mu
+from felb.federated.journal import Journal
 from felb.metrics import confusion
 
 DATA = planted(600, 60, 4, noise=0.05, seed=1)
@@ -21,19 +22,20 @@ SHARDS, ROWS = split(DATA.A, GROUPS)
 LATE = "4"
 
 
-def watched(recipe, seen):
-    """Return the recipe with clients that note each round with whether they had a state."""
+def watched(algorithm, seen):
+    """Return the algorithm with clients that note each round with whether they had the state they had left."""
+    left = {}
 
     def wrap(task):
-        def step(state, shard, broadcast, rng):
+        def respond(state, shard, request, rng):
             name = next(name for name, own in SHARDS.items() if own is shard)
-            seen.setdefault(name, []).append((broadcast.round, state is not None))
-            return task(state, shard, broadcast, rng)
+            seen.setdefault(name, []).append((request.round, state is left.get(name)))
+            left[name], update = task(state, shard, request, rng)
+            return left[name], update
 
-        return step
+        return respond
 
-    tasks = {word: wrap(task) for word, task in recipe.client.tasks.items()}
-    return Recipe(recipe.name, Client(tasks, recipe.client.state_type, recipe.client.assignment), recipe.server)
+    return replace(algorithm, tasks={name: wrap(task) for name, task in algorithm.tasks.items()})
 
 
 def f1_star(finished, names=tuple(SHARDS)):
@@ -49,11 +51,11 @@ def f1_star(finished, names=tuple(SHARDS)):
 def test_a_late_client_plays_from_its_round_on(first, sampled):
     """In the start, in the relaxed rounds, at the thresholds, and in Boolean rounds."""
     seen = {}
-    recipe = watched(federated_bmf(60, 4, sampled=sampled), seen)
-    finished = run(recipe, SHARDS, participation=Participation(joins={LATE: first}))
+    algorithm = watched(federated_bmf(60, 4, sampled=sampled), seen)
+    finished = run(algorithm, SHARDS, participation=Participation(joins={LATE: first}))
     rounds = len(finished.history)
     assert rounds > first
-    assert seen[LATE] == [(first, False), *((t, True) for t in range(first + 1, rounds))]
+    assert seen[LATE] == [(t, True) for t in range(first, rounds)]
     assert all([t for t, _ in seen[name]] == list(range(rounds)) for name in SHARDS if name != LATE)
     assert [row["clients"] for row in finished.history] == [5] * first + [6] * (rounds - first)
     assert f1_star(finished) > 0.98
@@ -82,9 +84,9 @@ def test_what_only_compares_rounds_refuses_late_clients():
         felb.FederatedBMF(4, privacy=felb.privacy.Privacy(epsilon=1.0), participation=late).fit(DATA.A, groups=GROUPS)
 
 
-@pytest.mark.parametrize("recipe", [felb_recipe(60, 4, max_rounds=60), felb_mu(60, 4, max_rounds=60)])
-def test_methods_that_average_take_late_clients_too(recipe):
-    finished = run(recipe, SHARDS, participation=Participation(joins={LATE: 20}))
+@pytest.mark.parametrize("algorithm", [felb_algorithm(60, 4, max_rounds=60), felb_mu(60, 4, max_rounds=60)])
+def test_methods_that_average_take_late_clients_too(algorithm):
+    finished = run(algorithm, SHARDS, participation=Participation(joins={LATE: 20}))
     assert finished.history[-1]["clients"] == 6
     assert f1_star(finished) > 0.95
 
@@ -93,19 +95,26 @@ def test_a_late_client_may_be_sampled_and_drop_out_like_all_others():
     participation = Participation(fraction=0.5, dropout=0.2, joins={LATE: 10})
     runs = [run(federated_bmf(60, 4, sampled=True), SHARDS, participation=participation, seed=3) for _ in range(2)]
     assert runs[0].history == runs[1].history
-    relaxed = [row for row in runs[0].history if row["task"] == "sweep"]
+    relaxed = [row for row in runs[0].history if row["task"] == "factor_statistics"]
     asked = {row["round"]: row["clients"] + len(row.get("missing", ())) for row in relaxed}
     assert {n for t, n in asked.items() if t < 10} == {2}  # half of five
     assert {n for t, n in asked.items() if t >= 10} == {3}  # half of six
     assert f1_star(runs[0]) > 0.95
 
 
-def test_a_run_with_a_late_client_is_resumed_as_it_was():
-    snapshots = []
+def test_a_run_with_a_late_client_is_resumed_as_it_was(tmp_path):
     options = {"participation": Participation(joins={LATE: 12}), "seed": 5}
-    finished = run(federated_bmf(60, 4), SHARDS, on_round=snapshots.append, **options)
+    finished = run(federated_bmf(60, 4), SHARDS, **options)
     for at in (5, 11, 12, 26):
-        again = run(federated_bmf(60, 4), SHARDS, resume=snapshots[at], **options)
+
+        def stop(progress, at=at):
+            if len(progress.history) == at + 1:
+                raise KeyboardInterrupt
+
+        journal = tmp_path / str(at)
+        with pytest.raises(KeyboardInterrupt):
+            run(federated_bmf(60, 4), SHARDS, journal=Journal(journal), on_round=stop, **options)
+        again = run(federated_bmf(60, 4), SHARDS, journal=Journal(journal), **options)
         np.testing.assert_array_equal(again.outcome.components, finished.outcome.components)
         np.testing.assert_array_equal(again.assignments[LATE], finished.assignments[LATE])
 

@@ -1,7 +1,8 @@
-"""The in-process engine under the troubles of real federations."""
+"""The in-process transport under the troubles of real federations."""
 
 import threading
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,8 @@ from felb.datasets import partition, planted
 from felb.datasets.shards import split
 from felb.engines import Participation, run
 from felb.errors import FederationError, InputError
-from felb.federated.client import Client
-from felb.federated.messages import Broadcast
-from felb.federated.recipes.felb import LITERAL, felb, felb_mu
-from felb.federated.server import Recipe
+from felb.federated.algorithms.felb import LITERAL, felb, felb_mu
+from felb.federated.journal import Journal
 from felb.metrics import confusion
 
 DATA = planted(400, 60, 4, noise=0.05, seed=1)
@@ -28,20 +27,22 @@ def f1_star(finished):
     return sum(counts).f1
 
 
-def sabotaged(recipe, victim, rounds):
-    """Return the recipe with a client that fails in some rounds, told by the number of its rows."""
+def wrapped(algorithm, wrap):
+    return replace(algorithm, tasks={name: wrap(task) for name, task in algorithm.tasks.items()})
+
+
+def sabotaged(algorithm, victim, rounds):
+    """Return the algorithm with a client that fails in some rounds, told by its rows."""
 
     def wrap(task):
-        def step(state, shard, broadcast, rng):
-            if shard is victim and broadcast.round in rounds:
+        def respond(state, shard, request, rng):
+            if shard is victim and request.round in rounds:
                 raise RuntimeError("disk full")
-            return task(state, shard, broadcast, rng)
+            return task(state, shard, request, rng)
 
-        return step
+        return respond
 
-    client = Client({k: wrap(t) for k, t in recipe.client.tasks.items()}, recipe.client.state_type,
-                    recipe.client.assignment)  # fmt: skip
-    return Recipe(recipe.name, client, recipe.server)
+    return wrapped(algorithm, wrap)
 
 
 def test_a_sample_of_clients_is_enough():
@@ -74,12 +75,12 @@ def test_a_quorum_that_is_never_reached_is_an_error():
 
 def test_a_failing_client_ends_the_run_unless_a_quorum_is_set():
     victim = next(iter(SHARDS.values()))
-    recipe = sabotaged(felb_mu(60, 4, max_rounds=40), victim, rounds=range(5, 15))
+    algorithm = sabotaged(felb_mu(60, 4, max_rounds=40), victim, rounds=range(5, 15))
     with pytest.raises(RuntimeError, match="disk full"):
-        run(recipe, SHARDS)
+        run(algorithm, SHARDS)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        finished = run(recipe, SHARDS, participation=Participation(quorum=4))
+        finished = run(algorithm, SHARDS, participation=Participation(quorum=4))
     assert [str(w.message) for w in caught] == [f"round {t}: 0 failed (disk full)" for t in range(5, 15)]
     failed = [row["round"] for row in finished.history if "0" in row.get("missing", ())]
     assert failed == list(range(5, 15))
@@ -88,15 +89,15 @@ def test_a_failing_client_ends_the_run_unless_a_quorum_is_set():
         pytest.warns(RuntimeWarning, match="disk full"),
         pytest.raises(FederationError, match=r"only 7 of 8 .*quorum is 8.*Failed: 0"),
     ):
-        run(recipe, SHARDS, participation=Participation(quorum=8))
+        run(algorithm, SHARDS, participation=Participation(quorum=8))
 
 
 def test_a_late_joiner_starts_from_the_shared_components():
     victim = SHARDS["3"]
-    recipe = sabotaged(felb_mu(60, 4, max_rounds=40), victim, rounds=range(30))
+    algorithm = sabotaged(felb_mu(60, 4, max_rounds=40), victim, rounds=range(30))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        finished = run(recipe, SHARDS, participation=Participation(quorum=1))
+        finished = run(algorithm, SHARDS, participation=Participation(quorum=1))
     assert finished.history[29]["clients"] == 7
     assert finished.history[30]["clients"] == 8
     assert f1_star(finished) > 0.9
@@ -113,20 +114,31 @@ def test_threads_do_not_change_the_result_and_are_used():
         return step
 
     base = felb(60, 4, max_rounds=5)
-    client = Client({k: spy(t) for k, t in base.client.tasks.items()}, base.client.state_type, base.client.assignment)
-    parallel = run(Recipe("felb", client, base.server), SHARDS, workers=3)
+    parallel = run(wrapped(base, spy), SHARDS, workers=3)
     assert len(seen) > 1
     np.testing.assert_array_equal(parallel.outcome.relaxed, run(base, SHARDS).outcome.relaxed)
 
 
-def test_resuming_from_any_round_ends_the_same():
-    recipe = felb(60, 4, max_rounds=12)
-    snapshots = []
+def interrupt_after(rounds):
+    def on_round(progress):
+        if len(progress.history) == rounds:
+            raise KeyboardInterrupt
+
+    return on_round
+
+
+@pytest.mark.parametrize("compact", [0, 1 << 30])
+@pytest.mark.parametrize("rounds", [1, 7, 13])
+def test_resuming_from_any_round_ends_the_same(tmp_path, rounds, compact, monkeypatch):
+    monkeypatch.setattr("felb.federated.journal.COMPACT_BYTES", compact)
+    algorithm = felb(60, 4, max_rounds=12)
     options = {"seed": 5, "participation": Participation(fraction=0.6, dropout=0.1)}
-    whole = run(recipe, SHARDS, on_round=snapshots.append, **options)
-    assert len(snapshots) == 13
-    for snapshot in (snapshots[0], snapshots[6], snapshots[-1]):
-        resumed = run(recipe, SHARDS, resume=snapshot, **options)
+    whole = run(algorithm, SHARDS, **options)
+    assert len(whole.history) == 13
+    with pytest.raises(KeyboardInterrupt):
+        run(algorithm, SHARDS, journal=Journal(tmp_path), on_round=interrupt_after(rounds), **options)
+    for _ in range(2):  # the second time from the end
+        resumed = run(algorithm, SHARDS, journal=Journal(tmp_path), **options)
         np.testing.assert_array_equal(resumed.outcome.relaxed, whole.outcome.relaxed)
         assert resumed.history == whole.history
         for name, U in whole.assignments.items():
@@ -134,13 +146,14 @@ def test_resuming_from_any_round_ends_the_same():
 
 
 def test_literal_clients_start_on_their_own():
-    recipe = felb(60, 4, setting=LITERAL, max_rounds=3)
-    assert recipe.server.broadcast(recipe.server.start(0)).values == {}
+    algorithm = felb(60, 4, setting=LITERAL, max_rounds=3)
+    server = algorithm.server(0)
+    first = server.send(next(server).state)
+    assert set(first.values) == {"t"}, "no V̂ is shared"
     rng = np.random.default_rng(0)
-    first = Broadcast("factorize", 0, {})
-    a, b = (recipe.client.step(None, SHARDS["0"], first, rng=rng)[1].values["V"] for _ in range(2))
+    a, b = (algorithm.respond(None, SHARDS["0"], first, rng=rng)[1].values["V"] for _ in range(2))
     assert not np.array_equal(a, b)
-    finished = run(recipe, SHARDS)
+    finished = run(algorithm, SHARDS)
     assert finished.outcome.n_iter == 3
 
 

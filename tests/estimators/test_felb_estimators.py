@@ -18,13 +18,22 @@ DATA = planted(600, 80, 5, noise=0.05, seed=7)
 GROUPS = partition.even(600, 6, seed=7)
 
 
-def test_one_client_without_proximity_and_with_identity_aggregation_is_elbmf_to_the_last_bit():
+@pytest.mark.parametrize("grid", [False, True])
+def test_one_client_without_proximity_and_with_identity_aggregation_is_elbmf(grid, monkeypatch):
+    """To the last bit, but for the grid that uploads are rounded to."""
+    if not grid:
+        monkeypatch.setattr("felb.federated.algorithms.felb.on_grid", lambda values, bits=0: values)
     same = {"l1": 0.01, "l2": 0.01, "l2_rate": 1.02, "inertia": 0.01, "max_iter": 300, "tol": 0.0, "random_state": 3}
     setting = felb.FelbSetting(aggregation="mean")
     one = felb.FELB(5, local_steps=1, proximity=0.0, setting=setting, **same).fit(DATA.A)
     central = felb.ELBMF(5, **same).fit(DATA.A)
-    np.testing.assert_array_equal(one.relaxed_components_, central.relaxed_components_)
-    np.testing.assert_array_equal(one.history_["loss"][:300], central.history_["loss"])
+    np.testing.assert_array_equal(one.components_, central.components_)
+    if grid:
+        np.testing.assert_allclose(one.relaxed_components_, central.relaxed_components_, atol=1e-6)
+        np.testing.assert_allclose(one.history_["loss"][:300], central.history_["loss"], rtol=1e-6)
+    else:
+        np.testing.assert_array_equal(one.relaxed_components_, central.relaxed_components_)
+        np.testing.assert_array_equal(one.history_["loss"][:300], central.history_["loss"])
 
 
 @pytest.mark.parametrize("method", [felb.FELB, felb.FELBMU, felb.ELBMF])

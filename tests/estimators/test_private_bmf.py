@@ -12,8 +12,8 @@ from felb.engines import Participation
 from felb.errors import InputError, MissingExtraError
 from felb.estimators import federated
 from felb.estimators.sums import FederatedBMF
-from felb.federated.recipes import private
-from felb.federated.recipes.candidates import Candidates
+from felb.federated.algorithms import private
+from felb.federated.algorithms.private_candidates import Candidates
 from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.privacy.discrete import _sampler
@@ -117,6 +117,6 @@ def test_without_the_extra_nothing_leaves(package, monkeypatch):
         FederatedBMF(2, privacy=Privacy(0.77)).fit(SMALL.A)
 
 
-def test_a_recipe_for_unknown_clients_has_no_noise_to_calibrate():
-    with pytest.raises(InputError, match="use recipe_for"):
-        FederatedBMF(2, privacy=Privacy(1.0)).recipe(12)
+def test_an_algorithm_for_unknown_clients_has_no_noise_to_calibrate():
+    with pytest.raises(InputError, match="use algorithm_for"):
+        FederatedBMF(2, privacy=Privacy(1.0)).algorithm(12)

@@ -40,7 +40,9 @@ UNITS = {"record": {"FederatedBMF"}, "client": set(METHODS) - {"FederatedBMF"}}
 def test_every_federated_estimator_with_an_agreement_is_walked():
     made = {type(make(None)) for make in METHODS.values()}
     federated = {
-        kind for name in felb.__all__ if isinstance(kind := getattr(felb, name), type) and hasattr(kind, "recipe_for")
+        kind
+        for name in felb.__all__
+        if isinstance(kind := getattr(felb, name), type) and hasattr(kind, "algorithm_for")
     }
     assert federated <= made
 
@@ -52,27 +54,27 @@ def test_only_bounded_values_leave(method, agreement, monkeypatch):
     model = METHODS[method](privacy)
     if method not in UNITS[privacy.unit]:
         with pytest.raises(InputError, match=f"mechanism='{privacy.mechanism}'"):
-            model.recipe_for(SHARDS)
+            model.algorithm_for(SHARDS)
         return
     passed, log = [], []
     release = Gate.release
 
-    def watched(gate, update, broadcast, *, rng):
+    def watched(gate, update, request, **options):
         passed.append((gate, update))
-        return release(gate, update, broadcast, rng=rng)
+        return release(gate, update, request, **options)
 
     monkeypatch.setattr(Gate, "release", watched)
-    recipe = model.recipe_for(SHARDS)
-    finished = local.run(recipe, SHARDS, outbound=lambda _: log.append)
+    algorithm = model.algorithm_for(SHARDS)
+    finished = local.run(algorithm, SHARDS, outbound=lambda _: log.append)
     clients = [(gate, update) for gate, update in passed if gate.client in SHARDS]
     assert clients
     for gate, update in clients:
-        assert gate.plan is recipe.privacy
-        assert gate.ledger is not None
+        assert gate.plan is algorithm.privacy
+        assert gate.accountant is not None
         for name in update.values:
-            bounded = name == "V" if privacy.unit == "client" else isinstance(update.sums.get(name), RecordSum)
+            bounded = name == "V" if privacy.unit == "client" else isinstance(update.record_sums.get(name), RecordSum)
             assert bounded, f"{name} left unbounded"
-    assert {record.what for record in log} == set(recipe.privacy.shares)
+    assert {record.what for record in log} == set(algorithm.privacy.shares)
     assert all(record.cost is not None and record.mechanism != "none" for record in log)
     assert finished.outcome.supports is None
     assert (finished.outcome.counts is None) == (privacy.score_share is None)

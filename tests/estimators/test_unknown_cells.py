@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import felb
 from felb.datasets import partition, planted
-from felb.federated.recipes.sums import Effort
+from felb.federated.algorithms.bmf import Effort
 from felb.linalg import BinaryMatrix
 from felb.metrics import Counts
 
@@ -188,7 +188,7 @@ def test_bad_marks_say_what_is_wrong(X, unknown, message):
 )
 def test_other_methods_refuse_unknown_cells(other):
     X = BinaryMatrix.of(SEEN).with_unknown(CELLS)
-    for data in (X, [X, X]) if hasattr(other, "recipe") else (X,):
+    for data in (X, [X, X]) if hasattr(other, "algorithm") else (X,):
         with pytest.raises(felb.InputError, match=r"takes no unknown cells, and \d+ are marked; use FederatedBMF"):
             other.fit(data)
     with pytest.raises(felb.InputError, match="missing"):

@@ -11,8 +11,8 @@ from run_files import contents
 
 from felb.errors import InputError, PrivacyError
 from felb.experiments import Job, fit, resume, simulate, unfinished_job
-from felb.federated.recipes import private
-from felb.federated.recipes.candidates import Candidates
+from felb.federated.algorithms import private
+from felb.federated.algorithms.private_candidates import Candidates
 from felb.privacy.outbound import OutboundLog, read_log
 from felb.results import Result
 
@@ -128,20 +128,20 @@ def test_an_interrupted_private_fit_of_pooled_data_is_charged_once(small_data, o
     for rounds in (1, 2, 3):
         with pytest.raises(KeyboardInterrupt):
             fit(job, out, force=True, on_round=stop_after(rounds))
-        (unfinished / "checkpoint.npz").unlink()
+        shutil.rmtree(unfinished / "journal")
         resume(out)
         check_logs(out, clients=("pooled",))
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4])
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
-def test_an_interrupted_run_is_charged_once(job, out, unfinished, rounds, checkpoint):
+@pytest.mark.parametrize("journal", ["kept", "lost"])
+def test_an_interrupted_run_is_charged_once(job, out, unfinished, rounds, journal):
     with pytest.raises(KeyboardInterrupt):
         simulate(job, out, on_round=stop_after(rounds))
     before = {log.name: log.read_text(encoding="utf-8") for log in (unfinished / "outbound").iterdir()}
     assert unfinished_job(out).privacy == {"epsilon": EPSILON}
-    if checkpoint == "lost":
-        (unfinished / "checkpoint.npz").unlink()
+    if journal == "lost":
+        shutil.rmtree(unfinished / "journal")
     result = resume(out)
     check_logs(out)
     assert result.privacy["epsilon"] == EPSILON
@@ -149,7 +149,8 @@ def test_an_interrupted_run_is_charged_once(job, out, unfinished, rounds, checkp
         after = (out / "outbound" / name).read_text(encoding="utf-8")
         assert after.startswith(text), "what had left before stands as it was, with its time"
     assert not unfinished.exists()
-    assert not (out / "books").exists()
+    assert not (out / "responses").exists()
+    assert not (out / "journal").exists()
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -180,15 +181,15 @@ def test_a_replayed_run_ends_as_the_one_it_repeats(job, out, unfinished, tmp_pat
         simulate(job, out, on_round=stop_after(4))
     shutil.copytree(unfinished, tmp_path / "copy.unfinished")
     resume(out)
-    (tmp_path / "copy.unfinished" / "checkpoint.npz").unlink()
+    shutil.rmtree(tmp_path / "copy.unfinished" / "journal")
     resume(tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(out)
 
 
-def test_a_lost_book_is_not_begun_anew(job, out, unfinished):
+def test_lost_responses_are_not_given_anew(job, out, unfinished):
     with pytest.raises(KeyboardInterrupt):
         simulate(job, out, on_round=stop_after(2))
-    shutil.rmtree(unfinished / "books" / "client-02")
+    shutil.rmtree(unfinished / "responses" / "client-02")
     with pytest.raises(PrivacyError, match="client-02 has answered in round 0 is missing"):
         resume(out)
 

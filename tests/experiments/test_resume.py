@@ -12,12 +12,11 @@ import pytest
 import scipy.sparse as sp
 from run_files import contents
 
-import felb.experiments.folder as folder_module
 from felb import __version__
-from felb.engines.checkpoint import save_snapshot
 from felb.errors import FederationError, InputError
 from felb.estimators.methods import make
 from felb.experiments import fit, resume, simulate, unfinished_job
+from felb.federated.journal import Journal
 from felb.metrics import confusion
 from felb.privacy.outbound import OutboundLog
 from felb.results import Result, read_assignment
@@ -31,8 +30,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::felb.ConvergenceWarning")
 def stop_after(rounds: int, error: BaseException | None = None):
     """Return a function for `on_round` that interrupts the run after so many rounds."""
 
-    def on_round(snapshot):
-        if len(snapshot.history) == rounds:
+    def on_round(progress):
+        if len(progress.history) == rounds:
             raise error or KeyboardInterrupt
 
     return on_round
@@ -83,7 +82,7 @@ def test_the_result_is_exactly_that_of_an_undisturbed_run(tmp_path, out, unfinis
     assert unfinished.is_dir()
     assert not out.exists()
     seen = []
-    resumed = resume(out, on_round=lambda snapshot: seen.append(len(snapshot.history)))
+    resumed = resume(out, on_round=lambda progress: seen.append(len(progress.history)))
     assert seen == list(range(rounds + 1, len(whole.history) + 1)), "completed rounds are not played again"
     assert resumed.history == whole.history
     assert contents(out) == contents(tmp_path / "whole")
@@ -118,26 +117,36 @@ def test_an_interruption_amid_a_round_leaves_no_line_twice(out, make_job, undist
     assert contents(out) == undisturbed
 
 
-def test_without_a_checkpoint_the_run_is_played_from_its_start(interrupted, unfinished, undisturbed):
-    (unfinished / "checkpoint.npz").unlink()
+@pytest.mark.parametrize("lost", ["the journal", "its states"])
+def test_without_its_journal_the_run_is_played_from_its_start(interrupted, unfinished, undisturbed, lost):
+    if lost == "the journal":
+        shutil.rmtree(unfinished / "journal")
+    else:
+        (unfinished / "journal" / "states.safetensors").unlink()
     resume(interrupted)
     assert contents(interrupted) == undisturbed
 
 
 def test_what_a_killed_process_leaves_half_written_is_cleared_away(out, make_job, unfinished, undisturbed, monkeypatch):
-    # Killed, a process saves nothing more: all there is are the checkpoints of before and lines of later rounds.
-    monkeypatch.setattr(folder_module, "SECONDS_BETWEEN_CHECKPOINTS", 1e9)
+    # Killed, a process saves nothing more: all there is are the entries of before and lines of later rounds.
+    monkeypatch.setattr("felb.federated.journal.SECONDS_BETWEEN_SAVES", 1e9)
+    saved = []
+
+    def save_once(journal, states=None, save=Journal.save):
+        if not saved:
+            saved.append(save(journal, states))
+
     with monkeypatch.context() as patch:
-        patch.setattr(folder_module, "save_snapshot", lambda path, s: len(s.history) == 1 and save_snapshot(path, s))
+        patch.setattr(Journal, "save", save_once)
         with pytest.raises(KeyboardInterrupt):
             simulate(make_job(), out, on_round=stop_after(6))
     log = unfinished / "outbound" / "client-01.jsonl"
     assert len(log.read_text().splitlines()) == 12
     with log.open("a") as file:
         file.write('{"time": "2026-01-01", "client": "cli')
-    (unfinished / ".checkpoint.npz.123.partial").write_bytes(b"half")
+    (unfinished / "journal" / ".states.safetensors.123.partial").write_bytes(b"half")
     seen = []
-    resume(out, on_round=lambda snapshot: seen.append(len(snapshot.history)))
+    resume(out, on_round=lambda progress: seen.append(len(progress.history)))
     assert seen[0] == 2
     assert contents(out) == undisturbed
 
@@ -160,7 +169,7 @@ def test_an_interruption_while_the_result_is_written_can_be_resumed(out, make_jo
 def test_a_full_disk_keeps_what_was_done(out, make_job, unfinished, undisturbed):
     with pytest.raises(OSError, match="No space left"):
         simulate(make_job(), out, on_round=stop_after(5, OSError(28, "No space left on device")))
-    assert (unfinished / "checkpoint.npz").is_file()
+    assert (unfinished / "journal" / "states.safetensors").is_file()
     resume(out)
     assert contents(out) == undisturbed
 
@@ -221,13 +230,14 @@ def test_a_relative_path_is_resumed_from_anywhere(tmp_path, make_job, small_data
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"no archive at all"])
-def test_a_damaged_checkpoint_is_refused_and_can_be_deleted(interrupted, unfinished, undisturbed, damage):
-    checkpoint = unfinished / "checkpoint.npz"
-    checkpoint.write_bytes(damage)
-    with pytest.raises(InputError, match=r"checkpoint\.npz is damaged .*delete it"):
+@pytest.mark.parametrize("name", ["states", "round-0000001"])
+def test_a_damaged_journal_is_refused_and_can_be_deleted(interrupted, unfinished, undisturbed, damage, name):
+    entry = unfinished / "journal" / f"{name}.safetensors"
+    entry.write_bytes(damage)
+    with pytest.raises(InputError, match=rf"{name}\.safetensors is damaged .*delete .*journal, then --resume"):
         resume(interrupted)
-    assert checkpoint.read_bytes() == damage
-    checkpoint.unlink()
+    assert entry.read_bytes() == damage
+    shutil.rmtree(unfinished / "journal")
     resume(interrupted)
     assert contents(interrupted) == undisturbed
 
@@ -288,24 +298,6 @@ def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(tmp_path, out,
         assert not unfinished.exists()
 
 
-def test_large_checkpoints_are_written_less_often(out, make_job, monkeypatch):
-    clock, saved = [0.0], []
-
-    def slow(path, snapshot):
-        clock[0] += 2.0
-        saved.append(clock[0])
-        save_snapshot(path, snapshot)
-
-    monkeypatch.setattr(folder_module, "save_snapshot", slow)
-    monkeypatch.setattr(folder_module.time, "monotonic", lambda: clock[0])
-
-    def a_while(_):
-        clock[0] += 10.0
-
-    simulate(make_job(), out, on_round=a_while)
-    assert saved == [2.0, 44.0, 86.0, 128.0]  # 40 seconds and more between two that take two seconds each
-
-
 def test_a_killed_fit_is_told_apart_from_a_simulation(out, make_job, unfinished):
     unfinished.mkdir()
     stored = {"data": "x.csv", "method": "elbmf", "n_components": 3}
@@ -320,8 +312,8 @@ def test_a_killed_fit_is_told_apart_from_a_simulation(out, make_job, unfinished)
 def test_a_run_under_way_is_neither_resumed_nor_replaced(interrupted, make_job, undisturbed):
     refusals = []
 
-    def meanwhile(snapshot):
-        if len(snapshot.history) == 6:
+    def meanwhile(progress):
+        if len(progress.history) == 6:
             for attempt in (
                 lambda: resume(interrupted),
                 lambda: simulate(make_job(), interrupted, force=True),

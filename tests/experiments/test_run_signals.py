@@ -101,9 +101,9 @@ def test_a_signal_keeps_the_last_round_and_says_how_to_go_on(tmp_path, start, da
     assert printed == ""
     assert said.strip() == f"interrupted; go on with: felb simulate --resume {shlex.quote(str(out))}"
     assert not out.exists()
-    assert (unfinished / "checkpoint.npz").is_file()
+    assert (unfinished / "journal" / "states.safetensors").is_file()
     played = []
-    resume(out, on_round=lambda snapshot: played.append(len(snapshot.history)))
+    resume(out, on_round=lambda progress: played.append(len(progress.history)))
     assert played[0] >= 3, "the rounds before the signal are kept"
     assert contents(out) == undisturbed
     assert list(tmp_path.iterdir()) == [out]
@@ -112,7 +112,7 @@ def test_a_signal_keeps_the_last_round_and_says_how_to_go_on(tmp_path, start, da
 def test_a_killed_run_goes_on_in_another_process(tmp_path, start, data, undisturbed):
     out, unfinished = tmp_path / "out", tmp_path / "out.unfinished"
     process = start("simulate", data, "-o", out, *OPTIONS)
-    wait_for(lambda: (unfinished / "checkpoint.npz").exists(), process)
+    wait_for(lambda: (unfinished / "journal" / "states.safetensors").exists(), process)
     wait_for(lambda: lines(unfinished / "outbound" / "client-05.jsonl") >= 8, process)
     process.send_signal(signal.SIGSTOP)
     with pytest.raises(InputError, match="still under way"):
@@ -124,6 +124,6 @@ def test_a_killed_run_goes_on_in_another_process(tmp_path, start, data, undistur
     done = start("simulate", "--resume", out, "--json")
     printed, said = done.communicate(timeout=PATIENCE)
     assert done.returncode == 0, said
-    assert json.loads(printed)["rounds"] == {"factorize": ROUNDS, "assign": 1}
+    assert json.loads(printed)["rounds"] == {"local_factor": ROUNDS, "assign": 1}
     assert contents(out) == undisturbed
     assert list(tmp_path.iterdir()) == [out]

@@ -84,13 +84,13 @@ def test_without_a_clip_or_noise_there_is_no_total():
     assert none["f1"] == measured(FELB, None)["f1"]
 
 
-def test_a_private_recipe_takes_no_other_noise():
+def test_a_private_algorithm_takes_no_other_noise():
     pytest.importorskip("dp_accounting")
     ready = prepare(Cell(FELB, DATA, 3, 0.0, 0))
     shards, _ = split(ready.A, ready.clients)
-    recipe = FederatedBMF(2, privacy=Privacy(1.0)).recipe_for(shards)
+    algorithm = FederatedBMF(2, privacy=Privacy(1.0)).algorithm_for(shards)
     with pytest.raises(PrivacyError, match="brings its own noise"):
-        run(recipe, shards, mechanism=NoisyUploads.of(Noise("gaussian", 1.0)))
+        run(algorithm, shards, mechanism=NoisyUploads.of(Noise("gaussian", 1.0)))
 
 
 def test_heavy_noise_hurts():

@@ -1,4 +1,4 @@
-"""Messages, gate, client and states."""
+"""Requests, sums, gate, tasks and states."""
 
 import json
 from dataclasses import dataclass
@@ -7,51 +7,63 @@ import numpy as np
 import pytest
 
 from felb.errors import FederationError, InputError
-from felb.federated.client import Client
-from felb.federated.gate import Gate
-from felb.federated.messages import Broadcast, Release, Total, Update
-from felb.federated.recipes.felb import (
-    LITERAL,
+from felb.federated.algorithms.felb import (
+    LOCAL_FACTOR,
     ClientState,
     FelbParameters,
-    FelbServer,
-    ServerState,
     Setting,
+    aggregated,
     felb,
+    felb_server,
 )
-from felb.federated.state import from_arrays, to_arrays
+from felb.federated.entries import from_arrays, to_arrays
+from felb.federated.gate import Gate
+from felb.federated.protocol import Algorithm, Checkpoint, Release, Request, Sums, Update
 from felb.linalg import BinaryMatrix
 from felb.optim.steps import Lipschitz
 from felb.privacy.outbound import OutboundLog, OutboundRecord
 
-BROADCAST = Broadcast("count", 3, {})
+REQUEST = Request.numbered(3, "count", {})
 RNG = np.random.default_rng(0)
 
 
-def test_total_adds_floats_in_float64_and_integers_in_int64():
+def test_a_request_holds_arrays():
+    request = Request("assign", components=[[True]], node_cap=3, all_clients=True)
+    assert (request.task, request.round, request.all_clients) == ("assign", 0, True)
+    assert {name: value.shape for name, value in request.values.items()} == {"components": (1, 1), "node_cap": ()}
+
+
+def test_sums_add_floats_in_float64_and_integers_in_int64():
     parts = [Release({"V": np.float32([0.1, 0.2]), "n": np.int32([1])}) for _ in range(3)]
-    total = Total.of(parts)
-    assert total.n_clients == 3
-    assert total.values["V"].dtype == np.float64
-    assert total.values["n"].dtype == np.int64
-    np.testing.assert_array_equal(total.values["V"], 3 * np.float32([0.1, 0.2]).astype(np.float64))
+    sums = Sums.of(parts, missing=["b", "a"], number=4)
+    assert (sums.clients, sums.missing, sums.round) == (3, ("a", "b"), 4)
+    assert sums["V"].dtype == np.float64
+    assert sums["n"].dtype == np.int64
+    np.testing.assert_array_equal(sums["V"], 3 * np.float32([0.1, 0.2]).astype(np.float64))
     np.testing.assert_array_equal(parts[0].values["V"], np.float32([0.1, 0.2]))
 
 
 @pytest.mark.parametrize("other", [{"W": np.zeros(2)}, {"V": np.zeros(3)}])
 def test_updates_that_do_not_fit_are_refused(other):
-    total = Total.of([Release({"V": np.zeros(2)})])
     with pytest.raises(FederationError, match="a client sent"):
-        total.add(Release(other))
+        Sums.of([Release({"V": np.zeros(2)}), Release(other)])
+
+
+def test_metrics_are_reported_at_once_or_when_the_round_is_closed():
+    sums, later = Sums({}, 1), {"tries": 1}
+    sums.report(loss=2.0)
+    sums.report_at_end(lambda: later)
+    later = {"tries": 2}
+    assert sums.metrics == {"loss": 2.0, "tries": 2}
 
 
 def test_gate_logs_every_array_and_refuses_what_is_not_finite(tmp_path):
     log = OutboundLog(tmp_path / "deep" / "site.jsonl")
     gate = Gate("site", log)
-    release = gate.release(Update({"V": np.zeros((2, 3)), "loss": np.float64(1)}), BROADCAST, rng=RNG)
+    release = gate.release(Update({"V": np.zeros((2, 3)), "loss": np.float64(1)}), REQUEST, rng=RNG)
     assert set(release.values) == {"V", "loss"}
     with pytest.raises(FederationError, match=r"site: loss .* NaN"):
-        gate.release(Update({"V": np.zeros(2), "loss": np.float64(np.nan)}), BROADCAST, rng=RNG)
+        gate.release(Update({"V": np.zeros(2), "loss": np.float64(np.nan)}), REQUEST, rng=RNG)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [(line["what"], line["shape"], line["bytes"], line["round"]) for line in lines] == [
         ("V", [2, 3], 48, 3),
@@ -62,20 +74,23 @@ def test_gate_logs_every_array_and_refuses_what_is_not_finite(tmp_path):
 
 
 def test_a_client_does_only_what_it_knows():
-    client = Client({"count": lambda s, a, b, r: (s, Update({}))}, ClientState, lambda s: s)
+    algorithm = Algorithm("a", {"count": lambda s, a, b, r: (s, Update({}))}, ClientState, lambda seed: None)
     shard = BinaryMatrix.of(np.eye(2))
-    assert client.step(1, shard, BROADCAST, rng=RNG)[0] == 1
+    assert algorithm.respond(1, shard, REQUEST, rng=RNG)[0] == 1
     with pytest.raises(FederationError, match=r"unknown task 'exfiltrate'.*count"):
-        client.step(None, shard, Broadcast("exfiltrate", 0, {}), rng=RNG)
+        algorithm.respond(None, shard, Request("exfiltrate"), rng=RNG)
 
 
 def test_states_survive_being_stored():
-    state = ServerState(5, np.eye(2, dtype=np.float32), settled=True, loss=3.5, n_iter=5)
-    back = from_arrays(ServerState, to_arrays(state))
-    np.testing.assert_array_equal(back.V, state.V)
-    assert (back.round, back.settled, back.loss, back.counts, back.n_iter) == (5, True, 3.5, None, 5)
-    assert type(back.round) is int
-    assert type(back.settled) is bool
+    state = ClientState(np.eye(2, dtype=np.float32), None, np.ones((1, 2), np.float32), t=5)
+    back = from_arrays(ClientState, to_arrays(state))
+    np.testing.assert_array_equal(back.U, state.U)
+    assert back.U.dtype == np.float32
+    assert (back.t, back.U_before, back.assigned) == (5, None, None)
+    assert type(back.t) is int
+    number, V, settled = from_arrays((0, None, False), to_arrays((7, np.ones(2), True)))
+    assert (number, settled) == (7, True)
+    np.testing.assert_array_equal(V, np.ones(2))
 
 
 def test_states_hold_nothing_but_arrays():
@@ -110,27 +125,32 @@ def test_settings_are_checked(field):
         Setting(**{field: "moon"})
 
 
-def test_server_needs_only_the_sum_and_the_count():
-    server = FelbServer(FelbParameters(2, Lipschitz(), kappa=0.0, lam=1.0, rate=1.0), 3)
-    state = server.start(0)
-    total = {"V": np.array([[4.0, 0.0, 1.0], [3.0, 1.0, 4.0]]), "loss": np.float64(7)}
-    new = server.combine(total, 4, state)
+def test_the_server_needs_only_the_sum_and_the_count():
+    parameters = FelbParameters(2, Lipschitz(), kappa=0.0, lam=1.0, rate=1.0)
+    total = np.array([[4.0, 0.0, 1.0], [3.0, 1.0, 4.0]])
     # prox of the mean with λ/C = ¼: x/1.25 below a half, (x + .25)/1.25 above.
-    np.testing.assert_allclose(new.V, [[1, 0, 0.2], [0.8, 0.2, 1]], rtol=1e-6)
-    assert (new.round, new.n_iter, new.loss) == (1, 1, 7.0)
+    np.testing.assert_allclose(aggregated(parameters, total, 4, 0), [[1, 0, 0.2], [0.8, 0.2, 1]], rtol=1e-6)
 
 
-def test_a_boolean_aggregate_stays_put_at_the_server():
-    server = FelbServer(FelbParameters(2, Lipschitz(), tol=0.0), 3)
+def test_a_boolean_aggregate_stays_put_and_ends_the_rounds():
+    server = felb_server(FelbParameters(2, Lipschitz(), tol=0.0), 3)(0)
     V = np.array([[1, 0, 1], [0, 1, 1]], dtype=np.float32)
-    state = ServerState(40, V, n_iter=40)
-    new = server.combine({"V": 5.0 * V, "loss": np.float64(0)}, 5, state)
-    np.testing.assert_array_equal(new.V, V)
-    assert new.settled
-    assert server.broadcast(new).task == "assign"
+    checkpoint = next(server)
+    assert isinstance(checkpoint, Checkpoint)
+    request = server.send((40, V, False))
+    assert (request.task, int(request.values["t"])) == (LOCAL_FACTOR, 40)
+    request = server.send(Sums({"V": 5.0 * V, "loss": np.float64(0)}, 5))
+    assert request.task == "assign"
+    np.testing.assert_array_equal(request.values["components"], V > 0.5)
 
 
-def test_nothing_found_yet():
-    server = felb(3, 2, setting=LITERAL).server
-    with pytest.raises(InputError, match="not a single round"):
-        server.outcome(server.start(0))
+def test_uploads_are_on_a_grid_so_that_no_order_of_clients_shows():
+    rng, algorithm = np.random.default_rng(0), felb(30, 3)
+    request = Request(LOCAL_FACTOR, t=0, V=rng.random((3, 30)).astype(np.float32))
+    parts = []
+    for rows in (5, 40, 17):
+        _, update = algorithm.respond(None, BinaryMatrix.of(rng.random((rows, 30)) < 0.3), request, rng=rng)
+        parts.append(Release(update.values))
+    for name in ("V", "loss"):
+        sums = {Sums.of(order)[name].tobytes() for order in (parts, parts[::-1], [parts[1], parts[2], parts[0]])}
+        assert len(sums) == 1

@@ -2,22 +2,21 @@
 
 import numpy as np
 import pytest
-from phase_loop import cut, play
+from driving import cut, drive, resumed
 
 from felb.datasets import partition, planted
 from felb.datasets.shards import split
 from felb.engines import run
-from felb.engines.checkpoint import load_snapshot, save_snapshot
 from felb.errors import InputError
-from felb.federated.phases.base import Known
-from felb.federated.phases.belief import Propagation, recovered_or_fitted
-from felb.federated.phases.objective import NegativeLogLikelihood
-from felb.federated.phases.pipeline import Best, Chain
-from felb.federated.phases.relaxed import Relaxed
-from felb.federated.phases.start import Start
-from felb.federated.phases.thresholds import LEVELS, Thresholds, cuts
-from felb.federated.recipes.sums import Effort, federated_bmf
-from felb.federated.state import from_arrays, to_arrays
+from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.entries import from_arrays, to_arrays
+from felb.federated.steps.belief_propagation import propagate_beliefs, recovered_or_fitted
+from felb.federated.steps.compose import best_of
+from felb.federated.steps.init import spectral_init
+from felb.federated.steps.known import Known
+from felb.federated.steps.nmf import nmf
+from felb.federated.steps.objective import NegativeLogLikelihood
+from felb.federated.steps.threshold_search import LEVELS, cuts, threshold_search
 from felb.metrics import Counts, confusion
 from felb.optim.belief import Belief, assign_new_rows, infer_new_rows, recover
 
@@ -26,35 +25,36 @@ SHARDS = cut(DATA.A, 3, 50, 51, 300)
 QUICK = Effort(relaxed_rounds=4, refine_rounds=3, tries=0)
 
 
+def relaxed(shards=SHARDS):
+    return drive(nmf(drive(spectral_init(40, 4, seed=0), shards).known, 4), shards).known
+
+
 @pytest.fixture(scope="module")
 def started():
-    chain = Chain(Start(40, 4), Relaxed(4), Thresholds())
-    return chain.result(play(chain, SHARDS)[-1])
+    return drive(threshold_search(relaxed()), SHARDS).known
 
 
 @pytest.fixture(scope="module")
-def states(started):
-    return play(Propagation(), SHARDS, started)
+def driven(started):
+    return drive(propagate_beliefs(started), SHARDS)
 
 
 # -- the start -------------------------------------------------------------------------------------------------------
 
 
 def test_the_start_is_the_likeliest_pair_of_thresholds():
-    chain = Chain(Start(40, 4), Relaxed(4))
-    relaxed = chain.result(play(chain, [DATA.A])[-1])
-    phase = Thresholds()
-    state = play(phase, [DATA.A], relaxed)[-1]
-    belief = phase.result(state).belief
+    known = relaxed([DATA.A])
+    found = drive(threshold_search(known), [DATA.A])
+    belief, sums = found.known.belief, found.sums[-1]
     loss = NegativeLogLikelihood()
     grid = {}
-    for (a, b), tp in np.ndenumerate(state.covered):
-        claimed = state.claimed[a, b]
+    for (a, b), tp in np.ndenumerate(sums["covered"]):
+        claimed = sums["claimed"][a, b]
         grid[a, b] = loss.value(Counts(tp, claimed - tp, DATA.A.nnz - tp, DATA.A.shape[0] * DATA.A.shape[1]))
     a, b = min(grid, key=grid.get)
-    np.testing.assert_array_equal(belief.components, cuts(relaxed.relaxed, relaxed.scales, np.array(LEVELS))[b])
-    assert belief.inside == pytest.approx((state.covered[a, b] + 1) / (state.claimed[a, b] + 2))
-    assert belief.row_rates[0] == pytest.approx(np.clip(state.members[a] / (400 * 4), 0.02, 0.1))
+    np.testing.assert_array_equal(belief.components, cuts(known.relaxed, known.scales, np.array(LEVELS))[b])
+    assert belief.inside == pytest.approx((sums["covered"][a, b] + 1) / (sums["claimed"][a, b] + 2))
+    assert belief.row_rates[0] == pytest.approx(np.clip(sums["members"][a] / (400 * 4), 0.02, 0.1))
 
 
 def test_likelihood_of_counts_is_that_of_the_cells():
@@ -73,33 +73,35 @@ def test_likelihood_of_counts_is_that_of_the_cells():
 # -- rounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_the_loop_over_pooled_data(started, states):
+def test_it_is_the_loop_over_pooled_data(started, driven):
     pooled = recover([DATA.A], started.belief)
-    np.testing.assert_array_equal(states[-1].belief.theta, pooled.belief.theta)
-    found = Propagation().result(states[-1])
+    found = driven.known
+    np.testing.assert_array_equal(found.belief.theta, pooled.belief.theta)
     np.testing.assert_array_equal(found.components, pooled.V)
     np.testing.assert_array_equal(found.weights, pooled.belief.weights)
     assert found.settled == pooled.belief.converged
-    assert [state.belief.rounds for state in states] == [*range(len(states) - 1), len(states) - 2]
+    asked = [Belief.from_values(request.values).rounds for request in driven.requests]
+    assert asked == list(range(driven.rounds))
+    assert found.belief.rounds == driven.rounds - 1
 
 
-def test_counts_are_those_of_the_decision(states):
-    found = Propagation().result(states[-1])
+def test_counts_are_those_of_the_decision(driven):
+    found = driven.known
     U = assign_new_rows(DATA.A, found.belief)
     assert Counts(*found.counts) == confusion(DATA.A, U, found.components)
     assert found.value == Counts(*found.counts).errors
 
 
-def test_the_truth_comes_back(states):
-    found = Propagation().result(states[-1])
+def test_the_truth_comes_back(driven):
+    found = driven.known
     assert confusion(DATA.signal, assign_new_rows(DATA.A, found.belief), found.components).f1 > 0.8
 
 
-def test_rows_inferred_anew_say_what_rows_of_the_rounds_say(started, states):
+def test_rows_inferred_anew_say_what_rows_of_the_rounds_say(started, driven):
     pooled = recover([DATA.A], started.belief)
-    anew = infer_new_rows(DATA.A, states[-1].belief)
+    anew = infer_new_rows(DATA.A, driven.known.belief)
     assert np.mean((anew > 0) != (pooled.rows[0] > 0)) < 0.01
-    np.testing.assert_array_equal(anew[7:9], infer_new_rows(DATA.A.rows(7, 9), states[-1].belief))
+    np.testing.assert_array_equal(anew[7:9], infer_new_rows(DATA.A.rows(7, 9), driven.known.belief))
 
 
 def test_a_belief_without_a_threshold_assigns_nothing(started):
@@ -107,27 +109,26 @@ def test_a_belief_without_a_threshold_assigns_nothing(started):
         assign_new_rows(DATA.A, started.belief)
 
 
-def test_a_belief_survives_being_sent_and_stored(states):
-    belief = states[-1].belief
+def test_a_belief_survives_being_sent_and_stored(started, driven):
+    belief = driven.known.belief
     for back in (Belief.from_values(belief.to_values()), from_arrays(Belief, to_arrays(belief))):
         np.testing.assert_array_equal(back.theta, belief.theta)
         assert (back.inside, back.outside, back.threshold) == (belief.inside, belief.outside, belief.threshold)
-    assert Belief.from_values(states[0].belief.to_values()).threshold is None
+    assert Belief.from_values(started.belief.to_values()).threshold is None
 
 
 def test_limits(started):
-    phase = Propagation(2)
-    played = play(phase, SHARDS, started)
-    assert len(played) == 4
-    assert not phase.result(played[-1]).settled
-    idle = Propagation(most_work=400 * 40 * 4 - 1)
-    assert len(play(idle, SHARDS, started)) == 1
-    assert idle.result(idle.start(started, 0)).counts is None
-    assert len(play(Propagation(1, 400 * 40 * 4), SHARDS, started)) == 3
+    played = drive(propagate_beliefs(started, 2), SHARDS)
+    assert played.rounds == 3
+    assert not played.known.settled
+    idle = drive(propagate_beliefs(started, most_work=400 * 40 * 4 - 1), SHARDS)
+    assert idle.rounds == 0
+    assert idle.known.counts is None
+    assert drive(propagate_beliefs(started, 1, most_work=400 * 40 * 4), SHARDS).rounds == 2
     with pytest.raises(InputError, match="at least one round"):
-        Propagation(0)
+        drive(propagate_beliefs(started, 0), SHARDS)
     with pytest.raises(InputError, match="needs a belief"):
-        Propagation().start(Known(), 0)
+        drive(propagate_beliefs(Known()), SHARDS)
 
 
 # -- the choice ------------------------------------------------------------------------------------------------------
@@ -149,12 +150,11 @@ def test_a_recovery_must_be_close_or_far_better(fit, recovery, taken):
         Known(components=DATA.V, counts=None if c is None else np.array([*c, 1000])) for c in (fit, recovery)
     )
     assert recovered_or_fitted(fitted, recovered) is (recovered if taken else fitted)
-    assert recovered_or_fitted(None, recovered) is recovered
 
 
-def test_a_rule_of_its_own_decides_between_phases(started):
-    last = Best(Propagation(1), Propagation(2), better=lambda old, new: new)
-    assert last.result(play(last, SHARDS, started)[-1]).belief.rounds == 2
+def test_a_rule_of_its_own_decides_between_steps(started):
+    steps = propagate_beliefs(started, 1), propagate_beliefs(started, 2)
+    assert drive(best_of(*steps, better=lambda old, new: new), SHARDS).known.belief.rounds == 2
 
 
 # -- the method ------------------------------------------------------------------------------------------------------
@@ -164,18 +164,21 @@ def test_a_rule_of_its_own_decides_between_phases(started):
 def test_resuming_from_any_round_ends_the_same(objective, tmp_path):
     made = federated_bmf(40, 4, objective=objective, effort=QUICK)
     shards, _ = split(DATA.A, partition.uneven(400, 5, seed=0))
-    snapshots = []
-    whole = run(made, shards, on_round=snapshots.append)
-    assert whole.history[-1]["task"] == "decide"
-    for i, snapshot in enumerate(snapshots[::4]):
-        save_snapshot(tmp_path / f"{i}.npz", snapshot)
-        resumed = run(made, shards, resume=load_snapshot(tmp_path / f"{i}.npz", made))
-        np.testing.assert_array_equal(resumed.outcome.belief.theta, whole.outcome.belief.theta)
-        assert resumed.outcome.counts == whole.outcome.counts
+    whole = run(made, shards)
+    assert whole.history[-1]["task"] == "assign_by_belief"
+    for after in range(1, len(whole.history) + 1, 4):
+        again = resumed(made, shards, tmp_path / str(after), after=after)
+        np.testing.assert_array_equal(again.outcome.belief.theta, whole.outcome.belief.theta)
+        assert again.outcome.counts == whole.outcome.counts
         for name, U in whole.assignments.items():
-            np.testing.assert_array_equal(resumed.assignments[name], U)
-    for snapshot in snapshots:
-        assert made.server.outcome(snapshot.server).components.shape == (4, 40)
+            np.testing.assert_array_equal(again.assignments[name], U)
+
+
+def test_ended_at_any_round_it_has_components(started):
+    for stop_after in range(5):
+        found = drive(propagate_beliefs(started), SHARDS, stop_after=stop_after).known
+        assert found.components.shape == (4, 40)
+        assert found.belief.rounds == stop_after
 
 
 def test_what_leaves_are_integers_of_shapes_that_do_not_depend_on_the_rows():

@@ -2,21 +2,29 @@
 
 import numpy as np
 import pytest
+from driving import algorithm_of, drive
 
 from felb.datasets import partition, planted
 from felb.engines import run
 from felb.errors import InputError
-from felb.federated.phases.base import Known
-from felb.federated.phases.cuts import MEASURE, SHARES, Cuts, cut_at
-from felb.federated.phases.pipeline import Chain, pipeline
-from felb.federated.phases.relaxed import Relaxed
-from felb.federated.phases.start import Start
-from felb.federated.recipes.sums import Effort, federated_bmf
+from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.steps.cuts import CUT_COUNTS, SHARES, cut_at, cut_relaxed
+from felb.federated.steps.init import spectral_init
+from felb.federated.steps.known import Known
+from felb.federated.steps.nmf import nmf
 from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 
 DATA = planted(300, 40, 5, noise=0.05, seed=1)
-RECIPE = pipeline("cuts", Chain(Start(40, 5), Relaxed(8), Cuts()))
+
+
+def cut_start(seed):
+    known = yield from spectral_init(40, 5, seed=seed)
+    known = yield from nmf(known, 8)
+    return (yield from cut_relaxed(known))
+
+
+ALGORITHM = algorithm_of(cut_start)
 
 
 def shards(groups):
@@ -24,7 +32,7 @@ def shards(groups):
 
 
 def test_the_best_cut_is_the_one_a_search_over_all_rows_finds():
-    outcome = run(RECIPE, {"a": DATA.A}).outcome
+    outcome = run(ALGORITHM, {"a": DATA.A}).outcome
     errors = []
     for share in SHARES:
         V = outcome.relaxed > share * outcome.relaxed.max(axis=1, keepdims=True)
@@ -32,13 +40,13 @@ def test_the_best_cut_is_the_one_a_search_over_all_rows_finds():
         errors.append(np.count_nonzero(((U.astype(int) @ V) > 0) != DATA.A.toarray()))
     best = SHARES[int(np.argmin(errors))]
     np.testing.assert_array_equal(outcome.components, cut_at(outcome.relaxed, best))
-    history = run(RECIPE, {"a": DATA.A}).history
-    assert [row["loss"] for row in history if row["task"] == MEASURE] == [min(errors)]
+    history = run(ALGORITHM, {"a": DATA.A}).history
+    assert [row["loss"] for row in history if row["task"] == CUT_COUNTS] == [min(errors)]
 
 
 def test_how_rows_are_split_does_not_matter():
-    pooled = run(RECIPE, {"a": DATA.A}).outcome
-    split = run(RECIPE, shards(partition.uneven(300, 7, seed=0))).outcome
+    pooled = run(ALGORITHM, {"a": DATA.A}).outcome
+    split = run(ALGORITHM, shards(partition.uneven(300, 7, seed=0))).outcome
     np.testing.assert_array_equal(split.components, pooled.components)
     assert split.counts == pooled.counts
 
@@ -49,7 +57,7 @@ def test_a_row_of_zeros_stays_empty():
 
 def test_without_a_relaxed_v_it_says_what_is_missing():
     with pytest.raises(InputError, match="relaxed"):
-        Cuts().start(Known(), 0)
+        drive(cut_relaxed(Known()), [DATA.A])
 
 
 def test_the_default_method_tries_cuts_and_is_no_worse_for_it():
@@ -64,7 +72,7 @@ def test_the_default_method_tries_cuts_and_is_no_worse_for_it():
         return finished.outcome.counts.errors, {row["task"] for row in finished.history}
 
     one, asked = found(cuts=False)
-    assert MEASURE not in asked
+    assert CUT_COUNTS not in asked
     both, asked = found(cuts=True)
-    assert MEASURE in asked
+    assert CUT_COUNTS in asked
     assert both <= one

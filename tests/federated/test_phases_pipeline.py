@@ -1,25 +1,26 @@
-"""Phases put together: chains, portfolios, nested states, and runs that stop or resume anywhere."""
+"""Steps put together: one after the other, the best of several, and runs that stop or resume anywhere."""
 
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from phase_loop import play
+from driving import algorithm_of, drive, resumed
 
 from felb.datasets import partition, planted
 from felb.datasets.shards import split
+from felb.deadline import Deadline
 from felb.engines import Participation, run
-from felb.engines.checkpoint import load_snapshot, save_snapshot
 from felb.errors import InputError
-from felb.federated.phases.base import Known
-from felb.federated.phases.objective import Cost
-from felb.federated.phases.pipeline import Best, Chain, pipeline
-from felb.federated.phases.refine import Refine
-from felb.federated.phases.relaxed import Relaxed
-from felb.federated.phases.start import Start
-from felb.federated.phases.thresholds import Thresholds
-from felb.federated.recipes.sums import Effort, federated_bmf
-from felb.federated.state import from_arrays, holding, to_arrays
+from felb.federated.algorithms.bmf import BooleanFit, Effort, federated_bmf
+from felb.federated.entries import from_arrays, holding, to_arrays
+from felb.federated.protocol import TimeUp
+from felb.federated.steps.compose import best_of, step
+from felb.federated.steps.init import spectral_init
+from felb.federated.steps.known import Known
+from felb.federated.steps.nmf import nmf
+from felb.federated.steps.objective import Cost
+from felb.federated.steps.refine import refine
+from felb.federated.steps.threshold_search import threshold_search
 from felb.linalg.assign import assign_rows
 from felb.linalg.exact import assign_rows_exact
 from felb.metrics import Counts, confusion
@@ -29,7 +30,22 @@ SHARDS, _ = split(DATA.A, partition.uneven(150, 6, seed=1))
 QUICK = Effort(relaxed_rounds=4, refine_rounds=4, tries=2)
 
 
-def recipe(**options):
+class After(Deadline):
+    """A deadline after some looks at it instead of some seconds."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, looks):
+        object.__setattr__(self, "seconds", 1.0)
+        object.__setattr__(self, "_left", looks)
+
+    @property
+    def passed(self):
+        object.__setattr__(self, "_left", self._left - 1)
+        return self._left < 0
+
+
+def made(**options):
     return federated_bmf(40, 4, **({"effort": QUICK} | options))
 
 
@@ -82,85 +98,59 @@ def test_arrays_of_another_state_are_refused():
 # -- composition -----------------------------------------------------------------------------------------------------
 
 
-def test_a_chain_is_its_phases_one_after_the_other():
-    phases = Start(40, 4), Relaxed(3), Thresholds(), Refine(rounds=3)
-    known = Known()
+def test_named_steps_are_their_generators_one_after_the_other():
+    def chain(named):
+        known = yield from named(spectral_init(40, 4, seed=7))
+        known = yield from named(nmf(known, 3))
+        known = yield from named(threshold_search(known))
+        return (yield from named(refine(known, rounds=3, seed=7)))
+
     shards = list(SHARDS.values())
-    for phase in phases:
-        known = phase.result(play(phase, shards, known, seed=7)[-1])
-    chained = Chain(*phases)
-    found = chained.result(play(chained, shards, seed=7)[-1])
-    np.testing.assert_array_equal(found.components, known.components)
-    np.testing.assert_array_equal(found.relaxed, known.relaxed)
-    assert found.value == known.value
+    plain, named = (drive(chain(n), shards).known for n in (lambda g: g, lambda g: step("x", g)))
+    np.testing.assert_array_equal(named.components, plain.components)
+    np.testing.assert_array_equal(named.relaxed, plain.relaxed)
+    assert named.value == plain.value
 
 
-def test_phases_that_have_nothing_to_ask_are_passed_over():
-    @dataclass(frozen=True)
-    class Silent:
-        name: str = "silent"
-        state_type: type = Outer
-        tasks: dict = field(default_factory=dict)
-
-        def start(self, known, seed):
-            return Outer(1)
-
-        def broadcast(self, state):
-            return None
-
-        def result(self, state):
-            return Known(components=DATA.V, value=3.0)
-
-    chain = Chain(Silent(), Silent())
-    state = chain.start(Known(), 0)
-    assert chain.broadcast(state) is None
-    assert chain.result(state).value == 3.0
-    assert chain.record(state) == {}
-
-
-def given(V):
-    """A chain that starts from V, whatever was known before."""
-
-    @dataclass(frozen=True)
-    class Given(Refine):
-        def start(self, known, seed):
-            return super().start(Known(components=V), seed)
-
-    return Given(rounds=1)
+def refined_from(V):
+    return refine(Known(components=V), rounds=1)
 
 
 def test_the_best_of_several_is_taken_and_the_first_of_equals():
     shards = list(SHARDS.values())
     far, near = np.zeros_like(DATA.V), DATA.V
     for order in ([far, near], [near, far], [near, near, far]):
-        phase = Best(*(given(V) for V in order))
-        states = play(phase, shards)
-        values = [g.result(play(g, shards)[-1]).value for g in map(given, order)]
-        assert phase.result(states[-1]).value == min(values)
-        assert phase.broadcast(states[-1]) is None
-        results = [phase.result(state).value for state in states[1:]]
-        assert sorted(results, reverse=True) == results
+        values = [drive(refined_from(V), shards).known.value for V in order]
+        driven = drive(best_of(*map(refined_from, order)), shards)
+        assert driven.known.value == min(values)
+        ended = [
+            drive(best_of(*map(refined_from, order)), shards, stop_after=t).known.value for t in range(1, driven.rounds)
+        ]
+        assert sorted(ended, reverse=True) == ended, "what is handed on never gets worse"
 
 
-def test_a_word_means_one_thing():
-    @dataclass(frozen=True)
-    class Other(Refine):
-        @property
-        def tasks(self):
-            return {"gains": lambda *args: None}
+def test_a_step_that_was_ended_hands_on_the_best_of_those_before():
+    def unlucky():
+        raise TimeUp
+        yield
 
-    with pytest.raises(InputError, match="different things by the task 'gains'"):
-        Chain(Refine(), Other())
-    with pytest.raises(InputError, match="at least one phase"):
-        Chain()
+    found = Known(components=DATA.V, value=3.0)
+
+    def lucky():
+        return found
+        yield
+
+    with pytest.raises(TimeUp) as up:
+        drive(best_of(lucky(), unlucky()), [DATA.A])
+    assert up.value.found is found
 
 
 # -- runs ------------------------------------------------------------------------------------------------------------
 
 
-def test_refinement_alone_is_a_recipe_that_starts_from_any_v():
+def test_refinement_alone_is_an_algorithm_that_starts_from_any_v():
     V = DATA.V ^ (np.random.default_rng(0).random(DATA.V.shape) < 0.1)
-    finished = run(pipeline("refine", Refine(rounds=20), known=Known(components=V)), SHARDS)
+    finished = run(algorithm_of(lambda seed: refine(Known(components=V), rounds=20, seed=seed)), SHARDS)
     before = confusion(DATA.A, assign_rows(DATA.A, V), V).errors
     assert finished.outcome.counts.errors < before
     assert finished.outcome.converged
@@ -172,10 +162,10 @@ def test_refinement_alone_is_a_recipe_that_starts_from_any_v():
     ids=str,
 )
 def test_no_split_shows_in_the_outcome(options):
-    pooled = run(recipe(**options), {"all": DATA.A}, seed=3)
+    pooled = run(made(**options), {"all": DATA.A}, seed=3)
     for labels in (partition.uneven(150, 50, seed=2), partition.by_component(DATA.U, 20)):
         shards, rows = split(DATA.A, labels)
-        shared = run(recipe(**options), shards, seed=3)
+        shared = run(made(**options), shards, seed=3)
         np.testing.assert_array_equal(shared.outcome.components, pooled.outcome.components)
         np.testing.assert_array_equal(shared.outcome.relaxed, pooled.outcome.relaxed)
         assert shared.outcome.counts == pooled.outcome.counts
@@ -184,52 +174,49 @@ def test_no_split_shows_in_the_outcome(options):
             np.testing.assert_array_equal(U, pooled.assignments["all"][rows[name]])
 
 
+@pytest.mark.parametrize("compact", [0, 1 << 30])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_resuming_from_any_round_ends_the_same(sampled, tmp_path):
+def test_resuming_from_any_round_ends_the_same(sampled, compact, tmp_path, monkeypatch):
+    monkeypatch.setattr("felb.federated.journal.COMPACT_BYTES", compact)
     options = {"seed": 5}
     if sampled:
         options["participation"] = Participation(fraction=0.6, dropout=0.1)
-    made = recipe(objective="f1", sampled=sampled)
-    snapshots = []
-    whole = run(made, SHARDS, on_round=snapshots.append, **options)
-    assert len(snapshots) == whole.outcome.n_iter + 1
-    for i, snapshot in enumerate(snapshots[:: 1 if sampled else 3]):
-        path = tmp_path / f"{i}.npz"
-        save_snapshot(path, snapshot)
-        resumed = run(made, SHARDS, resume=load_snapshot(path, made), **options)
-        np.testing.assert_array_equal(resumed.outcome.components, whole.outcome.components)
-        assert resumed.outcome.counts == whole.outcome.counts
+    algorithm = made(objective="f1", sampled=sampled)
+    whole = run(algorithm, SHARDS, **options)
+    for after in range(1, whole.outcome.n_iter + 2, 2 if sampled else 5):
+        again = resumed(algorithm, SHARDS, tmp_path / str(after), after=after, **options)
+        np.testing.assert_array_equal(again.outcome.components, whole.outcome.components)
+        assert again.outcome.counts == whole.outcome.counts
         # NaN is not equal to itself, but is written alike.
-        assert str(list(resumed.history)) == str(list(whole.history))
+        assert str(list(again.history)) == str(list(whole.history))
         for name, U in whole.assignments.items():
-            np.testing.assert_array_equal(resumed.assignments[name], U)
+            np.testing.assert_array_equal(again.assignments[name], U)
 
 
-def test_every_round_has_a_valid_outcome():
-    made = recipe()
-    with pytest.raises(InputError, match="not a single round"):
-        made.server.outcome(made.server.start(0))
-    outcomes = []
-    run(made, SHARDS, on_round=lambda snapshot: outcomes.append(made.server.outcome(snapshot.server)))
-    for outcome in outcomes:
+def test_ended_at_any_round_it_has_a_valid_result():
+    whole = run(made(), SHARDS)
+    errors = []
+    for rounds in range(0, len(whole.history) - 1, 4):
+        outcome = run(made(), SHARDS, deadline=After(rounds)).outcome
         assert outcome.components.shape == (4, 40)
         assert outcome.components.dtype == bool
         assert outcome.supports.shape == (4,)
-    losses = [outcome.counts.errors for outcome in outcomes if outcome.counts.cells]
+        assert (outcome.n_iter, outcome.complete) == (rounds, False)
+        errors.append(outcome.counts.errors)
     # A recovery that is taken in the end may have some more errors than the fit.
-    assert losses[-1] <= 1.05 * min(losses)
-    assert len(losses) > 5
+    assert whole.outcome.counts.errors <= 1.05 * min(errors)
+    assert len(errors) > 5
 
 
 def test_rounds_are_numbered_through():
-    finished = run(recipe(objective="hamming"), SHARDS)
+    finished = run(made(objective="hamming"), SHARDS)
     assert [row["round"] for row in finished.history] == list(range(finished.outcome.n_iter + 1))
-    assert [row["task"] for row in finished.history[:5]] == ["sketch"] * 3 + ["signs", "sweep"]
+    assert [row["task"] for row in finished.history[:5]] == ["gram_sketch"] * 3 + ["sign_norms", "factor_statistics"]
     assert finished.history[-1]["task"] == "assign"
 
 
 def test_the_last_assignment_is_the_best_for_the_weights():
-    finished = run(recipe(false_positive_cost=3.0), SHARDS)
+    finished = run(made(false_positive_cost=3.0), SHARDS)
     assert finished.outcome.weights == (1.0, -3.0)
     for name, U in finished.assignments.items():
         best, proven = assign_rows_exact(SHARDS[name], finished.outcome.components, weight_zero=-3.0, node_cap=10**6)
@@ -241,7 +228,7 @@ def test_the_last_assignment_is_the_best_for_the_weights():
 
 def test_what_leaves_are_integers_of_shapes_that_do_not_depend_on_the_rows():
     log = []
-    run(recipe(), SHARDS, outbound=lambda name: log.append)
+    run(made(), SHARDS, outbound=lambda name: log.append)
     assert len({len(shard) for shard in SHARDS.values()}) == 6
     shapes = {}
     for record in log:
@@ -250,19 +237,25 @@ def test_what_leaves_are_integers_of_shapes_that_do_not_depend_on_the_rows():
     assert {record.dtype for record in log} == {"int64"}
 
 
-def test_a_step_changes_nothing_it_was_given():
-    made = recipe()
-    snapshots = []
-    run(made, SHARDS, on_round=snapshots.append)
-    for snapshot in snapshots[:-1]:
-        broadcast = made.server.broadcast(snapshot.server)
-        shard, state = SHARDS["0"], snapshot.clients.get("0")
-        before = None if state is None else {name: array.copy() for name, array in to_arrays(state).items()}
-        first, second = (made.client.step(state, shard, broadcast, rng=np.random.default_rng(0)) for _ in range(2))
-        for name, value in first[1].values.items():
-            np.testing.assert_array_equal(value, second[1].values[name])
-        for name, array in (before or {}).items():
-            np.testing.assert_array_equal(array, to_arrays(state)[name])
+def test_a_task_changes_nothing_it_was_given():
+    algorithm, shard, seen = made(), SHARDS["0"], []
+
+    def watched(task):
+        def respond(state, shard, request, rng):
+            before = {} if state is None else {name: array.copy() for name, array in to_arrays(state).items()}
+            first, second = (task(state, shard, request, np.random.default_rng(0)) for _ in range(2))
+            for name, value in first[1].values.items():
+                np.testing.assert_array_equal(value, second[1].values[name])
+            for name, array in before.items():
+                np.testing.assert_array_equal(array, to_arrays(state)[name])
+            seen.append(request.task)
+            return task(state, shard, request, rng)
+
+        return respond
+
+    tasks = {name: watched(task) for name, task in algorithm.tasks.items()}
+    run(replace(algorithm, tasks=tasks), {"0": shard})
+    assert len(set(seen)) >= 10
 
 
 @pytest.mark.parametrize(
@@ -278,14 +271,12 @@ def test_a_step_changes_nothing_it_was_given():
 )
 def test_parameters_are_checked_at_the_edge(wrong, message):
     with pytest.raises(InputError, match=message):
-        recipe(**wrong)
+        made(**wrong)
 
 
 def test_counts_of_what_is_known_are_those_of_the_components():
-    made = recipe(objective="hamming", effort=replace(QUICK, tries=0))
-    snapshots = []
-    run(made, SHARDS, on_round=snapshots.append)
-    known = made.server.phase.result(snapshots[-1].server.phase)
+    fit = BooleanFit(40, 4, Cost(), "hamming", replace(QUICK, tries=0))
+    known = drive(fit.search(0), list(SHARDS.values())).known
     U = assign_rows(DATA.A, known.components)
     assert Counts(*known.counts) == confusion(DATA.A, U, known.components)
     np.testing.assert_array_equal(known.supports, U.sum(axis=0))

@@ -4,16 +4,16 @@ import itertools
 
 import numpy as np
 import pytest
+from driving import cut, drive
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from phase_loop import cut, play
 
 from felb.datasets import planted
 from felb.errors import InputError
-from felb.federated.phases.base import Known
-from felb.federated.phases.objective import Cost, NegativeF1
-from felb.federated.phases.refine import Refine, safe_flips
-from felb.federated.phases.revive import Revive, candidates_from
+from felb.federated.steps.known import Known
+from felb.federated.steps.objective import Cost, NegativeF1
+from felb.federated.steps.refine import REFINE_ROUNDS, refine, safe_flips
+from felb.federated.steps.reseed import candidates_from, reseed
 from felb.linalg.assign import assign_rows
 from felb.metrics import Counts, confusion
 
@@ -35,23 +35,21 @@ def value_at(objective, V, weights):
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_summed_loss_never_rises_and_is_that_of_the_result(objective, seed):
-    phase = Refine(objective)
-    states = play(phase, SPLIT, disturbed(seed), seed=seed)
-    losses = [phase.record(state)["loss"] for state in states[1:]]
+    driven = drive(refine(disturbed(seed), objective, seed=seed), SPLIT)
+    losses = [row["loss"] for row in driven.rows]
     assert all(b <= a for a, b in itertools.pairwise(losses))
     assert losses[-1] < losses[0]
-    found = phase.result(states[-1])
+    found = driven.known
     assert found.value == losses[-1] == objective.value(Counts(*found.counts))
-    assert len(states) - 1 <= phase.rounds + 1
+    assert driven.rounds <= REFINE_ROUNDS + 1
     if isinstance(objective, Cost):
         assert found.value == value_at(objective, found.components, objective.weights(None))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 def test_no_split_shows(objective):
-    phase = Refine(objective)
     pooled, split, rows = (
-        phase.result(play(phase, shards, disturbed(1), seed=4)[-1])
+        drive(refine(disturbed(1), objective, seed=4), shards).known
         for shards in ([DATA.A], SPLIT, cut(DATA.A, *range(1, 60)))
     )
     for other in (split, rows):
@@ -63,8 +61,7 @@ def test_no_split_shows(objective):
 
 @pytest.mark.parametrize("objective", [Cost(), Cost(2.0, 1.0)], ids=str)
 def test_where_it_settles_no_single_flip_helps(objective):
-    phase = Refine(objective, rounds=60)
-    found = phase.result(play(phase, SPLIT, disturbed(2), seed=1)[-1])
+    found = drive(refine(disturbed(2), objective, rounds=60, seed=1), SPLIT).known
     assert found.settled
     weights = objective.weights(None)
     U = assign_rows(DATA.A, found.components, weight_one=weights[0], weight_zero=weights[1])
@@ -82,16 +79,15 @@ def test_where_it_settles_no_single_flip_helps(objective):
 def test_unbalanced_costs_shift_the_balance():
     counts = {}
     for cost in (0.25, 1.0, 4.0):
-        phase = Refine(Cost(false_positive=cost), rounds=20)
-        counts[cost] = Counts(*phase.result(play(phase, SPLIT, disturbed(0), seed=0)[-1]).counts)
+        found = drive(refine(disturbed(0), Cost(false_positive=cost), rounds=20), SPLIT).known
+        counts[cost] = Counts(*found.counts)
     assert counts[0.25].fp > counts[1.0].fp > counts[4.0].fp
     assert counts[0.25].fn < counts[1.0].fn < counts[4.0].fn
 
 
 def test_objective_f1_raises_f1():
-    hamming, f1 = Refine(), Refine(NegativeF1())
-    first = hamming.result(play(hamming, SPLIT, disturbed(0), seed=0)[-1])
-    second = f1.result(play(f1, SPLIT, first, seed=0)[-1])
+    first = drive(refine(disturbed(0)), SPLIT).known
+    second = drive(refine(first, NegativeF1()), SPLIT).known
     assert Counts(*second.counts).f1 >= Counts(*first.counts).f1
     assert -second.value == Counts(*second.counts).f1
     F = Counts(*second.counts).f1
@@ -113,59 +109,54 @@ def test_safe_flips_are_improving_and_include_the_best_of_each_column(seed):
 
 
 def test_averaged_gains_keep_the_last_v():
-    phase = Refine(memory=0.5, rounds=15)
-    states = play(phase, SPLIT, disturbed(0), seed=0)
-    assert phase.result(states[-1]).value == states[-1].measured
-    assert states[-1].measured < states[1].measured
+    driven = drive(refine(disturbed(0), memory=0.5, rounds=15), SPLIT)
+    assert driven.known.value == driven.rows[-1]["measured"]
+    assert driven.rows[-1]["measured"] < driven.rows[0]["measured"]
 
 
-# -- revival ---------------------------------------------------------------------------------------------------------
+# -- reseeding ---------------------------------------------------------------------------------------------------------
 
 
 def stuck():
     """One planted component is missing and another is there twice."""
     V = DATA.V.copy()
     V[3] = V[0]
-    refine = Refine()
-    return refine.result(play(refine, SPLIT, Known(components=V))[-1])
+    return drive(refine(Known(components=V)), SPLIT).known
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
-def test_revival_finds_what_is_missing_and_keeps_only_what_helps(objective):
-    refine, phase = Refine(objective), Revive(objective)
-    known = refine.result(play(refine, SPLIT, stuck())[-1])
-    states = play(phase, SPLIT, known, seed=2)
-    losses = [phase.record(state)["loss"] for state in states]
+def test_reseeding_finds_what_is_missing_and_keeps_only_what_helps(objective):
+    known = drive(refine(stuck(), objective), SPLIT).known
+    driven = drive(reseed(known, objective, seed=2), SPLIT)
+    losses = [known.value, *(row["loss"] for row in driven.rows)]
     assert all(b <= a for a, b in itertools.pairwise(losses))
     assert losses[-1] < losses[0]
-    found = phase.result(states[-1])
+    found = driven.known
     assert objective.value(Counts(*found.counts)) == found.value
     if objective == Cost():
         assert min(np.count_nonzero(v ^ DATA.V[3]) for v in found.components) <= 2
 
 
-def test_no_split_shows_in_a_revival():
-    phase = Revive(NegativeF1(), tries=4)
-    a, b = (phase.result(play(phase, shards, stuck(), seed=2)[-1]) for shards in ([DATA.A], SPLIT))
+def test_no_split_shows_in_reseeding():
+    a, b = (drive(reseed(stuck(), NegativeF1(), tries=4, seed=2), shards).known for shards in ([DATA.A], SPLIT))
     np.testing.assert_array_equal(a.components, b.components)
     assert a.value == b.value
 
 
 def test_an_unfinished_try_does_not_count():
-    phase, known = Revive(), stuck()
-    unfinished = [state for state in play(phase, SPLIT, known) if state.tries == 1]
-    assert len(unfinished) >= 4  # what is left, what is left together, weighing, and at least one refinement
-    for state in unfinished:
-        assert phase.result(state) is known
+    known = stuck()
+    rows = drive(reseed(known), SPLIT).rows
+    unfinished = next(number for number, row in enumerate(rows) if row["tries"] > 1)
+    assert unfinished >= 3  # residual counts, pair counts, candidate gains, and then at least one refinement
+    for stop_after in range(unfinished + 1):
+        assert drive(reseed(known), SPLIT, stop_after=stop_after).known is known
 
 
-def test_a_perfect_cover_leaves_nothing_to_revive():
+def test_a_perfect_cover_leaves_nothing_to_reseed():
     clean = planted(60, 20, 1, density=1.0, seed=0)
-    refine, phase = Refine(), Revive()
     V = np.vstack([clean.V, clean.V])
-    known = refine.result(play(refine, [clean.A], Known(components=V))[-1])
-    states = play(phase, [clean.A], known)
-    assert phase.result(states[-1]).value == 0
+    known = drive(refine(Known(components=V)), [clean.A]).known
+    assert drive(reseed(known), [clean.A]).known.value == 0
 
 
 def test_candidates_follow_their_definition():
@@ -178,7 +169,7 @@ def test_candidates_follow_their_definition():
 @pytest.mark.parametrize("wrong", [{"tries": -1}, {"patience": 0}, {"rounds": -1}, {"n_seeds": 0}])
 def test_impossible_settings(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Revive(**wrong)
+        drive(reseed(stuck(), **wrong), SPLIT)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
@@ -187,8 +178,8 @@ def test_costs_are_positive_numbers(wrong):
         Cost(false_positive=wrong)
 
 
-def test_refinement_and_revival_need_components():
-    with pytest.raises(InputError, match="this phase needs a V"):
-        Refine().start(Known(), 0)
+def test_refinement_and_reseeding_need_components():
+    with pytest.raises(InputError, match="this step needs a V"):
+        drive(refine(Known()), SPLIT)
     with pytest.raises(InputError, match="exclusive gains"):
-        Revive().start(Known(components=DATA.V), 0)
+        drive(reseed(Known(components=DATA.V)), SPLIT)

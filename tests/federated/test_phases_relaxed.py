@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from phase_loop import cut, dense, play
+from driving import cut, dense, drive
 
 from felb.datasets import planted
 from felb.errors import InputError
-from felb.federated.phases.base import Known
-from felb.federated.phases.objective import Cost, NegativeF1
-from felb.federated.phases.relaxed import FIRST_ROWS, SWEEPS, Relaxed
-from felb.federated.phases.start import FLOOR, Start
-from felb.federated.phases.thresholds import Thresholds
+from felb.federated.steps.init import FLOOR, spectral_init
+from felb.federated.steps.known import Known
+from felb.federated.steps.nmf import FIRST_ROWS, SWEEPS, nmf
+from felb.federated.steps.objective import Cost, NegativeF1
+from felb.federated.steps.threshold_search import threshold_search
 from felb.linalg.binary import BinaryMatrix
 from felb.metrics import Counts, confusion
 
@@ -46,13 +46,13 @@ def test_start_is_nndsvd_of_pooled_data():
     # Twelve different rows, so the basis of fourteen columns spans all of them and only rounding remains.
     rows = np.random.default_rng(0).random((12, 30)) < 0.4
     A = BinaryMatrix.of(np.repeat(rows, np.arange(5, 17), axis=0))
-    V = play(Start(30, 4), cut(A, 20, 50))[-1].V
+    V = drive(spectral_init(30, 4, seed=0), cut(A, 20, 50)).known.relaxed
     np.testing.assert_allclose(V, nndsvd(A.toarray(), 4), atol=1e-4)
 
 
 def test_start_with_more_components_than_columns_or_nothing_to_see():
     for A in (np.eye(3), np.zeros((5, 3))):
-        V = play(Start(3, 6), [BinaryMatrix.of(A)])[-1].V
+        V = drive(spectral_init(3, 6, seed=0), [BinaryMatrix.of(A)]).known.relaxed
         assert V.shape == (6, 3)
         assert np.isfinite(V).all()
         assert (V > 0).all()
@@ -61,43 +61,38 @@ def test_start_with_more_components_than_columns_or_nothing_to_see():
 def test_relaxed_is_hals_on_pooled_data():
     A = DATA.A.toarray().astype(float)
     V = np.random.default_rng(1).random((4, 40)).astype(np.float32)
-    state = play(Relaxed(6), SPLITS[1], Known(relaxed=V))[-1]
+    driven = drive(nmf(Known(relaxed=V), 6), SPLITS[1])
     twin, U = V.astype(float), np.full((240, 4), FIRST_ROWS)
     for _ in range(6):
         U = hals(U, A @ twin.T, twin @ twin.T)
         loss = np.square(A - U @ twin).sum()
         twin = hals(twin.T, A.T @ U, U.T @ U).T
-    np.testing.assert_allclose(state.V, twin, atol=5e-3)
-    np.testing.assert_allclose(state.loss, loss, rtol=1e-3)
-    scales = Relaxed(6).result(state).scales
-    np.testing.assert_allclose(scales, np.square(U).sum(axis=0) / U.sum(axis=0), rtol=1e-2)
+    np.testing.assert_allclose(driven.known.relaxed, twin, atol=5e-3)
+    np.testing.assert_allclose(driven.rows[-1]["loss"], loss, rtol=1e-3)
+    np.testing.assert_allclose(driven.known.scales, np.square(U).sum(axis=0) / U.sum(axis=0), rtol=1e-2)
 
 
 @pytest.mark.parametrize("shards", SPLITS, ids=len)
 def test_no_split_shows_in_the_relaxed_factor(shards):
-    start = Start(40, 4)
-    known = start.result(play(start, ONE)[-1])
-    np.testing.assert_array_equal(start.result(play(start, shards)[-1]).relaxed, known.relaxed)
-    pooled, split = (play(Relaxed(8), s, known)[-1] for s in (ONE, shards))
-    np.testing.assert_array_equal(split.V, pooled.V)
-    np.testing.assert_array_equal(split.sums, pooled.sums)
+    known = drive(spectral_init(40, 4, seed=0), ONE).known
+    np.testing.assert_array_equal(drive(spectral_init(40, 4, seed=0), shards).known.relaxed, known.relaxed)
+    pooled, split = (drive(nmf(known, 8), s).known for s in (ONE, shards))
+    np.testing.assert_array_equal(split.relaxed, pooled.relaxed)
+    np.testing.assert_array_equal(split.scales, pooled.scales)
 
 
 def test_remembered_statistics_are_means_over_clients():
     V = np.random.default_rng(1).random((4, 40)).astype(np.float32)
     # Twice the same client is, on average, that client.
-    once, twice = (play(Relaxed(4, memory=0.5), shards, Known(relaxed=V))[-1] for shards in (ONE, ONE * 2))
-    np.testing.assert_allclose(once.V, twice.V, rtol=1e-5)
-    np.testing.assert_allclose(2 * once.loss, twice.loss, rtol=1e-6)
+    once, twice = (drive(nmf(Known(relaxed=V), 4, memory=0.5), shards) for shards in (ONE, ONE * 2))
+    np.testing.assert_allclose(once.known.relaxed, twice.known.relaxed, rtol=1e-5)
+    np.testing.assert_allclose(2 * once.rows[-1]["loss"], twice.rows[-1]["loss"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("objective", [Cost(), Cost(3.0, 1.0), NegativeF1()])
 def test_thresholds_are_the_best_pair_of_the_grid(objective):
-    relaxed = Relaxed(10)
-    start = Start(40, 4)
-    known = relaxed.result(play(relaxed, ONE, start.result(play(start, ONE)[-1]))[-1])
-    phase = Thresholds(objective)
-    found = phase.result(play(phase, SPLITS[0], known)[-1])
+    known = drive(nmf(drive(spectral_init(40, 4, seed=0), ONE).known, 10), ONE).known
+    found = drive(threshold_search(known, objective), SPLITS[0]).known
     A = dense(ONE)
     V = known.relaxed.astype(float)
     U = hals(np.full((240, 4), FIRST_ROWS), A @ V.T, V @ V.T) / known.scales
@@ -111,13 +106,13 @@ def test_thresholds_are_the_best_pair_of_the_grid(objective):
     assert found.components.any()
 
 
-def test_a_phase_says_what_it_needs():
-    for phase in (Relaxed(), Thresholds()):
-        with pytest.raises(InputError, match="this phase needs a"):
-            phase.start(Known(), 0)
+@pytest.mark.parametrize("step", [nmf, threshold_search])
+def test_a_step_says_what_it_needs(step):
+    with pytest.raises(InputError, match="this step needs a"):
+        drive(step(Known()), ONE)
 
 
 @pytest.mark.parametrize("wrong", [{"rounds": 0}, {"memory": 1.0}, {"memory": -0.1}])
 def test_impossible_settings(wrong):
-    with pytest.raises(InputError):
-        Relaxed(**wrong)
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        drive(nmf(Known(components=DATA.V), **wrong), ONE)

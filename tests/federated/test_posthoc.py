@@ -1,4 +1,4 @@
-"""Post-hoc federation: one round, aggregated by number, the same loop as every recipe."""
+"""Post-hoc federation: one round, aggregated by number, the same loop as every algorithm."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from felb.datasets import partition, planted
 from felb.datasets.shards import split
 from felb.engines import Participation, run
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
-from felb.federated.recipes.posthoc import posthoc
+from felb.federated.algorithms.post_hoc import post_hoc
 from felb.models.pooled import Factors, PooledFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore:PostHoc collapsed")
@@ -44,7 +44,7 @@ def expected(aggregation):
 def test_the_aggregate_is_a_function_of_the_sum_of_the_clients_components(aggregation):
     model = felb.PostHoc(Copycat(3), aggregation, random_state=0).fit(DATA.A, groups=GROUPS)
     np.testing.assert_array_equal(model.components_, expected(aggregation))
-    assert [row["task"] for row in model.history_] == ["factorize alone", "assign"]
+    assert [row["task"] for row in model.history_] == ["local_components", "assign"]
     assert model.relaxed_components_ is None
     assert model.complete_
     assert model.counts_.cells == DATA.A.shape[0] * DATA.A.shape[1]
@@ -61,9 +61,9 @@ def test_rows_are_assigned_for_the_aggregate():
 def test_the_order_of_clients_changes_nothing(seed, aggregation):
     shards, _ = split(DATA.A, GROUPS)
     names, order = list(shards), np.random.default_rng(seed).permutation(4)
-    recipe = posthoc(24, Copycat(3), aggregation)
-    first = run(recipe, shards).outcome
-    second = run(recipe, {names[i]: shards[names[j]] for i, j in enumerate(order)}).outcome
+    algorithm = post_hoc(Copycat(3), aggregation)
+    first = run(algorithm, shards).outcome
+    second = run(algorithm, {names[i]: shards[names[j]] for i, j in enumerate(order)}).outcome
     np.testing.assert_array_equal(first.components, second.components)
     assert first.counts == second.counts
 
@@ -71,7 +71,7 @@ def test_the_order_of_clients_changes_nothing(seed, aggregation):
 def test_what_leaves_a_client_is_boolean_components_and_counts():
     records = []
     shards, _ = split(DATA.A, GROUPS)
-    run(posthoc(24, Copycat(3), "vote"), shards, outbound=lambda _: records.append)
+    run(post_hoc(Copycat(3), "vote"), shards, outbound=lambda _: records.append)
     assert {record.what: (record.shape, record.dtype) for record in records} == {
         "V": ((3, 24), "uint8"),
         "unfinished": ((), "int64"),
@@ -89,7 +89,7 @@ def test_a_client_out_of_time_marks_the_result():
 
 def test_a_sample_of_clients_may_play_but_all_assign():
     shards, _ = split(DATA.A, GROUPS)
-    found = run(posthoc(24, Copycat(3), "or"), shards, participation=Participation(fraction=0.5))
+    found = run(post_hoc(Copycat(3), "or"), shards, participation=Participation(fraction=0.5))
     assert [row["clients"] for row in found.history] == [2, 4]
     assert set(found.assignments) == set(shards)
 
@@ -109,8 +109,8 @@ def test_clients_of_a_random_method_draw_their_own_start():
             seeds.append(seed)
             return super().factorize(A, k, seed=seed, deadline=deadline)
 
-    run(posthoc(24, Noting(2), "vote"), shards, seed=5)
-    run(posthoc(24, Noting(2), "vote"), shards, seed=5)
+    run(post_hoc(Noting(2), "vote"), shards, seed=5)
+    run(post_hoc(Noting(2), "vote"), shards, seed=5)
     assert len(set(seeds)) == 4
     assert seeds[:4] == seeds[4:]
 

@@ -1,18 +1,21 @@
-"""The private recipe: only charged noise leaves, the total is what was agreed on, and resuming does not spend twice."""
+"""The private algorithm: only charged noise leaves, its total is what was agreed on, resuming does not spend twice."""
+
+import shutil
 
 import numpy as np
 import pytest
 
 from felb.datasets import planted
 from felb.datasets.shards import split
-from felb.engines import Snapshot, run
-from felb.engines.checkpoint import load_snapshot, save_snapshot
+from felb.engines import run
 from felb.errors import InputError, PrivacyError
-from felb.federated.gate import Book, Gate
-from felb.federated.messages import Broadcast, Update
-from felb.federated.recipes import private
-from felb.federated.recipes.candidates import Candidates
-from felb.federated.recipes.private import private_bmf
+from felb.federated.algorithms import private
+from felb.federated.algorithms.private import private_bmf
+from felb.federated.algorithms.private_candidates import Candidates
+from felb.federated.gate import Gate
+from felb.federated.journal import Journal
+from felb.federated.protocol import Request, Sums, Update
+from felb.federated.responses import Responses
 from felb.linalg.binary import BinaryMatrix
 from felb.metrics import confusion
 from felb.privacy import Privacy
@@ -31,7 +34,7 @@ def shards(A=DATA.A):
     return split(A, np.arange(len(A)) % CLIENTS)[0]
 
 
-def recipe(privacy, *, n_records=600, n_features=30, k=3):
+def made(privacy, *, n_records=600, n_features=30, k=3):
     plan = privacy.plan(n_records=n_records, n_clients=CLIENTS, n_columns=n_features)
     return private_bmf(n_features, k, plan, effort="fast")
 
@@ -50,7 +53,7 @@ def quick(monkeypatch):
 
 def play(privacy, **options):
     log = {}
-    finished = run(recipe(privacy), shards(), outbound=lambda name: log.setdefault(name, []).append, **options)
+    finished = run(made(privacy), shards(), outbound=lambda name: log.setdefault(name, []).append, **options)
     return finished, log
 
 
@@ -98,20 +101,21 @@ def test_in_wide_data_frequent_columns_are_found_first():
     rng = np.random.default_rng(0)
     A = np.zeros((300, 2100), dtype=bool)
     A[:, [3, 70, 500, 2050]] = rng.random((300, 4)) < 0.9
-    log, states = [], []
+    log, asked = [], {}
     finished = run(
-        recipe(Privacy(50.0, 1e-5), n_records=300, n_features=2100),
+        made(Privacy(50.0, 1e-5), n_records=300, n_features=2100),
         shards(BinaryMatrix.of(A)),
         outbound=lambda _: log.append,
-        on_round=lambda snapshot: states.append(snapshot.server),
+        on_round=lambda progress: asked.setdefault(getattr(progress.request, "task", None), progress.request),
     )
     assert [record.what for record in log][::CLIENTS] == ["sizes", "columns", "cooccurrence", "choice"]
     assert 0.999 * 50 < log[-1].total["epsilon"] <= 50
     assert finished.history[1]["columns"] == 200
     assert 2 <= finished.history[1]["pair_bound"] <= finished.history[0]["row_bound"]
-    assert {3, 70, 500, 2050} <= set(states[1].columns)
-    candidates = np.flatnonzero(states[2].candidates.any(axis=(0, 1)))
-    np.testing.assert_array_equal(candidates, np.sort(states[1].columns)[:9])  # those of `quick`, back in their places
+    columns = asked["cooccurrence"].values["columns"]
+    assert {3, 70, 500, 2050} <= set(columns)
+    candidates = np.flatnonzero(asked["choice"].values["candidates"].any(axis=(0, 1)))
+    np.testing.assert_array_equal(candidates, np.sort(columns)[:9])  # those of `quick`, back in their places
     assert set(np.flatnonzero(finished.outcome.components.any(axis=0))) <= set(candidates)
 
 
@@ -135,12 +139,12 @@ ANSWERS = {
 
 @pytest.mark.parametrize("task", ANSWERS)
 def test_an_answer_is_the_sum_of_what_each_record_alone_would_answer_and_each_is_bounded(task):
-    client, broadcast = recipe(Privacy(1.0)).client, Broadcast(task, 0, ANSWERS[task])
+    algorithm, request = made(Privacy(1.0)), Request(task, **ANSWERS[task])
 
     def answer(rows):
-        _, update = client.step(None, rows, broadcast, rng=np.random.default_rng(0))
-        assert list(update.values) == list(update.sums) == [task]
-        return update.values[task], update.sums[task].sensitivity
+        _, update = algorithm.respond(None, rows, request, rng=np.random.default_rng(0))
+        assert list(update.values) == list(update.record_sums) == [task]
+        return update.values[task], update.record_sums[task].sensitivity
 
     rows = DATA.A.rows(0, 40)
     whole, bound = answer(rows)
@@ -152,14 +156,14 @@ def test_an_answer_is_the_sum_of_what_each_record_alone_would_answer_and_each_is
 
 def test_rounds_that_go_on_from_each_other_keep_records_apart():
     """U is carried from round to round; still each record's part depends on it alone."""
-    client, rows = recipe(Privacy(1.0)).client, DATA.A.rows(0, 15)
+    algorithm, rows = made(Privacy(1.0)), DATA.A.rows(0, 15)
     rng = np.random.default_rng(5)
-    asked = [Broadcast("statistics", t, {**ANSWERS["statistics"], "V": rng.random((3, 30))}) for t in range(3)]
+    asked = [Request("statistics", **{**ANSWERS["statistics"], "V": rng.random((3, 30))}) for _ in range(3)]
 
     def last_answer(part):
         state = None
-        for broadcast in asked:
-            state, update = client.step(state, part, broadcast, rng=rng)
+        for request in asked:
+            state, update = algorithm.respond(state, part, request, rng=rng)
         return update.values["statistics"]
 
     parts = [last_answer(rows.rows(i, i + 1)) for i in range(15)]
@@ -178,7 +182,9 @@ def test_statistics_recover_what_was_planted():
 def test_rounds_of_a_hybrid_add_a_candidate():
     finished, _ = play(Privacy(1.0, mechanism="hybrid", rounds=1), on_round=(kept := []).append)
     assert [row["task"] for row in finished.history] == ["sizes", "cooccurrence", "statistics", "choice", "assign"]
-    assert [len(snapshot.server.candidates) for snapshot in kept[1:]] == [2, 3, 3, 3]
+    choice = next(progress.request for progress in kept if progress.request.task == "choice")
+    assert finished.history[1]["candidates"] == 2
+    assert len(choice.values["candidates"]) == 3
 
 
 @pytest.mark.usefixtures("quick")
@@ -232,43 +238,44 @@ class Interruption(Exception):
 def test_a_round_that_was_answered_is_not_charged_again(options, lost_round, tmp_path):
     """The round is answered by all, then the process ends before it is written down; asked again, clients repeat."""
     privacy = Privacy(1.0, 1e-5, **options)
-    method = recipe(privacy)
-    books = {name: Book(method.privacy.ledger()) for name in shards()}
-    path, log = tmp_path / "snapshot.npz", []
+    method = made(privacy)
+    kept = {name: Responses(method.privacy.ledger()) for name in shards()}
+    options, log = {"responses": kept.__getitem__, "outbound": lambda _: log.append}, []
+    lost = Journal(tmp_path / "lost")
 
-    def on_round(snapshot):
-        if len(snapshot.history) == lost_round + 1:
+    def on_round(progress):
+        if len(progress.history) == lost_round:
+            shutil.copytree(tmp_path / "lost", tmp_path / "before")
+        if len(progress.history) == lost_round + 1:
             raise Interruption
-        save_snapshot(path, snapshot)
 
     with pytest.raises(Interruption):
-        run(method, shards(), on_round=on_round, books=books.__getitem__, outbound=lambda _: log.append)
-    resume = load_snapshot(path, method) if lost_round else Snapshot(method.server.start(0))
-    finished = run(method, shards(), resume=resume, books=books.__getitem__, outbound=lambda _: log.append)
+        run(method, shards(), on_round=on_round, journal=lost, **options)
+    finished = run(method, shards(), journal=Journal(tmp_path / "before"), **options)
     releases = len(finished.history) - 1  # the last task tells nothing
     assert len(log) == releases * CLIENTS
-    for book in books.values():
-        assert len(book.ledger.entries) == releases
-        assert 0.999 < book.ledger.spent <= privacy.epsilon
+    for responses in kept.values():
+        assert len(responses.accountant.entries) == releases
+        assert 0.999 < responses.accountant.spent <= privacy.epsilon
 
 
 @pytest.mark.usefixtures("quick")
-def test_with_the_answers_lost_a_second_look_is_charged_and_refused():
-    method = recipe(Privacy(1.0, 1e-5))
-    books, kept, log = {name: Book(method.privacy.ledger()) for name in shards()}, [], []
-    run(method, shards(), on_round=kept.append, books=books.__getitem__)
-    forgetful = {name: Book(book.ledger) for name, book in books.items()}
+def test_with_the_responses_lost_a_second_look_is_charged_and_refused():
+    method = made(Privacy(1.0, 1e-5))
+    kept, log = {name: Responses(method.privacy.ledger()) for name in shards()}, []
+    run(method, shards(), responses=kept.__getitem__)
+    forgetful = {name: Responses(responses.accountant) for name, responses in kept.items()}
     with pytest.raises(PrivacyError, match="would bring the total"):
-        run(method, shards(), resume=kept[0], books=forgetful.__getitem__, outbound=lambda _: log.append)
+        run(method, shards(), responses=forgetful.__getitem__, outbound=lambda _: log.append)
     assert not log
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_run_is_not_resumed_without_its_books():
-    method, kept = recipe(Privacy(1.0)), []
-    run(method, shards(), on_round=kept.append)
+def test_a_run_is_not_resumed_without_its_responses(tmp_path):
+    method = made(Privacy(1.0))
+    run(method, shards(), journal=Journal(tmp_path / "j"))
     with pytest.raises(PrivacyError, match="not known"):
-        run(method, shards(), resume=kept[0])
+        run(method, shards(), journal=Journal(tmp_path / "j"))
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------
@@ -277,32 +284,29 @@ def test_a_run_is_not_resumed_without_its_books():
 def test_a_value_without_a_bound_does_not_leave():
     plan = Privacy(1.0).plan(n_records=600, n_clients=CLIENTS, n_columns=30)
     log = []
-    gate = Gate.private("north", log.append, plan=plan, book=Book(plan.ledger()))
+    gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.ledger()))
     bounded = RecordSum(np.zeros(3, np.int64), 1.0, 64.0)
     update = Update({"sizes": bounded.values, "counts": np.array([1, 2])}, {"sizes": bounded})
     with pytest.raises(PrivacyError, match="change counts is not bounded"):
-        gate.release(update, Broadcast("sizes", 0, {}), rng=np.random.default_rng(0))
+        gate.release(update, Request("sizes"), rng=np.random.default_rng(0))
     with pytest.raises(InputError, match="not released under this agreement"):
-        gate.release(Update.of_records(V=bounded), Broadcast("sizes", 0, {}), rng=np.random.default_rng(0))
+        gate.release(Update.of_records(V=bounded), Request("sizes"), rng=np.random.default_rng(0))
     assert not log
-    assert not gate.ledger.entries
+    assert not gate.accountant.entries
 
 
-def test_mechanisms_that_the_recipe_does_not_play_are_refused():
+def test_mechanisms_that_the_algorithm_does_not_play_are_refused():
     with pytest.raises(InputError, match="this one sums over records"):
-        recipe(Privacy(1.0, mechanism="paper"))
+        made(Privacy(1.0, mechanism="paper"))
 
 
 @pytest.mark.usefixtures("quick")
 def test_too_little_noise_in_an_aggregate_is_noticed():
-    server = recipe(Privacy(1.0, noise="aggregate", dropouts=1)).server
-    total = {"sizes": np.zeros(31, np.int64)}
-    assert server.combine(total, 2, server.start(0)).row_bound == 20
+    def after(clients):
+        candidates = next(made(Privacy(1.0, noise="aggregate", dropouts=1)).server(0)).generator
+        assert next(candidates).task == "sizes"
+        return candidates.send(Sums({"sizes": np.zeros(31, np.int64)}, clients))
+
+    assert after(2).values["row_bound"] == 20
     with pytest.raises(PrivacyError, match="at most 1 missing"):
-        server.combine(total, 1, server.start(0))
-
-
-def test_nothing_is_found_before_the_release():
-    server = recipe(Privacy(1.0)).server
-    with pytest.raises(InputError, match="nothing was found yet"):
-        server.outcome(server.start(0))
+        after(1)

@@ -1,17 +1,20 @@
 """FELB, FELB-MU and post-hoc methods under an agreement: V with noise is all that leaves, within the total."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 import felb
 from felb.datasets import planted
 from felb.datasets.shards import split
-from felb.engines import Participation, Snapshot, run
-from felb.engines.checkpoint import load_snapshot, save_snapshot
+from felb.engines import Participation, run
 from felb.errors import InputError, PrivacyError
 from felb.estimators import federated
-from felb.federated.gate import Book, Gate
-from felb.federated.messages import Broadcast, Update
+from felb.federated.gate import Gate
+from felb.federated.journal import Journal
+from felb.federated.protocol import Checkpoint, Request, Sums, Update
+from felb.federated.responses import Responses
 from felb.privacy import Privacy, uploads
 from felb.privacy.ledger import total_epsilon
 
@@ -44,9 +47,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_only_noisy_components_leave_and_their_total_is_what_was_agreed(case):
     model, log = CASES[case], {}
-    recipe = model.recipe_for(SHARDS)
-    finished = run(recipe, SHARDS, outbound=lambda name: log.setdefault(name, []).append)
-    plan = recipe.privacy
+    algorithm = model.algorithm_for(SHARDS)
+    finished = run(algorithm, SHARDS, outbound=lambda name: log.setdefault(name, []).append)
+    plan = algorithm.privacy
     assert log.keys() == SHARDS.keys()
     for records in log.values():
         assert {record.what for record in records} == {"V"}
@@ -64,8 +67,8 @@ def test_only_noisy_components_leave_and_their_total_is_what_was_agreed(case):
 
 def test_without_a_clip_there_is_no_total_but_still_nothing_else_leaves():
     log = []
-    recipe = felb.FELB(**FELB, privacy=Privacy(1.0, mechanism="paper")).recipe_for(SHARDS)
-    run(recipe, SHARDS, outbound=lambda _: log.append)
+    algorithm = felb.FELB(**FELB, privacy=Privacy(1.0, mechanism="paper")).algorithm_for(SHARDS)
+    run(algorithm, SHARDS, outbound=lambda _: log.append)
     assert {(record.what, record.cost, record.total) for record in log} == {("V", None, None)}
     assert {record.mechanism for record in log} == {"paper gaussian, unclipped"}
 
@@ -106,50 +109,53 @@ class Interruption(Exception):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("lost_round", [0, 1])
 def test_a_round_that_was_answered_is_not_charged_again(case, lost_round, tmp_path):
-    method = CASES[case].recipe_for(SHARDS)
-    books = {name: Book(method.privacy.ledger()) for name in SHARDS}
-    path, log = tmp_path / "snapshot.npz", []
+    method = CASES[case].algorithm_for(SHARDS)
+    kept = {name: Responses(method.privacy.ledger()) for name in SHARDS}
+    options, log = {"responses": kept.__getitem__, "outbound": lambda _: log.append}, []
 
-    def on_round(snapshot):
-        if len(snapshot.history) == lost_round + 1:
+    def on_round(progress):
+        if len(progress.history) == lost_round:
+            shutil.copytree(tmp_path / "lost", tmp_path / "before")
+        if len(progress.history) == lost_round + 1:
             raise Interruption
-        save_snapshot(path, snapshot)
 
     with pytest.raises(Interruption):
-        run(method, SHARDS, on_round=on_round, books=books.__getitem__, outbound=lambda _: log.append)
-    resume = load_snapshot(path, method) if lost_round else Snapshot(method.server.start(0))
-    run(method, SHARDS, resume=resume, books=books.__getitem__, outbound=lambda _: log.append)
-    for book in books.values():
-        assert len(book.ledger.entries) == method.privacy.uploads.rounds
+        run(method, SHARDS, on_round=on_round, journal=Journal(tmp_path / "lost"), **options)
+    run(method, SHARDS, journal=Journal(tmp_path / "before"), **options)
+    for responses in kept.values():
+        assert len(responses.accountant.entries) == method.privacy.uploads.rounds
     assert len(log) == 3 * method.privacy.uploads.rounds
 
 
 @pytest.mark.parametrize("case", ["felb, uploads", "posthoc, bits"])
 def test_a_budget_that_is_spent_sends_nothing(case):
-    method, log = CASES[case].recipe_for(SHARDS), []
-    books = {name: Book(method.privacy.ledger()) for name in SHARDS}
-    run(method, SHARDS, books=books.__getitem__)
-    again = {name: Book(book.ledger) for name, book in books.items()}
+    method, log = CASES[case].algorithm_for(SHARDS), []
+    kept = {name: Responses(method.privacy.ledger()) for name in SHARDS}
+    run(method, SHARDS, responses=kept.__getitem__)
+    again = {name: Responses(responses.accountant) for name, responses in kept.items()}
     with pytest.raises(PrivacyError, match="would bring the total"):
-        run(method, SHARDS, books=again.__getitem__, outbound=lambda _: log.append)
+        run(method, SHARDS, responses=again.__getitem__, outbound=lambda _: log.append)
     assert not log
 
 
 def test_nothing_beside_the_upload_passes_the_gate():
-    plan = CASES["felb, uploads"].recipe_for(SHARDS).privacy
+    plan = CASES["felb, uploads"].algorithm_for(SHARDS).privacy
     log = []
-    gate = Gate.private("north", log.append, plan=plan, book=Book(plan.ledger()))
+    gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.ledger()))
     update = Update({"V": np.zeros((2, 12)), "loss": np.asarray(3.0)})
     with pytest.raises(PrivacyError, match="how much one client can change loss is not bounded"):
-        gate.release(update, Broadcast("factorize", 0, {}), rng=np.random.default_rng(0))
+        gate.release(update, Request("local_factor"), rng=np.random.default_rng(0))
     assert not log
-    assert not gate.ledger.entries
+    assert not gate.accountant.entries
 
 
 def test_too_few_shares_of_noise_are_noticed():
-    server = CASES["felb, aggregate"].recipe_for(SHARDS).server
+    server = CASES["felb, aggregate"].algorithm_for(SHARDS).server(0)
+    checkpoint = next(server)
+    assert isinstance(checkpoint, Checkpoint)
+    server.send(checkpoint.state)
     with pytest.raises(PrivacyError, match="noise was planned"):
-        server.combine({"V": np.zeros((2, 12))}, 2, server.start(0))
+        server.send(Sums({"V": np.zeros((2, 12))}, 2))
 
 
 @pytest.mark.parametrize(
@@ -181,6 +187,6 @@ def test_what_cannot_be_had_is_refused_before_anything_leaves(model, message, mo
         model.fit(DATA.A, groups=GROUPS)
 
 
-def test_a_recipe_for_unknown_clients_has_no_noise_to_calibrate():
-    with pytest.raises(InputError, match="use recipe_for"):
-        CASES["felb, uploads"].recipe(12)
+def test_an_algorithm_for_unknown_clients_has_no_noise_to_calibrate():
+    with pytest.raises(InputError, match="use algorithm_for"):
+        CASES["felb, uploads"].algorithm(12)

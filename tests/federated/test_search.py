@@ -4,23 +4,22 @@ import itertools
 
 import numpy as np
 import pytest
-from phase_loop import cut, dense, play
+from driving import algorithm_of, cut, dense, drive, resumed
 
 from felb.datasets import load, planted
 from felb.deadline import Deadline
 from felb.engines import run
-from felb.engines.checkpoint import load_snapshot, save_snapshot
 from felb.errors import FederationError, InputError
-from felb.federated.phases.alone import SEARCH_ALONE, SearchAlone, row_pattern
-from felb.federated.phases.base import Known
-from felb.federated.phases.objective import NegativeF1
-from felb.federated.phases.patterns import Cover, Patterns, patterns_from
-from felb.federated.phases.pipeline import Chain, pipeline
-from felb.federated.phases.search import Search
-from felb.federated.phases.stack import TRY
-from felb.federated.phases.start import RandomStart
-from felb.federated.recipes.felb import felb
-from felb.federated.recipes.sums import Effort, federated_bmf
+from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.algorithms.felb import felb
+from felb.federated.journal import Journal
+from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, row_pattern
+from felb.federated.steps.init import random_init
+from felb.federated.steps.known import Known
+from felb.federated.steps.local_search import local_search
+from felb.federated.steps.objective import NegativeF1
+from felb.federated.steps.patterns import cover, find_patterns, patterns_from
+from felb.federated.steps.stack import STACKED_GAINS
 from felb.linalg.assign import assign_rows
 from felb.metrics import Counts, confusion
 
@@ -37,7 +36,7 @@ def start(k=4, seed=0):
 
 
 def test_patterns_are_the_columns_that_are_often_with_a_seed():
-    states = play(Patterns(30, 5, (0.5, 1.0)), cut(DATA.A, 50))
+    found = drive(find_patterns(Known(), 30, 5, confidences=(0.5, 1.0)), cut(DATA.A, 50)).known
     A = DATA.A.toarray().astype(int)
     seeds = np.argsort(-A.sum(axis=0), kind="stable")[:5]
     expected = {
@@ -45,7 +44,7 @@ def test_patterns_are_the_columns_that_are_often_with_a_seed():
         for s in seeds
         for tau in (0.5, 1.0)
     }
-    assert {tuple(row) for row in states[-1].patterns} == expected
+    assert {tuple(row) for row in found.patterns} == expected
 
 
 def test_columns_without_ones_are_no_seeds():
@@ -55,7 +54,7 @@ def test_columns_without_ones_are_no_seeds():
 
 def test_cover_takes_the_pattern_that_gains_most_each_time():
     patterns = np.random.default_rng(1).random((20, 30)) < 0.2
-    V = play(Cover(4), cut(DATA.A, 40, 70), Known(patterns=patterns))[-1].V
+    V = drive(cover(Known(patterns=patterns), 4), cut(DATA.A, 40, 70)).known.components
     chosen = np.zeros((0, 30), dtype=bool)
     A = DATA.A.toarray()
     for row in V:
@@ -70,15 +69,24 @@ def test_cover_takes_the_pattern_that_gains_most_each_time():
 
 
 def test_patterns_and_cover_do_not_depend_on_the_split():
-    phase = Chain(Patterns(30, 8), Cover(4))
-    results = [phase.result(play(phase, shards)[-1]).components for shards in ([DATA.A], cut(DATA.A, 1, 30, 31))]
+    def covered():
+        known = yield from find_patterns(Known(), 30, 8)
+        return (yield from cover(known, 4))
+
+    results = [drive(covered(), shards).known.components for shards in ([DATA.A], cut(DATA.A, 1, 30, 31))]
     np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("bad", [{"n_seeds": 0}, {"confidences": (0.0,)}, {"confidences": (1.5,)}])
 def test_bad_patterns_are_refused(bad):
     with pytest.raises(InputError):
-        Patterns(3, **bad)
+        drive(find_patterns(Known(), 3, **bad), [DATA.A])
+
+
+def searching(known=None, search=local_search, **options):
+    """Patterns, then a search from them."""
+    known = yield from find_patterns(known or start(), 30)
+    return (yield from search(known, **options))
 
 
 # -- search ----------------------------------------------------------------------------------------------------------
@@ -87,13 +95,12 @@ def test_bad_patterns_are_refused(bad):
 @pytest.mark.parametrize("objective", [None, NegativeF1()], ids=["hamming", "f1"])
 def test_search_never_gets_worse_and_its_figures_are_true(objective):
     options = {} if objective is None else {"objective": objective}
-    phase = Chain(Patterns(30), Search(proposals=60, batch=5, **options))
     shards = cut(DATA.A, 30, 90)
-    states = play(phase, shards, start())
-    losses = [phase.record(state)["loss"] for state in states[3:]]
+    driven = drive(searching(proposals=60, batch=5, **options), shards)
+    losses = [row["loss"] for row in driven.rows[2:]]
     assert losses[-1] < losses[0]
     assert all(b <= a for a, b in itertools.pairwise(losses))
-    known = phase.result(states[-1])
+    known = driven.known
     if objective is None:
         U = assign_rows(DATA.A, known.components)
         assert confusion(DATA.A, U, known.components) == Counts(*known.counts.tolist())
@@ -102,29 +109,34 @@ def test_search_never_gets_worse_and_its_figures_are_true(objective):
 
 
 def test_a_search_from_public_sums_does_not_depend_on_the_split():
-    recipe = federated_bmf(30, 4, effort=QUICK)
-    a = run(recipe, {"a": DATA.A}, seed=1).outcome
-    b = run(recipe, {str(i): part for i, part in enumerate(cut(DATA.A, 1, 17, 80))}, seed=1).outcome
+    algorithm = federated_bmf(30, 4, effort=QUICK)
+    a = run(algorithm, {"a": DATA.A}, seed=1).outcome
+    b = run(algorithm, {str(i): part for i, part in enumerate(cut(DATA.A, 1, 17, 80))}, seed=1).outcome
     np.testing.assert_array_equal(a.components, b.components)
     assert a.counts == b.counts
 
 
 def test_a_client_of_a_federation_does_not_know_how_to_tell_rows():
-    assert TRY in federated_bmf(30, 4, effort="high").client.tasks
-    assert SEARCH_ALONE not in federated_bmf(30, 4, effort="high").client.tasks
-    assert SEARCH_ALONE in federated_bmf(30, 4, effort="high", alone=True).client.tasks
+    assert STACKED_GAINS in federated_bmf(30, 4, effort="high").tasks
+    assert CENTRALIZED_SEARCH not in federated_bmf(30, 4, effort="high").tasks
+    assert CENTRALIZED_SEARCH in federated_bmf(30, 4, effort="high", centralized=True).tasks
 
 
-def test_a_search_alone_never_gets_worse_and_refuses_a_second_client():
-    phase = Chain(Patterns(30), Search(proposals=2), SearchAlone(proposals=60, batch=10))
-    states = play(phase, [DATA.A], start())
-    losses = [state.phase_2.known.value for state in states if state.phase_2 is not None]
+def test_a_centralized_search_never_gets_worse_and_refuses_a_second_client():
+    def both():
+        known = yield from searching(proposals=2)
+        return (yield from centralized_search(known, proposals=60, batch=10))
+
+    driven = drive(both(), [DATA.A])
+    asked = [request.task for request in driven.requests]
+    losses = [row["loss"] for row in driven.rows[asked.index(CENTRALIZED_SEARCH) - 1 :]]
+    assert len(losses) == 7
     assert losses[-1] < losses[0]
     assert losses == sorted(losses, reverse=True)
-    known = phase.result(states[-1])
+    known = driven.known
     assert Counts(*known.counts.tolist()).errors == known.value
     with pytest.raises(FederationError, match="one owner"):
-        play(phase, cut(DATA.A, 50), start())
+        drive(both(), cut(DATA.A, 50))
 
 
 def test_row_patterns_are_rows_or_what_two_rows_share():
@@ -136,8 +148,7 @@ def test_row_patterns_are_rows_or_what_two_rows_share():
 
 def test_work_and_patience_bound_the_search():
     def judged(**options):
-        phase = Chain(Patterns(30), Search(batch=3, **options))
-        return phase.record(play(phase, [DATA.A], start())[-1])["proposals"]
+        return drive(searching(batch=3, **options), [DATA.A]).rows[-1]["proposals"]
 
     assert judged(proposals=9) in (9, 10, 11)
     assert judged(proposals=500, work=0, least=6) in (6, 7, 8)
@@ -147,27 +158,26 @@ def test_work_and_patience_bound_the_search():
 @pytest.mark.parametrize("bad", [{"proposals": -1}, {"batch": 0}, {"flips": 1.0}, {"work": -1.0}])
 def test_bad_searches_are_refused(bad):
     with pytest.raises(InputError):
-        Search(**bad)
+        drive(searching(**bad), [DATA.A])
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_a_search_resumes_as_if_it_had_not_stopped(tmp_path, alone):
-    recipe = federated_bmf(30, 4, effort=QUICK, alone=alone)
-    snapshots = []
-    whole = run(recipe, {"a": DATA.A}, seed=2, on_round=snapshots.append)
-    searching = [s for s in snapshots if s.history[-1]["task"] in (TRY, SEARCH_ALONE)]
-    save_snapshot(tmp_path / "stopped", searching[2 * (not alone)])
-    back = load_snapshot(tmp_path / "stopped", recipe)
-    resumed = run(recipe, {"a": DATA.A}, seed=2, resume=back)
-    np.testing.assert_array_equal(resumed.outcome.components, whole.outcome.components)
-    assert resumed.history == whole.history
+@pytest.mark.parametrize("compact", [0, 1 << 30])
+@pytest.mark.parametrize("centralized", [False, True])
+def test_a_search_resumes_as_if_it_had_not_stopped(tmp_path, centralized, compact, monkeypatch):
+    monkeypatch.setattr("felb.federated.journal.COMPACT_BYTES", compact)
+    algorithm = federated_bmf(30, 4, effort=QUICK, centralized=centralized)
+    whole = run(algorithm, {"a": DATA.A}, seed=2)
+    searching = [row["round"] for row in whole.history if row["task"] in (STACKED_GAINS, CENTRALIZED_SEARCH)]
+    again = resumed(algorithm, {"a": DATA.A}, tmp_path, after=searching[2 * (not centralized)] + 1, seed=2)
+    np.testing.assert_array_equal(again.outcome.components, whole.outcome.components)
+    assert again.history == whole.history
 
 
 def test_zoo_gets_better_by_search():
     zoo = load("zoo")
     without = run(federated_bmf(17, 5), {"a": zoo}).outcome.counts.errors
     effort = Effort(proposals=50)
-    assert run(federated_bmf(17, 5, effort=effort, alone=True), {"a": zoo}).outcome.counts.errors < without
+    assert run(federated_bmf(17, 5, effort=effort, centralized=True), {"a": zoo}).outcome.counts.errors < without
 
 
 # -- deadlines -------------------------------------------------------------------------------------------------------
@@ -200,20 +210,31 @@ def test_a_deadline_ends_a_run_with_a_valid_result(rounds):
 
 
 def test_a_deadline_that_is_not_reached_changes_nothing():
-    recipe = federated_bmf(30, 4, effort="fast")
-    a, b = (run(recipe, {"a": DATA.A}, deadline=deadline).outcome for deadline in (None, Rounds(10_000)))
+    algorithm = federated_bmf(30, 4, effort="fast")
+    a, b = (run(algorithm, {"a": DATA.A}, deadline=deadline).outcome for deadline in (None, Rounds(10_000)))
     assert (a.complete, b.complete) == (True, True)
     np.testing.assert_array_equal(a.components, b.components)
 
 
-def test_a_recipe_that_cannot_end_early_says_so():
+def test_an_algorithm_that_cannot_end_early_says_so():
     with pytest.raises(InputError, match="cannot be ended early"):
         run(felb(30, 4), {"a": DATA.A}, deadline=Deadline(1.0))
 
 
-def test_a_phase_without_patterns_says_what_is_missing():
+def test_a_step_without_patterns_says_what_is_missing():
     with pytest.raises(InputError, match="patterns"):
-        run(pipeline("x", Search(), known=start()), {"a": DATA.A})
+        run(algorithm_of(lambda seed: local_search(start(), seed=seed)), {"a": DATA.A})
+
+
+@pytest.mark.parametrize("rounds", [3, 20])
+def test_a_run_that_was_ended_early_is_replayed_as_it_was(tmp_path, rounds):
+    """Interrupted after its time was up, it ends with the same components without a time limit."""
+    algorithm, shards = federated_bmf(30, 4, effort=QUICK), {"a": DATA.A}
+    whole = run(algorithm, shards, deadline=Rounds(rounds), journal=Journal(tmp_path / "j"))
+    again = run(algorithm, shards, journal=Journal(tmp_path / "j"))
+    np.testing.assert_array_equal(again.outcome.components, whole.outcome.components)
+    assert again.history == whole.history
+    assert not again.outcome.complete
 
 
 def test_two_starts_compete_where_columns_are_few():
@@ -223,18 +244,15 @@ def test_two_starts_compete_where_columns_are_few():
         return finished.outcome.counts.errors, {row["task"] for row in finished.history}
 
     one, asked = tasks(29)
-    assert "weigh" not in asked
+    assert "candidate_gains" not in asked
     both, asked = tasks(30)
-    assert "weigh" in asked
+    assert "candidate_gains" in asked
     assert both <= one
 
 
 def test_random_starts_differ_by_number_and_seed_and_ask_nothing():
     def drawn(number, seed):
-        phase = RandomStart(30, 4, number)
-        state = phase.start(Known(), seed)
-        assert phase.broadcast(state) is None
-        return phase.result(state).relaxed
+        return random_init(30, 4, seed=seed, number=number).relaxed
 
     first = drawn(0, 7)
     assert first.shape == (4, 30)

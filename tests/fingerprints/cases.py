@@ -48,7 +48,7 @@ def private(k=3, *, epsilon=8.0, **terms):
 def method(name):
     inner = name.split("+")[0]
     parameters = QUICK.get(inner, {"max_iter": 12} if inner.startswith("felb") else {})
-    return lambda: make(name, n_components=4, random_state=2, **parameters)
+    return make(name, n_components=4, random_state=2, **parameters)
 
 
 def participation(**terms):
@@ -120,7 +120,7 @@ PLANTED = {
     ),
 }
 CASES = {
-    **{f"zoo, {name}": (lambda build=method(name): on_zoo(build())) for name in METHODS},
+    **{f"zoo, {name}": (lambda name=name: on_zoo(method(name))) for name in METHODS},
     **{f"planted, {name}": (lambda build=build: on_planted(build())) for name, build in PLANTED.items()},
     "unknown cells, bmf": lambda: on_planted(bmf(), unknown=UNKNOWN),
     "unknown cells, recover": lambda: on_planted(bmf(objective="recover"), unknown=UNKNOWN),

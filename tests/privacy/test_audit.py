@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from felb.errors import InputError
-from felb.federated.messages import Broadcast
-from felb.federated.recipes.private_client import CLIENT
-from felb.federated.recipes.private_rounds import FINE_BITS, Rounds, round_statistics
+from felb.federated.algorithms.private_rounds import (
+    FINE_BITS,
+    FIRST,
+    Averaged,
+    lam_at,
+    moved,
+    random_components,
+    round_statistics,
+)
+from felb.federated.algorithms.private_tasks import PRIVATE_TASKS
+from felb.federated.protocol import Request
 from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.optim.prox import prox_elb
@@ -166,19 +174,25 @@ def test_too_little_noise_over_the_rounds_is_found(defect):
 
 def play_rounds(mu=3.0, rounds=4, noise_factor=1.0, forget_rounds=False):
     """Audit the client's task and the server's step of the method itself, U carried from round to round."""
-    method = Rounds(rounds, BOUNDS)
+    told = np.array([BOUNDS.c, BOUNDS.s, BOUNDS.w])
     sensitivity = round_statistics(records(), np.zeros((12, K)), BOUNDS).sensitivity
     sigma = sensitivity * (1 if forget_rounds else math.sqrt(rounds)) / mu * noise_factor
 
+    def lam(at):
+        return lam_at(at.played, rounds, first=FIRST)
+
+    def request(at):
+        return Request("statistics", V=at.V, lam=lam(at), bounds=told)
+
     def statistic(A, public):
         state = None
-        for round_, asked in enumerate((*public[1], method.asked(public[0]))):
-            state, update = CLIENT.step(state, A, Broadcast("statistics", round_, asked), rng=None)
+        for asked in (*public[1], request(public[0])):
+            state, update = PRIVATE_TASKS["statistics"](state, A, asked, None)
         return update.values["statistics"]
 
     def server(released, public):
-        state, asked = public
-        return method.combine(released * 2.0**-FINE_BITS, state), (*asked, method.asked(state))
+        at, asked = public
+        return moved(at, released * 2.0**-FINE_BITS, BOUNDS, lam=lam(at)), (*asked, request(at))
 
     A = records()
     return transcript(
@@ -187,7 +201,7 @@ def play_rounds(mu=3.0, rounds=4, noise_factor=1.0, forget_rounds=False):
         (A, canary(A)),
         noise=lambda shape: discrete_gaussian(sigma, math.prod(shape)).reshape(shape),
         sigma=sigma,
-        start=(method.from_nothing((K, M), 0), ()),
+        start=(Averaged(0, random_components((K, M), 0)), ()),
         rounds=rounds,
         runs=50,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from felb.errors import InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
-from felb.federated.messages import Broadcast, Update
+from felb.federated.protocol import Request, Update
 from felb.privacy import ledger as ledger_module
 from felb.privacy.cost import Cost
 from felb.privacy.discrete import DiscreteGaussian
@@ -177,7 +177,7 @@ def test_the_gate_logs_cost_and_running_total(tmp_path):
     log, ledger = OutboundLog(tmp_path / "site.jsonl"), Ledger(1.0, 1e-5)
     gate = Gate("site", log, DiscreteGaussian(100.0, 10.0), ledger, run="r")
     for t in range(2):
-        gate.release(Update({"M": np.arange(4), "N": np.int64(7)}), Broadcast("count", t, {}), rng=None)
+        gate.release(Update({"M": np.arange(4), "N": np.int64(7)}), Request.numbered(t, "count", {}), rng=None)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [line["cost"]["loss"] for line in lines] == [0.1] * 4
     assert [line["total"]["mu"] for line in lines] == pytest.approx([math.sqrt(0.02)] * 2 + [0.2] * 2)
@@ -189,7 +189,7 @@ def test_a_refused_round_sends_nothing_at_all():
     seen, ledger = [], Ledger(1.0, 1e-5)
     gate = Gate("site", seen.append, ByName({"M": DiscreteGaussian(100.0, 10.0), "loss": NoNoise()}), ledger)
     with pytest.raises(PrivacyError, match=r"loss .* not protected"):
-        gate.release(Update({"M": np.arange(4), "loss": np.float64(1)}), Broadcast("count", 0, {}), rng=None)
+        gate.release(Update({"M": np.arange(4), "loss": np.float64(1)}), Request("count"), rng=None)
     assert (seen, ledger.entries) == ([], ())
 
 
@@ -197,5 +197,6 @@ def test_a_replayed_round_with_seeded_noise_is_charged_once():
     ledger = Ledger(3.0, 1e-5, unit="client")
     gate = Gate("site", lambda _: None, PaperGaussian(1.0, clip=FrobeniusClip(1.0)), ledger)
     for _ in range(2):
-        gate.release(Update({"V": np.ones((2, 3))}), Broadcast("factorize", 4, {}), rng=np.random.default_rng(5))
+        request = Request.numbered(4, "local_factor", {})
+        gate.release(Update({"V": np.ones((2, 3))}), request, rng=np.random.default_rng(5))
     assert len(ledger.entries) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from felb.errors import InputError, PrivacyError
 from felb.federated.gate import Gate
-from felb.federated.messages import Broadcast, Update
+from felb.federated.protocol import Request, Update
 from felb.linalg.binary import BinaryMatrix
 from felb.privacy.cooccurrence import row_size_histogram, weighted_cooccurrence
 from felb.privacy.cost import Cost
@@ -113,11 +113,11 @@ def test_the_plan_is_kept_by_gate_and_ledger(tmp_path):
     mechanism = ByName({"cooccurrence": plan.mechanism_for("cooccurrence", statistic)})
     gate = Gate("site", lambda _: None, mechanism, ledger, run="r")
     update = Update({"cooccurrence": statistic.values})
-    released = gate.release(update, Broadcast("count", 0, {}), rng=None)
+    released = gate.release(update, Request("count"), rng=None)
     assert released.values["cooccurrence"].dtype == np.int64
     assert ledger.mu == pytest.approx(plan.mu_of("cooccurrence"))
     with pytest.raises(PrivacyError, match="nothing was sent"):  # fresh noise on the same data is a second look
-        gate.release(update, Broadcast("count", 0, {}), rng=None)
+        gate.release(update, Request("count"), rng=None)
 
 
 def test_clients_share_the_noise_of_an_aggregate():

@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal, norm
 
 import felb
 from felb.errors import ConvergenceWarning, InputError
-from felb.federated.recipes.candidates import find_candidates
+from felb.federated.algorithms.private_candidates import find_candidates
 from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.linalg.product import overlap_counts

@@ -41,10 +41,13 @@ def feature_names(m: int) -> tuple[str, ...]:
 
 def history_of(rounds: int) -> History:
     rows: list[dict[str, Any]] = [
-        {"round": i, "task": "sweep", "clients": 4, "loss": 1000.0 / (i + 1), "change": 10.0**-i} for i in range(rounds)
+        {"round": i, "task": "factor_statistics", "clients": 4, "loss": 1000.0 / (i + 1), "change": 10.0**-i}
+        for i in range(rounds)
     ]
-    rows += [{"round": rounds + i, "task": "gains", "clients": 4, "loss": 300.0 - i, "flips": 5 - i} for i in range(5)]
-    return History([*rows, {"round": rounds + 5, "task": "decide", "clients": 4, "f1": 0.9, "errors": 7}])
+    rows += [
+        {"round": rounds + i, "task": "flip_gains", "clients": 4, "loss": 300.0 - i, "flips": 5 - i} for i in range(5)
+    ]
+    return History([*rows, {"round": rounds + 5, "task": "assign_by_belief", "clients": 4, "f1": 0.9, "errors": 7}])
 
 
 def store(
@@ -86,7 +89,11 @@ def store(
     for name in names:
         log = OutboundLog(folder / "outbound" / f"{name}.jsonl")
         for number in range(3):
-            log(OutboundRecord(name, number, "gains", "gains", (k, shape[1]), "int64", 8 * k * shape[1], "none", None))
+            log(
+                OutboundRecord(
+                    name, number, "flip_gains", "gains", (k, shape[1]), "int64", 8 * k * shape[1], "none", None
+                )
+            )
     data = place / "data.felb"
     matrix.save(data)
     return Stored(folder, data, matrix, U, result)

@@ -118,8 +118,11 @@ def test_what_cannot_be_drawn_is_refused():
 
 def test_a_history_becomes_one_chart_for_every_figure_that_varies():
     history = History(
-        [{"round": i, "task": "sweep", "loss": 9.0 - i, "lam": 10.0**i, "clients": 3, "note": "x"} for i in range(6)]
-        + [{"round": 6 + i, "task": "gains", "loss": 2.0, "odd<": float(i), "f1": None} for i in range(4)]
+        [
+            {"round": i, "task": "factor_statistics", "loss": 9.0 - i, "lam": 10.0**i, "clients": 3, "note": "x"}
+            for i in range(6)
+        ]
+        + [{"round": 6 + i, "task": "flip_gains", "loss": 2.0, "odd<": float(i), "f1": None} for i in range(4)]
     )
     found = figures(history)
     assert list(found) == ["loss", "lam", "odd<"]
@@ -133,10 +136,10 @@ def test_a_history_becomes_one_chart_for_every_figure_that_varies():
 
 def test_the_curve_of_a_search_that_starts_anew_is_broken():
     history = History(
-        [{"round": i, "task": "sweep", "loss": 9.0 - i} for i in range(3)]
-        + [{"round": 3 + i, "task": "gains", "loss": 5.0 - i} for i in range(2)]
-        + [{"round": 5 + i, "task": "sweep", "loss": 8.0 - i} for i in range(3)]
-        + [{"round": 8, "task": "gains", "loss": 1.0}]
+        [{"round": i, "task": "factor_statistics", "loss": 9.0 - i} for i in range(3)]
+        + [{"round": 3 + i, "task": "flip_gains", "loss": 5.0 - i} for i in range(2)]
+        + [{"round": 5 + i, "task": "factor_statistics", "loss": 8.0 - i} for i in range(3)]
+        + [{"round": 8, "task": "flip_gains", "loss": 1.0}]
     )
     relaxed, boolean = figures(history)["loss"]
     assert list(zip(relaxed.x, relaxed.y, strict=True)) == [(0, 9), (1, 8), (2, 7), (4, None), (5, 8), (6, 7), (7, 6)]

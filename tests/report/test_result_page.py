@@ -137,7 +137,7 @@ def test_a_run_of_real_sites_says_where_its_logs_are(without_data):
 
 def test_a_method_without_history_has_no_curves(evidence):
     assert "keeps no record of its steps" in text_of(result_page(changed(evidence, history=History())))
-    short = History([{"round": 0, "task": "factorize alone", "unfinished": 0}])
+    short = History([{"round": 0, "task": "local_components", "unfinished": 0}])
     assert "no curve to draw" in text_of(result_page(changed(evidence, history=short)))
 
 

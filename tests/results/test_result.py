@@ -29,7 +29,9 @@ def result() -> Result:
         scores={"f1": 0.75, "errors": 3},
         converged=True,
         integrality_gap=0.01,
-        history=History([{"round": 0, "task": "factorize", "loss": 4.5}, {"round": 1, "task": "assign", "f1": 0.75}]),
+        history=History(
+            [{"round": 0, "task": "local_factor", "loss": 4.5}, {"round": 1, "task": "assign", "f1": 0.75}]
+        ),
         provenance=Provenance("felb", {"l1": 0.1}, 7, {"source": "x.csv", "rows": 7}),
     )
 
@@ -69,7 +71,7 @@ def test_components_come_most_supported_first(result):
 
 
 def test_rounds_are_counted_by_task(result):
-    assert result.rounds() == {"factorize": 1, "assign": 1}
+    assert result.rounds() == {"local_factor": 1, "assign": 1}
     pooled = replace(result, history=History([{"round": i, "loss": 1.0} for i in range(3)]))
     assert pooled.rounds() == {"iterate": 3}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from felb.engines import Snapshot
+    from felb.engines import RunProgress
     from felb.engines.nvflare.record import Status
     from felb.experiments.runner import Progress as Done
 
@@ -32,14 +32,14 @@ FIGURES = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
 
 
 @contextmanager
-def round_progress(total: int | None) -> Iterator[Callable[[Snapshot], None]]:
+def round_progress(total: int | None) -> Iterator[Callable[[RunProgress], None]]:
     """Show a bar over the rounds of a run in this process, with its latest figures."""
     with _bar("rounds", total) as update:
 
-        def advance(snapshot: Snapshot) -> None:
-            last = snapshot.history[-1]
+        def advance(progress: RunProgress) -> None:
+            last = progress.history[-1]
             figures = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in FIGURES if key in last)
-            update(completed=len(snapshot.history), note=figures)
+            update(completed=len(progress.history), note=figures)
 
         yield advance
 

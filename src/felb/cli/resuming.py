@@ -16,7 +16,7 @@ from felb.experiments import resume, unfinished_job
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from felb.engines import Snapshot
+    from felb.engines import RunProgress
     from felb.experiments import Job
 
 option = click.option(
@@ -34,7 +34,7 @@ def go_on(verb: str, out: str, *, rounds_of: Callable[[Job], int | None] = lambd
 
 
 @contextmanager
-def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[Snapshot], None]]:
+def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[RunProgress], None]]:
     """Give what to call after each round: it moves the bar. Warnings become notes, and so does how to go on."""
 
     def advice() -> str | None:

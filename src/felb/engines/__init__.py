@@ -1,5 +1,6 @@
 """Where federations run."""
 
-from felb.engines.local import Participation, Run, Snapshot, run
+from felb.engines.local import Participation, run
+from felb.federated.loop import Run, RunProgress
 
-__all__ = ["Participation", "Run", "Snapshot", "run"]
+__all__ = ["Participation", "Run", "RunProgress", "run"]

@@ -1,32 +1,30 @@
-"""The in-process engine: all clients in one process, one after the other or in threads.
+"""The in-process transport: all clients in one process, one after the other or in threads.
 
-It plays the same loop a deployed federation plays (broadcast → client step → gate → sum → combine), including what
-goes wrong there: clients that are not asked, that drop out, that fail. A seed fixes everything.
+It plays what a deployed federation plays, including what goes wrong there: clients that are not asked, that drop out,
+that fail. A seed fixes everything.
 """
 
 from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from felb.deadline import Deadline
-from felb.engines.streams import CLIENT_STREAM, NOISE_STREAM, SAMPLING_STREAM, random_stream
 from felb.errors import FederationError, InputError, PrivacyError
-from felb.federated.gate import Book, Gate
-from felb.federated.messages import Broadcast, Release, Total
-from felb.federated.server import Concludes
+from felb.federated.gate import Gate
+from felb.federated.loop import Run, RunProgress, play
+from felb.federated.protocol import ClientStates, Release, Request, Sums
+from felb.federated.responses import Responses
+from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, SAMPLING_STREAM, random_stream
 from felb.linalg.blas import one_blas_thread
-from felb.results.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from felb.federated.server import Outcome, Recipe
+    from felb.deadline import Deadline
+    from felb.federated.journal import Journal
+    from felb.federated.protocol import Algorithm
     from felb.linalg.binary import BinaryMatrix
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound import OutboundRecord
@@ -80,12 +78,12 @@ class Participation:
         if names and min(self.joins.get(name, 0) for name in names) > 0:
             raise InputError("all clients join later; a run needs at least one from round 0 on")
 
-    def answering(self, names: list[str], broadcast: Broadcast, *, seed: int) -> tuple[list[str], list[str]]:
-        """Draw who answers a broadcast and who was asked in vain; repeated until a quorum answers."""
-        names = [name for name in names if self.joins.get(name, 0) <= broadcast.round]
-        if broadcast.everyone:
+    def answering(self, names: list[str], request: Request, *, seed: int) -> tuple[list[str], list[str]]:
+        """Draw who answers a request and who was asked in vain; repeated until a quorum answers."""
+        names = [name for name in names if self.joins.get(name, 0) <= request.round]
+        if request.all_clients:
             return names, []
-        rng = random_stream(seed, SAMPLING_STREAM, broadcast.round)
+        rng = random_stream(seed, SAMPLING_STREAM, request.round)
         count = max(1, round(self.fraction * len(names)))
         needed = min(self.quorum or 1, count)
         for _ in range(MAX_ATTEMPTS):
@@ -97,134 +95,144 @@ class Participation:
                     [names[i] for i, gone in zip(asked, lost, strict=True) if gone],
                 )
         raise FederationError(
-            f"round {broadcast.round}: fewer than {needed} of {count} clients answered, {MAX_ATTEMPTS} times in a row; "
+            f"round {request.round}: fewer than {needed} of {count} clients answered, {MAX_ATTEMPTS} times in a row; "
             "lower the quorum or the dropout"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Everything a run is, between two rounds; a run continued from it ends as if it had never stopped."""
+class InProcess:
+    """Clients that are simulated in this process.
 
-    server: Any
-    clients: Mapping[str, Any] = field(default_factory=dict)
-    history: History = field(default_factory=History)
+    Parameters
+    ----------
+    algorithm : knows the tasks
+    shards : rows of each client by its name
+    gates : exit of each client
+    pool : runs the clients
+    seed : fixes the sampling of clients and every client's own randomness
+    participation : who plays a round; everybody without it
+    """
 
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        shards: Mapping[str, BinaryMatrix],
+        gates: Mapping[str, Gate],
+        *,
+        pool: ThreadPoolExecutor,
+        seed: int,
+        participation: Participation | None = None,
+    ) -> None:
+        self._algorithm, self._shards, self._gates = algorithm, shards, gates
+        self._pool, self._seed = pool, seed
+        self._participation = participation or Participation()
+        self._participation.check_names(sorted(shards))
+        self._states = ClientStates()
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A finished run: what the server knows, and what each client that took part keeps to itself."""
+    def ask(self, request: Request) -> Sums:
+        """Let the clients of the round respond, and add up what leaves them in the order of their names."""
+        asked, missing = self._participation.answering(sorted(self._shards), request, seed=self._seed)
+        states = dict(self._states.states)
+        # Dozens of clients in one memory: from here on a state lives only until its successor is there.
+        self._states = ClientStates(self._states.round)
+        jobs = {name: self._pool.submit(self._respond, name, request, states.get(name)) for name in asked}
+        releases: list[Release] = []
+        failed: list[str] = []
+        quorum = self._participation.quorum
+        try:
+            for name in asked:
+                error = jobs[name].exception()
+                if error is None:
+                    states[name], release = jobs.pop(name).result()
+                    releases.append(release)
+                elif quorum is None or not isinstance(error, Exception):
+                    raise error
+                else:
+                    warnings.warn(f"round {request.round}: {name} failed ({error})", RuntimeWarning, stacklevel=2)
+                    failed.append(name)
+        except BaseException:
+            self._pool.shutdown(cancel_futures=True)
+            raise
+        if len(releases) < min(quorum or 1, len(asked)):
+            raise FederationError(
+                f"round {request.round}: only {len(releases)} of {len(asked)} clients answered; "
+                f"the quorum is {quorum}. Failed: {', '.join(failed)}"
+            )
+        self._states = ClientStates(request.round, states)
+        return Sums.of(releases, missing=missing + failed, number=request.round)
 
-    outcome: Outcome
-    assignments: Mapping[str, NDArray[np.bool_]]
-    history: History
+    @property
+    def states(self) -> ClientStates:
+        """The states of all clients."""
+        return self._states
+
+    def restore(self, states: ClientStates) -> None:
+        """Take up states that were kept."""
+        self._states = states
+
+    def _respond(self, name: str, request: Request, state: Any) -> tuple[Any, Release]:
+        rng = random_stream(self._seed, CLIENT_STREAM, request.round, name)
+        state, update = self._algorithm.respond(state, self._shards[name], request, rng=rng)
+        noise = random_stream(self._seed, NOISE_STREAM, request.round, name)
+        return state, self._gates[name].release(update, request, rng=noise)
 
 
 def run(
-    recipe: Recipe,
+    algorithm: Algorithm,
     shards: Mapping[str, BinaryMatrix],
     *,
     seed: int = 0,
     participation: Participation | None = None,
     workers: int = 1,
     deadline: Deadline | None = None,
-    resume: Snapshot | None = None,
-    on_round: Callable[[Snapshot], None] = lambda _: None,
+    journal: Journal | None = None,
+    on_round: Callable[[RunProgress], None] = lambda _: None,
     outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
-    books: Callable[[str], Book] | None = None,
+    responses: Callable[[str], Responses] | None = None,
     mechanism: Mechanism | None = None,
 ) -> Run:
-    """Play a recipe to its end on shards held in this process.
+    """Play an algorithm to its end on shards held in this process.
 
     Parameters
     ----------
-    recipe : the method
+    algorithm : what to play
     shards : rows of each client by its name
     seed : fixes the start, the sampling of clients and every client's own randomness
+    participation : who plays a round; everybody without it
     workers : clients that work at the same time; does not change the result
-    deadline : when it has passed, the round that is being played is the last one before the recipe concludes
-    resume : where to go on, as passed to `on_round` before
+    deadline : when it has passed, the round that is being played is the last one of the search
+    journal : of a new run or of one that was interrupted; the run goes on from there and is kept there
     on_round : called after each completed round
     outbound : gives each client's log of what leaves it
-    books : for a private recipe, gives each client's book of what it has spent and answered in this run; new ones if
-        not given. To go on with an interrupted run, the same ones as before are needed: with the answers lost, a
-        round is answered anew and charged again, and the ledger refuses what exceeds the agreement
+    responses : for a private algorithm, gives each client's responses in this run; new ones if not given. To go on
+        with an interrupted run, the same ones as before are needed: with the responses lost, a round is answered anew
+        and charged again, and the accountant refuses what exceeds the agreement
     mechanism : noise at every client's gate, for studies of noise; without an agreement nothing adds up its cost
     """
-    names = sorted(shards)
-    participation = participation or Participation()
-    participation.check_names(names)
-    if recipe.privacy is not None and resume is not None and books is None:
+    if algorithm.privacy is not None and responses is None and journal is not None and journal.next_round > 0:
         raise PrivacyError(
-            "what the clients have spent before the interruption is not known; give the books of the run, or start anew"
+            "what the clients have spent before the interruption is not known; give the responses of the run, or start "
+            "anew"
         )
-    gates = {name: _gate(name, recipe, outbound(name), books, mechanism) for name in names}
-    deadline = deadline or Deadline()
-    if deadline.seconds is not None and not isinstance(recipe.server, Concludes):
-        raise InputError(f"{recipe.name} cannot be ended early; leave out the time limit and lower its rounds instead")
-    snapshot = resume or Snapshot(recipe.server.start(seed))
-
-    def answer(name: str, broadcast: Broadcast, states: Mapping[str, Any]) -> tuple[Any, Release]:
-        rng = random_stream(seed, CLIENT_STREAM, broadcast.round, name)
-        state, update = recipe.client.step(states.get(name), shards[name], broadcast, rng=rng)
-        noise = random_stream(seed, NOISE_STREAM, broadcast.round, name)
-        return state, gates[name].release(update, broadcast, rng=noise)
-
+    gates = {name: _gate(name, algorithm, outbound(name), responses, mechanism) for name in sorted(shards)}
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
-        while (broadcast := recipe.server.broadcast(snapshot.server)) is not None:
-            if deadline.passed and isinstance(recipe.server, Concludes):
-                snapshot = replace(snapshot, server=recipe.server.conclude(snapshot.server))
-                broadcast = recipe.server.broadcast(snapshot.server)
-                assert broadcast is not None  # concluding leaves the last task to be asked for
-            asked, lost = participation.answering(names, broadcast, seed=seed)
-            clients, total, failed = dict(snapshot.clients), Total(), []
-            # Dozens of clients in one memory: from here on a state lives only until its successor is there.
-            snapshot = replace(snapshot, clients={})
-            jobs = {name: pool.submit(answer, name, broadcast, clients) for name in asked}
-            try:
-                for name in asked:
-                    error = jobs[name].exception()
-                    if error is not None:
-                        if participation.quorum is None or not isinstance(error, Exception):
-                            raise error
-                        warnings.warn(f"round {broadcast.round}: {name} failed ({error})", RuntimeWarning, stacklevel=2)
-                        failed.append(name)
-                        continue
-                    clients[name], release = jobs.pop(name).result()
-                    total.add(release)
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-            if total.n_clients < min(participation.quorum or 1, len(asked)):
-                raise FederationError(
-                    f"round {broadcast.round}: only {total.n_clients} of {len(asked)} clients answered; "
-                    f"the quorum is {participation.quorum}. Failed: {', '.join(failed)}"
-                )
-            server = recipe.server.combine(total.values, total.n_clients, snapshot.server)
-            row = {"round": broadcast.round, "task": broadcast.task, "clients": total.n_clients}
-            if lost or failed:
-                row["missing"] = sorted(lost + failed)
-            history = snapshot.history.plus({**row, **recipe.server.record(server)})
-            snapshot = replace(snapshot, server=server, clients=clients, history=history)
-            on_round(snapshot)
-    return Run(
-        outcome=recipe.server.outcome(snapshot.server),
-        assignments={name: recipe.client.assignment(state) for name, state in snapshot.clients.items()},
-        history=snapshot.history,
-    )
+        transport = InProcess(algorithm, shards, gates, pool=pool, seed=seed, participation=participation)
+        finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)
+    assert finished is not None
+    return finished
 
 
 def _gate(
     name: str,
-    recipe: Recipe,
+    algorithm: Algorithm,
     write: Callable[[OutboundRecord], None],
-    books: Callable[[str], Book] | None,
+    responses: Callable[[str], Responses] | None,
     mechanism: Mechanism | None,
 ) -> Gate:
-    plan = recipe.privacy
+    plan = algorithm.privacy
     if plan is None:
         return Gate(name, write) if mechanism is None else Gate(name, write, mechanism)
     if mechanism is not None:
-        raise PrivacyError("a private recipe brings its own noise; leave out the mechanism")
-    book = Book(plan.ledger()) if books is None else books(name)
-    return Gate.private(name, write, plan=plan, book=book)
+        raise PrivacyError("a private algorithm brings its own noise; leave out the mechanism")
+    kept = Responses(plan.ledger()) if responses is None else responses(name)
+    return Gate.private(name, write, plan=plan, responses=kept)

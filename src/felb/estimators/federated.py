@@ -1,4 +1,4 @@
-"""The common face of federated methods: rows are split by client, a recipe runs on the local engine."""
+"""The common face of federated methods: rows are split by client, an algorithm runs on the local engine."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.engines import Run, Snapshot
-    from felb.federated.server import Outcome, Recipe
+    from felb.engines import Run, RunProgress
+    from felb.federated.protocol import Algorithm, Outcome
     from felb.linalg.binary import BinaryMatrix
 
 ONE_CLIENT = "client-01"
 
 
 class FederatedEstimator(BooleanFactorization):
-    """Base of the estimators that run a recipe; a subclass says which one in `recipe`."""
+    """Base of the estimators that run a federated algorithm; a subclass says which one in `algorithm`."""
 
     participation: Participation | None
     n_jobs: int | None
     time_limit: float | None = None
 
     @abstractmethod
-    def recipe(self, n_features: int, *, crowd: Crowd | None = None, alone: bool = False) -> Recipe:
-        """Return the recipe with this estimator's parameters, to be run on any engine.
+    def algorithm(self, n_features: int, *, crowd: Crowd | None = None, centralized: bool = False) -> Algorithm:
+        """Return the algorithm with this estimator's parameters, to be run over any transport.
 
         Parameters
         ----------
         crowd : who takes part; noise is calibrated by it, so it must be known where privacy was agreed on
-        alone : the only client owns all rows, so that more may be done than in a federation
+        centralized : the only client owns all rows, so that more may be done than in a federation
         """
 
-    def recipe_for(self, shards: Mapping[str, BinaryMatrix], *, alone: bool = False) -> Recipe:
-        """Return the recipe for these clients, whose rows are checked; `alone` as in `recipe`."""
+    def algorithm_for(self, shards: Mapping[str, BinaryMatrix], *, centralized: bool = False) -> Algorithm:
+        """Return the algorithm for these clients, whose rows are checked; `centralized` as in `algorithm`."""
         self.check_cells(shards)
         crowd = Crowd(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
-        return self.recipe(next(iter(shards.values())).shape[1], crowd=crowd, alone=alone)
+        return self.algorithm(next(iter(shards.values())).shape[1], crowd=crowd, centralized=centralized)
 
     def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
         """Raise if cells are unknown and the method cannot do without them."""
@@ -86,7 +86,7 @@ class FederatedEstimator(BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
-        on_round: Callable[[Snapshot], None] | None = None,
+        on_round: Callable[[RunProgress], None] | None = None,
     ) -> Self:
         """Find components shared by all clients.
 
@@ -105,20 +105,22 @@ class FederatedEstimator(BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
-        on_round: Callable[[Snapshot], None] | None = None,
+        on_round: Callable[[RunProgress], None] | None = None,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
         return self._fit(X, groups, on_round)
 
-    def _fit(self, X: Any, groups: ArrayLike | None, on_round: Callable[[Snapshot], None] | None) -> NDArray[np.bool_]:
+    def _fit(
+        self, X: Any, groups: ArrayLike | None, on_round: Callable[[RunProgress], None] | None
+    ) -> NDArray[np.bool_]:
         deadline = Deadline(self.time_limit)
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
         self.check_rank(self.rank(), shape)
-        alone = groups is None and not is_list_of_matrices(X)
-        recipe = self.recipe_for(shards, alone=alone)
+        centralized = groups is None and not is_list_of_matrices(X)
+        algorithm = self.algorithm_for(shards, centralized=centralized)
         finished = run(
-            recipe,
+            algorithm,
             shards,
             seed=self._seed(),
             participation=self.participation,
@@ -126,7 +128,7 @@ class FederatedEstimator(BooleanFactorization):
             on_round=on_round or (lambda _: None),
             deadline=deadline,
         )
-        self._keep(finished, recipe)
+        self._keep(finished, algorithm)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
         late = sorted(rows.keys() - finished.assignments.keys())
         if late:
@@ -140,7 +142,7 @@ class FederatedEstimator(BooleanFactorization):
             U[picked] = self.transform(shards[name]) if name in late else finished.assignments[name]
         return U
 
-    def _keep(self, finished: Run, recipe: Recipe) -> None:  # noqa: ARG002
+    def _keep(self, finished: Run, algorithm: Algorithm) -> None:  # noqa: ARG002
         outcome = finished.outcome
         self.components_ = outcome.components
         self.relaxed_components_ = outcome.relaxed

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.estimators.uploads import UploadingEstimator
-from felb.federated.recipes.felb import SETTINGS, Setting, felb, felb_mu
+from felb.federated.algorithms.felb import SETTINGS, Setting, felb, felb_mu
 from felb.privacy.uploads import Uploads
 
 if TYPE_CHECKING:
     from felb.engines import Participation
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Algorithm
     from felb.privacy.policy import Privacy
 
 
@@ -106,19 +106,19 @@ class FELB(UploadingEstimator):
 
     _make = staticmethod(felb)
 
-    def plain_recipe(self, n_features: int) -> Recipe:
-        """Return the recipe without refinement."""
+    def plain_algorithm(self, n_features: int) -> Algorithm:
+        """Return the algorithm without refinement."""
         return self._with_rounds(n_features, self.max_iter)
 
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
         """V in every round, of which there are `max_iter` unless the agreement says otherwise."""
         return Uploads(rounds or int(self.max_iter), int(self.n_components) * n_features)
 
-    def uploading_recipe(self, n_features: int, uploads: Uploads) -> Recipe:
-        """Return the recipe with as many rounds as there may be uploads."""
+    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
+        """Return the algorithm with as many rounds as there may be uploads."""
         return self._with_rounds(n_features, uploads.rounds)
 
-    def _with_rounds(self, n_features: int, rounds: int) -> Recipe:
+    def _with_rounds(self, n_features: int, rounds: int) -> Algorithm:
         return self._make(
             n_features,
             int(self.n_components),

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.estimators.uploads import UploadingEstimator
-from felb.federated.recipes.posthoc import posthoc
+from felb.federated.algorithms.post_hoc import post_hoc
 from felb.models.elbmf import ELBMF
 from felb.models.pooled import PooledFactorization
 from felb.privacy.uploads import Uploads
 
 if TYPE_CHECKING:
     from felb.engines import Participation
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Algorithm
     from felb.privacy.policy import Privacy
 
 
@@ -92,17 +92,17 @@ class PostHoc(UploadingEstimator):
         """One."""
         return 1
 
-    def plain_recipe(self, n_features: int) -> Recipe:
-        """Return the recipe without refinement."""
-        return posthoc(n_features, self._model(), self.aggregation)
+    def plain_algorithm(self, n_features: int) -> Algorithm:  # noqa: ARG002
+        """Return the algorithm without refinement."""
+        return post_hoc(self._model(), self.aggregation)
 
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:  # noqa: ARG002
         """V as bits, once."""
         return Uploads(1, int(self.rank()) * n_features, boolean=True)
 
-    def uploading_recipe(self, n_features: int, uploads: Uploads) -> Recipe:  # noqa: ARG002
-        """Return the plain recipe."""
-        return self.plain_recipe(n_features)
+    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:  # noqa: ARG002
+        """Return the plain algorithm."""
+        return self.plain_algorithm(n_features)
 
     def _model(self) -> PooledFactorization:
         model = ELBMF() if self.model is None else self.model

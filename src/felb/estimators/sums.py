@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.federated import FederatedEstimator, is_list_of_matrices
-from felb.federated.recipes.private import private_bmf
-from felb.federated.recipes.sums import MDL, Effort, federated_bmf
+from felb.federated.algorithms.bmf import MDL, Effort, federated_bmf
+from felb.federated.algorithms.private import private_bmf
 from felb.linalg.exact import assign_rows_exact
 from felb.linalg.unknown import read_partly_known
 from felb.optim.belief import assign_new_rows
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.engines import Participation, Run, Snapshot
-    from felb.federated.server import Recipe
+    from felb.engines import Participation, Run, RunProgress
+    from felb.federated.protocol import Algorithm
     from felb.linalg.binary import BinaryMatrix
 
 
@@ -132,7 +132,7 @@ class FederatedBMF(FederatedEstimator):
         *,
         groups: ArrayLike | None = None,
         unknown: Any = None,
-        on_round: Callable[[Snapshot], None] | None = None,
+        on_round: Callable[[RunProgress], None] | None = None,
     ) -> Self:
         """Find components shared by all clients.
 
@@ -154,15 +154,15 @@ class FederatedBMF(FederatedEstimator):
         *,
         groups: ArrayLike | None = None,
         unknown: Any = None,
-        on_round: Callable[[Snapshot], None] | None = None,
+        on_round: Callable[[RunProgress], None] | None = None,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
         return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
 
-    def recipe(self, n_features: int, *, crowd: Crowd | None = None, alone: bool = False) -> Recipe:
-        """Return the recipe, with noise calibrated for the crowd if there is an agreement on privacy."""
+    def algorithm(self, n_features: int, *, crowd: Crowd | None = None, centralized: bool = False) -> Algorithm:
+        """Return the algorithm, with noise calibrated for the crowd if there is an agreement on privacy."""
         if self.privacy is not None:
-            return self._private_recipe(n_features, self.privacy, crowd)
+            return self._private_algorithm(n_features, self.privacy, crowd)
         return federated_bmf(
             n_features,
             self.n_components,
@@ -172,14 +172,14 @@ class FederatedBMF(FederatedEstimator):
             false_positive_cost=self.false_positive_cost,
             false_negative_cost=self.false_negative_cost,
             sampled=self.sampled or (self.joined_late and self.n_components == MDL),
-            alone=alone,
+            centralized=centralized,
             node_cap=self.node_cap,
         )
 
-    def _private_recipe(self, n_features: int, privacy: Any, crowd: Crowd | None) -> Recipe:
+    def _private_algorithm(self, n_features: int, privacy: Any, crowd: Crowd | None) -> Algorithm:
         if crowd is None:
             raise InputError(
-                "noise depends on how many records and clients there are: tell the crowd, or use recipe_for"
+                "noise depends on how many records and clients there are: tell the crowd, or use algorithm_for"
             )
         self._check_private(privacy)
         plan = privacy.plan(**asdict(crowd), n_columns=n_features)
@@ -261,7 +261,7 @@ class FederatedBMF(FederatedEstimator):
             for part, cells in zip(X, unknown, strict=True)
         ]
 
-    def _keep(self, finished: Run, recipe: Recipe) -> None:
+    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
         self.weights_ = finished.outcome.weights
         self.belief_ = finished.outcome.belief
         if self.n_components == MDL:
@@ -271,10 +271,10 @@ class FederatedBMF(FederatedEstimator):
                 if "description_length" in row
             }
         self.privacy_statement_ = None
-        if recipe.privacy is not None:
+        if algorithm.privacy is not None:
             bounds = [float(row["row_bound"]) for row in finished.history if "row_bound" in row]
-            self.privacy_statement_ = recipe.privacy.statement(row_bound=bounds[0] if bounds else None)
-        super()._keep(finished, recipe)
+            self.privacy_statement_ = algorithm.privacy.statement(row_bound=bounds[0] if bounds else None)
+        super()._keep(finished, algorithm)
 
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
         """Warn about data in which nothing was found."""

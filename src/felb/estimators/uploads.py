@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.estimators.refined import RefinableEstimator
-from felb.federated.recipes.private_uploads import private_uploads
+from felb.federated.algorithms.private_uploads import private_uploads
 from felb.privacy.policy import Crowd, Privacy
 
 if TYPE_CHECKING:
     from felb.engines import Run
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Algorithm
     from felb.privacy.uploads import Uploads
 
 
@@ -27,26 +27,26 @@ class UploadingEstimator(RefinableEstimator):
         """Return what a client uploads, in as many rounds as were agreed on, if so."""
 
     @abstractmethod
-    def uploading_recipe(self, n_features: int, uploads: Uploads) -> Recipe:
-        """Return the recipe without refinement that makes these uploads."""
+    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
+        """Return the algorithm without refinement that makes these uploads."""
 
-    def recipe(self, n_features: int, *, crowd: Crowd | None = None, alone: bool = False) -> Recipe:
-        """Return the recipe, with noise calibrated for the crowd if there is an agreement on privacy."""
+    def algorithm(self, n_features: int, *, crowd: Crowd | None = None, centralized: bool = False) -> Algorithm:
+        """Return the algorithm, with noise calibrated for the crowd if there is an agreement on privacy."""
         privacy: Any = self.privacy
         if privacy is None:
-            return super().recipe(n_features, crowd=crowd, alone=alone)
+            return super().algorithm(n_features, crowd=crowd, centralized=centralized)
         if crowd is None:
-            raise InputError("noise depends on how many clients there are: tell the crowd, or use recipe_for")
+            raise InputError("noise depends on how many clients there are: tell the crowd, or use algorithm_for")
         if not isinstance(privacy, Privacy):
             raise InputError(f"privacy must be an agreement, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
-        if self.refinement is not None:
+        if self.refines:
             raise InputError("refinement sums exact gains over clients, which privacy does not allow; use refine=False")
         if (self.sampled or self.joined_late) and privacy.noise == "aggregate":
             raise InputError("noise in the aggregate needs every client's share; leave out participation")
         uploads = self.uploads(n_features, rounds=privacy.rounds)
         plan = privacy.plan(**asdict(crowd), n_columns=n_features, uploads=uploads)
-        return private_uploads(self.uploading_recipe(n_features, uploads), plan)
+        return private_uploads(self.uploading_algorithm(n_features, uploads), plan)
 
-    def _keep(self, finished: Run, recipe: Recipe) -> None:
-        self.privacy_statement_ = None if recipe.privacy is None else recipe.privacy.statement()
-        super()._keep(finished, recipe)
+    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
+        self.privacy_statement_ = None if algorithm.privacy is None else algorithm.privacy.statement()
+        super()._keep(finished, algorithm)

@@ -16,8 +16,8 @@ from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, InputError
 from felb.estimators.methods import DEFAULT
 from felb.experiments.promise import promise
-from felb.federated.recipes.sums import MDL
-from felb.results import Provenance, Result
+from felb.federated.algorithms.bmf import MDL
+from felb.results import History, Provenance, Result
 from felb.results.result import RESULT
 
 if TYPE_CHECKING:
@@ -159,12 +159,12 @@ def run_deployed(
 
 
 def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result:
-    """Make the result of a finished run from its last checkpoint."""
-    recipe = run.plan.recipe()
-    snapshot = record.load(recipe)
-    if snapshot is None:
-        raise FederationError(f"run {run.plan.run_id!r} has not completed a round yet")
-    outcome = recipe.server.outcome(snapshot.server)
+    """Make the result of a finished run from its journal."""
+    execution = record.execution(run.plan)
+    outcome, history = execution.outcome, History(execution.rows)
+    if outcome is None:
+        raise FederationError(f"run {run.plan.run_id!r} is not finished yet")
+    privacy = run.plan.algorithm().privacy
     counts, last, plan = outcome.counts, record.status(), run.plan
     supports = outcome.supports
     return Result(
@@ -175,9 +175,9 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         scores={} if counts is None else counts.scores(),
         converged=outcome.converged,
         integrality_gap=outcome.integrality_gap,
-        history=snapshot.history,
+        history=history,
         complete=outcome.complete,
-        privacy=None if recipe.privacy is None else promise(recipe.privacy, snapshot.history),
+        privacy=None if privacy is None else promise(privacy, history),
         provenance=Provenance(
             method=plan.method,
             parameters={

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from felb.atomic import replace_folder, replacing, try_lock
-from felb.engines.books import answered_rounds, open_book
-from felb.engines.checkpoint import load_snapshot, save_snapshot
 from felb.errors import FelbError, InputError, PrivacyError
 from felb.experiments.job import Job
+from felb.federated.journal import Journal
+from felb.federated.responses import StoredResponses, answered_rounds
 from felb.privacy.outbound import OutboundLog
 from felb.results.result import OUTBOUND, RESULT, file_stem
 
@@ -25,21 +24,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from felb.engines import Snapshot
-    from felb.federated.gate import Book
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Algorithm
+    from felb.federated.responses import Responses
     from felb.privacy.outbound import OutboundRecord
     from felb.privacy.plan import PrivacyPlan
     from felb.results import Result
 
-JOB, CHECKPOINT, LOCK, BOOKS = "job.json", "checkpoint.npz", "lock", "books"
-SECONDS_BETWEEN_CHECKPOINTS = 5.0
-MOST_TIME_FOR_CHECKPOINTS = 0.05
-"""Of a run; where they are large, there are fewer of them."""
+JOB, JOURNAL, LOCK, RESPONSES = "job.json", "journal", "lock", "responses"
 
 
 class RunFolder:
-    """Where a run keeps its job, its checkpoints and its logs, and leaves its result.
+    """Where a run keeps its job, its journal and its logs, and leaves its result.
 
     While a run is under way everything is in ``OUT.unfinished``; ``OUT`` appears when the result is complete. One
     process at a time works on a run.
@@ -51,8 +46,8 @@ class RunFolder:
         self.work = self._place.parent / f"{self._place.name}.unfinished"
         self._fresh = False
         self._lock: IO[bytes] | None = None
-        self._latest: Snapshot | None = None
-        self._next_save = float("-inf")
+        self._journal: Journal | None = None
+        self._logs: list[OutboundLog] = []
 
     # -- begin -------------------------------------------------------------------------------------------------
 
@@ -114,78 +109,79 @@ class RunFolder:
         for partial in self.work.rglob(".*.partial"):
             partial.unlink()
 
-    def snapshot(self, recipe: Recipe) -> Snapshot | None:
-        """Return the last completed round that was kept, if any.
+    def journal(self, algorithm: Algorithm) -> Journal:
+        """Open the journal of the run, which tells the rounds that were kept.
 
         Later rounds will be played again: their lines are taken out of the outbound logs, so that a log tells every
-        round once. Where a client keeps a book, what is in there has left and will not be answered anew: it stays.
+        round once. Where a client keeps its responses, what is there has left and will not be answered anew: it stays.
         """
-        path = self.work / CHECKPOINT
-        snapshot = load_snapshot(path, recipe) if path.is_file() else None
-        played = set() if snapshot is None else {row["round"] for row in snapshot.history}
+        place = self.work / JOURNAL
+        advice = f"delete {place}, then --resume plays the run again from its start"
+        self._journal = Journal(place, advice=advice, pace=True)
+        self._journal.states(algorithm.state_type)
+        played = set(range(self._journal.next_round))
         for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-            kept = played if recipe.privacy is None else self._answered(log.stem, lines, played)
+            kept = played if algorithm.privacy is None else self._answered(log.stem, lines, played)
             with replacing(log) as partial:
                 partial.write_text("".join(line for line in lines if _round_of(line) in kept), encoding="utf-8")
-        return snapshot
+        return self._journal
 
     def _answered(self, stem: str, lines: list[str], played: set[int]) -> set[int]:
-        """Return the rounds in a client's book, or raise if it lacks one that left and was used."""
-        answered = answered_rounds(self.work / BOOKS / stem)
+        """Return the rounds of a client's responses, or raise if one is missing that left and was used."""
+        answered = answered_rounds(self.work / RESPONSES / stem)
         lost = sorted((played - answered).intersection(map(_round_of, lines)))
         if lost:
             raise PrivacyError(
-                f"what {stem} has answered in round {lost[0]} is missing from {self.work / BOOKS}, and with it what "
-                "was spent; start the run anew with --force"
+                f"what {stem} has answered in round {lost[0]} is missing from {self.work / RESPONSES}, and with it "
+                "what was spent; start the run anew with --force"
             )
         return answered
 
-    def book(self, client: str, plan: PrivacyPlan) -> Book:
-        """Return what a client of a private run has spent and answered; it survives an interruption."""
-        return open_book(self.work / BOOKS / file_stem(client), plan)
+    def responses(self, client: str, plan: PrivacyPlan) -> Responses:
+        """Return what a client of a private run has answered and spent; it survives an interruption."""
+        return StoredResponses(self.work / RESPONSES / file_stem(client), plan.ledger())
 
     # -- during a run ------------------------------------------------------------------------------------------
 
     def outbound(self, client: str) -> Callable[[OutboundRecord], None]:
         """Return the log of what leaves a client."""
-        return OutboundLog(self.work / OUTBOUND / f"{file_stem(client)}.jsonl")
+        log = OutboundLog(self.work / OUTBOUND / f"{file_stem(client)}.jsonl")
+        self._logs.append(log)
+        return log
 
     @contextmanager
-    def keeping(self) -> Iterator[Callable[[Snapshot], None]]:
-        """Give the function to call after each round; it keeps what was done, at the latest when interrupted.
+    def keeping(self) -> Iterator[None]:
+        """Keep what was done when the block is interrupted.
 
         A new run that fails by its input leaves nothing, since it would fail again.
         """
         try:
-            yield self._after_round
+            yield
         except BaseException as error:
             if self._fresh and isinstance(error, FelbError):
                 self.discard()
-            elif self._latest is not None and self.work.is_dir():
-                save_snapshot(self.work / CHECKPOINT, self._latest)
+            elif self._journal is not None and self.work.is_dir():
+                self._journal.save()
             raise
         finally:
+            for log in self._logs:
+                log.close()
             self._release_lock()
-
-    def _after_round(self, snapshot: Snapshot) -> None:
-        self._latest = snapshot
-        begun = time.monotonic()
-        if begun >= self._next_save:
-            save_snapshot(self.work / CHECKPOINT, snapshot)
-            saved = time.monotonic()
-            self._next_save = saved + max(SECONDS_BETWEEN_CHECKPOINTS, (saved - begun) / MOST_TIME_FOR_CHECKPOINTS)
 
     # -- end ---------------------------------------------------------------------------------------------------
 
     def finish(self, result: Result, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
         """Write the result and put the folder in its place."""
         result.write(self.work, assignments)
+        for log in self._logs:
+            log.close()
         self._release_lock()
         # In place first: stopped before that, the run can still be resumed.
         replace_folder(self.work, self._place)
-        shutil.rmtree(self._place / BOOKS, ignore_errors=True)
-        for name in (CHECKPOINT, JOB, LOCK):
+        for name in (JOURNAL, RESPONSES):
+            shutil.rmtree(self._place / name, ignore_errors=True)
+        for name in (JOB, LOCK):
             (self._place / name).unlink(missing_ok=True)
 
     def discard(self) -> None:

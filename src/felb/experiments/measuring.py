@@ -18,6 +18,7 @@ from felb.experiments.cells import Cell, InvaderData, PlantedData, SourceData
 from felb.experiments.invader import invader_clients, picture
 from felb.experiments.sources import load_source
 from felb.experiments.uploads import NoisyUploads, total_cost
+from felb.federated.algorithms.felb import LOCAL_FACTOR
 from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.metrics import confusion
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.engines import Run, Snapshot
+    from felb.engines import Run, RunProgress
     from felb.privacy.outbound import OutboundRecord
 
 
@@ -137,7 +138,7 @@ def _play(
     ready: Ready,
     *,
     uploads: list[OutboundRecord] | None = None,
-    on_round: Callable[[Snapshot], None] | None = None,
+    on_round: Callable[[RunProgress], None] | None = None,
 ) -> tuple[Run, float, NDArray[np.bool_]]:
     """Run the method; return the run, its seconds, and the assignments in the order of the rows."""
     noise, extra = cell.noise, {}
@@ -151,12 +152,12 @@ def _play(
     )
     shards, rows = split(ready.A, ready.clients)
     model.check_rank(cell.data.components, ready.A.shape)
-    recipe = model.recipe_for(shards)
+    algorithm = model.algorithm_for(shards)
     watched = min(shards)  # every client spends the same
     kept: list[OutboundRecord] = [] if uploads is None else uploads
     start = time.perf_counter()
     finished = run(
-        recipe,
+        algorithm,
         shards,
         seed=cell.trial,
         mechanism=None if noise is None or noise.mechanism == "record" else NoisyUploads.of(noise),
@@ -178,12 +179,12 @@ class _Curves:
         self.seconds = 0.0
         self.curves: dict[str, list[float]] = {"loss": [], "integrality_gap": [], "f1": [], "f1_star": []}
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, progress: RunProgress) -> None:
         """Take the figures after a round; the time this takes is not the method's."""
         start = time.perf_counter()
-        last, relaxed = snapshot.history[-1], getattr(snapshot.server, "V", None)
-        if "loss" in last and relaxed is not None:
-            V = np.asarray(relaxed > 0.5)
+        last = progress.history[-1]
+        if last["task"] == LOCAL_FACTOR:
+            V = _next_components(progress)
             U = assign_rows(self.ready.A, V)
             self.curves["loss"].append(float(last["loss"]))
             self.curves["integrality_gap"].append(float(last["integrality_gap"]))
@@ -191,6 +192,13 @@ class _Curves:
             if self.ready.signal is not None:
                 self.curves["f1_star"].append(confusion(self.ready.signal, U, V).f1)
         self.seconds += time.perf_counter() - start
+
+
+def _next_components(progress: RunProgress) -> NDArray[np.bool_]:
+    """Return V̂ after a round, cut at ½, from what is asked next: the next round, or the assignment."""
+    assert progress.request is not None
+    asked = progress.request.values
+    return np.asarray(asked["V"] > 0.5) if "V" in asked else asked["components"]
 
 
 def _pictured(cell: Cell, ready: Ready) -> Measured:

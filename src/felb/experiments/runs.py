@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from felb.engines import Snapshot
+    from felb.engines import RunProgress
     from felb.experiments.job import Job
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Algorithm
     from felb.linalg.binary import BinaryMatrix
 
 POOLED = "pooled"
@@ -42,7 +42,7 @@ def fit(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
-    on_round: Callable[[Snapshot], None] = lambda _: None,
+    on_round: Callable[[RunProgress], None] = lambda _: None,
 ) -> Result:
     """Fit a method on pooled data and leave the result in the folder `out`.
 
@@ -77,7 +77,7 @@ def fit(
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
-        folder.discard()  # keeps no checkpoints
+        folder.discard()  # keeps no journal
         raise
     return result
 
@@ -87,7 +87,7 @@ def simulate(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
-    on_round: Callable[[Snapshot], None] = lambda _: None,
+    on_round: Callable[[RunProgress], None] = lambda _: None,
 ) -> Result:
     """Run a federated method over simulated clients and leave the result in the folder `out`.
 
@@ -114,7 +114,7 @@ def simulate(
     return _play(replace(federation, job=started), folder, on_round)
 
 
-def resume(out: str | os.PathLike[str], *, on_round: Callable[[Snapshot], None] = lambda _: None) -> Result:
+def resume(out: str | os.PathLike[str], *, on_round: Callable[[RunProgress], None] = lambda _: None) -> Result:
     """Go on with an interrupted simulation; the result is the one an undisturbed run gives."""
     folder = RunFolder(out)
     job = folder.job()
@@ -148,7 +148,7 @@ class Federation:
     participation: Participation
     matrix: BinaryMatrix
     shards: Mapping[str, BinaryMatrix]
-    recipe: Recipe
+    algorithm: Algorithm
 
     @classmethod
     def of(cls, job: Job) -> Federation:
@@ -161,31 +161,26 @@ class Federation:
         shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)
-        recipe = model.recipe_for(shards, alone=job.pooled)
-        return cls(job, model, participation, table.matrix, shards, recipe)
+        algorithm = model.algorithm_for(shards, centralized=job.pooled)
+        return cls(job, model, participation, table.matrix, shards, algorithm)
 
 
-def _play(federation: Federation, folder: RunFolder, on_round: Callable[[Snapshot], None]) -> Result:
+def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProgress], None]) -> Result:
     job, model, matrix = federation.job, federation.model, federation.matrix
-    plan = federation.recipe.privacy
-    with folder.keeping() as keep:
-
-        def after_round(snapshot: Snapshot) -> None:
-            keep(snapshot)
-            on_round(snapshot)
-
+    plan = federation.algorithm.privacy
+    with folder.keeping():
         finished = run(
-            federation.recipe,
+            federation.algorithm,
             federation.shards,
             seed=job.seed,
             participation=federation.participation,
             workers=job.workers,
-            resume=folder.snapshot(federation.recipe),
-            on_round=after_round,
+            journal=folder.journal(federation.algorithm),
+            on_round=on_round,
             # From the owner of all rows nothing leaves but what is released in private.
             outbound=(lambda _: lambda _: None) if job.pooled and plan is None else folder.outbound,
             deadline=Deadline(model.time_limit),
-            books=None if plan is None else partial(folder.book, plan=plan),
+            responses=None if plan is None else partial(folder.responses, plan=plan),
         )
         outcome = finished.outcome
         model.warn_about_outcome(outcome)

@@ -1,1 +1,1 @@
-"""Messages, client, server, aggregation, recipes: pure, engine-independent, no I/O, no clock."""
+"""Federated algorithms: clients release additive updates, a server makes the next request of their sum."""

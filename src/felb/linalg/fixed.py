@@ -27,6 +27,9 @@ LARGEST_UNITS = (1 << 16) - 1
 SKETCH_BITS = 20
 """Fractional bits of a sketch Q; A Q and AᵀA Q then add up exactly in float64 up to 2^33 pairs of ones a column."""
 
+UPLOAD_BITS = 32
+"""Fractional bits of an uploaded factor with entries of order one; those above 2^-9 keep all bits of a float32."""
+
 GRAM_ROWS = 1 << 20
 """Rows whose squares are added in float64 at once."""
 
@@ -78,6 +81,11 @@ def from_squares(total: NDArray[np.int64]) -> float:
 def as_sketch(Q: NDArray[Any]) -> NDArray[np.float64]:
     """Round Q (entries up to 1) to `SKETCH_BITS` fractional bits."""
     return np.asarray(np.ldexp(np.rint(np.ldexp(Q, SKETCH_BITS)), -SKETCH_BITS))
+
+
+def on_grid(values: NDArray[Any], bits: int = UPLOAD_BITS) -> NDArray[Any]:
+    """Round values to multiples of 2^-bits, in their own type: sums of them below 2^(53−bits) are exact in float64."""
+    return np.asarray(np.ldexp(np.rint(np.ldexp(values, bits)), -bits), dtype=values.dtype)
 
 
 def fixed_sketch(A: BinaryMatrix, Q: NDArray[np.float64]) -> NDArray[np.int64]:

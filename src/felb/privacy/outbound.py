@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.privacy.cost import Cost
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 UNPROTECTED = "none"
 """The word for the cost of what leaves without noise: nothing was spent, and nothing is promised."""
@@ -43,17 +44,26 @@ class OutboundRecord:
 
 
 class OutboundLog:
-    """Appends records as JSON lines, each with the time it was written, and is flushed line by line."""
+    """Appends records as JSON lines, each with the time it was written; opened once and flushed line by line."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[str] | None = None
+        self._close: Callable[[], object] = lambda: None
 
     def __call__(self, record: OutboundRecord) -> None:
         """Write one line."""
+        if self._file is None:
+            self._file = self.path.open("a", encoding="utf-8", buffering=1)
+            self._close = weakref.finalize(self, self._file.close)
         line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(record)})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        self._file.write(line + "\n")
+
+    def close(self) -> None:
+        """Close the file; the next record opens it again."""
+        self._close()
+        self._file = None
 
 
 # -- reading it back -------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ TITLES = {
 LEFT_OUT = {"round", "rmsd", "rmsd_table", "precision", "recall", "coverage", "measured", "tries"}
 """Figures that say the same as others, or nothing on their own."""
 
-RELAXED = {"sweep"}
+RELAXED = {"factor_statistics"}
 """Tasks whose factors are not Boolean, in methods that go on with Boolean ones."""
 
 MOST_CHARTS = 9

@@ -68,7 +68,7 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    expected = run(Plan("first", "felb-mu", 4, 17, {"max_iter": 6}).recipe(), SHARDS, seed=0)
+    expected = run(Plan("first", "felb-mu", 4, 17, {"max_iter": 6}).algorithm(), SHARDS, seed=0)
     assert found["scores"] == expected.outcome.counts.scores()
     np.testing.assert_array_equal(
         sp.load_npz(tmp_path / "out" / "components.npz").toarray(), expected.outcome.components

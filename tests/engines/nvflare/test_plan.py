@@ -15,7 +15,7 @@ GOOD = {"run_id": "r1", "method": "felb-mu", "n_components": 3, "n_features": 17
 def test_both_sides_make_the_same_plan_of_plain_data():
     plan = Plan.of(GOOD)
     assert Plan.of(json.loads(json.dumps(plan.to_json()))) == plan
-    assert plan.recipe().name == "felb-mu"
+    assert plan.algorithm().name == "felb-mu"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_arguments_that_are_wrong_or_hostile_are_refused(change, said):
 
 
 def test_the_number_of_components_may_be_left_to_the_run():
-    assert Plan.of({**GOOD, "method": "bmf", "n_components": "mdl", "parameters": {}}).recipe().name
+    assert Plan.of({**GOOD, "method": "bmf", "n_components": "mdl", "parameters": {}}).algorithm().name
 
 
 @pytest.mark.parametrize("raw", [None, [], "plan", {"run_id": "r1"}])

@@ -8,26 +8,23 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from loopback import Loopback as Federation
 
 from felb.datasets import planted
 from felb.datasets.shards import split
-from felb.engines import Snapshot, run
-from felb.engines.nvflare import memory, refusals
-from felb.engines.nvflare.desk import Desk, read_outbound
-from felb.engines.nvflare.messages import question, read_question
+from felb.engines import run
+from felb.engines.nvflare import refusals
+from felb.engines.nvflare.desk import Desk
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.policy import Policy, Refusal, SiteConfig
-from felb.engines.nvflare.record import RunRecord
-from felb.engines.nvflare.referee import Referee
 from felb.engines.nvflare.refusals import note_refusal, read_refusals
-from felb.engines.nvflare.rounds import combined
 from felb.engines.nvflare.spent import Spent
-from felb.engines.nvflare.wire import pack
 from felb.errors import InputError
 from felb.experiments.deployed import DeployedRun, result_of
-from felb.federated.messages import Broadcast
-from felb.federated.recipes import private
-from felb.federated.recipes.candidates import Candidates
+from felb.federated.algorithms import private
+from felb.federated.algorithms.private_candidates import Candidates
+from felb.federated.protocol import Request
+from felb.federated.responses import KEPT
 from felb.linalg.binary import BinaryMatrix
 from felb.privacy import Privacy, discrete
 from felb.privacy.ledger import total_epsilon
@@ -46,50 +43,17 @@ def plan_of(run_id="p1", **terms):
     return Plan(run_id, "bmf", 3, 30, {"effort": "fast"}, privacy={**TERMS, **terms}, records=600, sites=3)
 
 
-class Loopback:
-    """Three sites and a coordinator in one process; everything that would be sent is packed and unpacked."""
+class Loopback(Federation):
+    """Three sites of a private run."""
 
     def __init__(self, folder, plan=None, **policy):
-        self.plan = plan or plan_of()
-        self.recipe, self.folder = self.plan.recipe(), folder
-        self.record = RunRecord(folder / "runs", self.plan.run_id)
-        self.record.begin(self.plan)
-        self.configs = {}
-        for name, shard in SHARDS.items():
-            (folder / name).mkdir(exist_ok=True)
-            sp.save_npz(folder / name / "data.npz", shard.to_scipy(bool))
-            data, state = folder / name / "data.npz", folder / name / "state"
-            self.configs[name] = SiteConfig(str(data), str(state), policy=Policy(**policy))
-        self.restart()
-
-    def restart(self):
-        """All processes die and come back: only what is on disk is left."""
-        self.desks = {name: Desk(name, self.plan.to_json(), config) for name, config in self.configs.items()}
-        self.referee = Referee(self.recipe, self.plan.n_features)
-        self.snapshot = self.record.load(self.recipe) or Snapshot(self.recipe.server.start(self.plan.seed))
-
-    def broadcast(self):
-        return self.recipe.server.broadcast(self.snapshot.server)
-
-    def ask(self, name, broadcast):
-        received = read_question(question(self.plan.run_id, broadcast), run_id=self.plan.run_id)
-        return pack(self.desks[name].answer(received))
-
-    def round(self, *, save=True):
-        broadcast = self.broadcast()
-        if broadcast is None:
-            return False
-        releases = {name: self.referee.admit(self.ask(name, broadcast), broadcast, site=name) for name in self.desks}
-        self.snapshot = combined(self.recipe, self.snapshot, broadcast, releases=releases, reasons={})
-        if save:
-            self.record.save(self.snapshot)
-        return True
+        super().__init__(folder, plan or plan_of(), SHARDS, **{"min_rows": Policy().min_rows, **policy})
 
     def lines(self, name="site-0"):
-        return read_outbound(self.folder / name / "state")
+        return super().lines(name)
 
     def spent(self, name="site-0"):
-        return Spent(self.folder / name / "state")
+        return super().spent(name)
 
 
 @pytest.fixture
@@ -117,12 +81,11 @@ def seeded(monkeypatch):
 @pytest.mark.usefixtures("seeded", "quick")
 def test_with_the_same_noise_it_is_the_local_engine(tmp_path):
     loop = Loopback(tmp_path)
-    local = run(loop.recipe, SHARDS, seed=loop.plan.seed)
+    local = run(loop.algorithm, SHARDS, seed=loop.plan.seed)
     while loop.round():
         loop.restart()
-    outcome = loop.recipe.server.outcome(loop.snapshot.server)
-    np.testing.assert_array_equal(outcome.components, local.outcome.components)
-    assert loop.snapshot.history == local.history
+    np.testing.assert_array_equal(loop.outcome.components, local.outcome.components)
+    assert loop.history == local.history
     for name, U in local.assignments.items():
         kept = sp.load_npz(tmp_path / name / "state" / "p1" / "assignment.npz").toarray()
         np.testing.assert_array_equal(kept, U)
@@ -157,7 +120,7 @@ def test_every_mechanism_is_charged_once_though_everything_dies_after_every_roun
         loop.restart()
         loop.round()
         loop.restart()
-    promised = loop.recipe.privacy
+    promised = loop.algorithm.privacy
     lines = loop.lines()
     assert len(lines) == len({(line["round"], line["what"]) for line in lines}) > 0
     assert {line["what"] for line in lines} == set(promised.shares)
@@ -170,17 +133,17 @@ def test_every_mechanism_is_charged_once_though_everything_dies_after_every_roun
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("lost", [True, False], ids=["before the checkpoint", "after it"])
+@pytest.mark.parametrize("lost", [True, False], ids=["before the journal is written", "after it"])
 def test_everything_may_die_after_every_round_and_each_answer_is_charged_once(tmp_path, lost):
     loop = Loopback(tmp_path, max_epsilon=1.0, total_epsilon=1.0)
     while True:
-        broadcast = loop.broadcast()
-        sent = {} if broadcast is None else {name: loop.ask(name, broadcast) for name in SHARDS}
+        request = loop.request
+        sent = {} if request is None else {name: loop.ask_site(name, request) for name in SHARDS}
         if not loop.round(save=not lost):
             break
         loop.restart()
         if lost:
-            assert {name: loop.ask(name, broadcast) for name in SHARDS} == sent, "noise is drawn once"
+            assert {name: loop.ask_site(name, request) for name in SHARDS} == sent, "noise is drawn once"
             assert loop.round()
     for name in SHARDS:
         lines = loop.lines(name)
@@ -196,33 +159,40 @@ def power_cut(path):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("where", ["felb.engines.books.replacing", "felb.engines.nvflare.memory.replacing"])
+@pytest.mark.parametrize("where", ["felb.federated.entries.replacing", "felb.engines.nvflare.spent.replacing"])
 def test_a_site_killed_while_it_writes_neither_loses_nor_doubles_a_charge(tmp_path, monkeypatch, where):
     loop = Loopback(tmp_path, total_epsilon=1.0)
-    while (broadcast := loop.broadcast()) is not None:
+    while (request := loop.request) is not None:
         with monkeypatch.context() as patch:
             patch.setattr(where, power_cut)
-            with pytest.raises(KeyboardInterrupt):
-                loop.ask("site-0", broadcast)
+            # What the run may cost is set down once, before its first response.
+            if request.round == 0 or "entries" in where:
+                with pytest.raises(KeyboardInterrupt):
+                    loop.ask_site("site-0", request)
         loop.restart()
         loop.round()
     assert loop.spent().total() == (1.0, 1e-5)
-    book = loop.desks["site-0"]._gate.ledger
-    assert [entry.what for entry in book.entries] == RELEASES
-    assert 0.999 < book.spent <= 1.0
+    accountant = loop.desks["site-0"]._gate.accountant
+    assert [entry.what for entry in accountant.entries] == RELEASES
+    assert 0.999 < accountant.spent <= 1.0
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_forgotten_round_is_answered_from_the_book(tmp_path):
-    loop = Loopback(tmp_path)
-    broadcast = loop.broadcast()
-    first = loop.ask("site-0", broadcast)
-    for path in (tmp_path / "site-0" / "state" / "p1" / "rounds").glob("*.npz"):
-        path.unlink()
+def test_a_response_is_never_forgotten_though_old_states_are(tmp_path):
+    privacy = {"epsilon": 1.0, "mechanism": "statistics", "rounds": 6}
+    plan = Plan("p1", "bmf", 3, 30, {"effort": "fast"}, privacy=privacy, records=600, sites=3)
+    loop = Loopback(tmp_path, plan)
+    first = loop.request
+    sent = loop.ask_site("site-0", first)
+    while loop.round():
+        pass
     loop.restart()
-    assert loop.ask("site-0", broadcast) == first
-    assert len(loop.lines()) == 1
-    assert memory.KEPT < 10
+    assert loop.ask_site("site-0", first) == sent
+    assert len(loop.lines()) == 6
+    folder = loop.state("site-0") / "p1" / "responses"
+    sizes = [path.stat().st_size for path in sorted(folder.iterdir())]
+    assert len(sizes) == 7
+    assert max(sizes[: 7 - KEPT]) < min(sizes[7 - KEPT : -1]), "their states are dropped"
 
 
 @pytest.mark.usefixtures("quick")
@@ -230,16 +200,17 @@ def test_a_coordinator_that_asks_again_under_new_numbers_is_refused(tmp_path):
     loop = Loopback(tmp_path)
     loop.round()
     loop.round()
-    asked = Broadcast("cooccurrence", 1, {"row_bound": np.asarray(3)}, everyone=True)
-    again = Broadcast("cooccurrence", 9, {"row_bound": np.asarray(3)}, everyone=True)
-    known = loop.ask("site-0", loop.broadcast())
-    with pytest.raises(Refusal, match="beyond what the run has promised"):
-        loop.ask("site-0", again)
-    assert loop.ask("site-0", loop.broadcast()) == known
-    before = loop.desks["site-0"]._gate.ledger.spent
-    loop.ask("site-0", asked)  # another bound under a known number gets what was sent then
-    assert loop.desks["site-0"]._gate.ledger.spent == before
-    assert before == pytest.approx(total_epsilon([e.cost for e in loop.desks["site-0"]._gate.ledger.entries], 1e-5))
+    known = loop.ask_site("site-0", loop.request)
+    accountant = loop.desks["site-0"]._gate.accountant
+    before = accountant.spent
+    # Under a new number, and another bound under a known number.
+    for number in (9, 1):
+        other = Request.numbered(number, "cooccurrence", {"row_bound": np.asarray(3)}, all_clients=True)
+        with pytest.raises(Refusal, match="beyond what the run has promised"):
+            loop.ask_site("site-0", other)
+    assert loop.ask_site("site-0", loop.request) == known
+    assert accountant.spent == before
+    assert before == pytest.approx(total_epsilon([entry.cost for entry in accountant.entries], 1e-5))
 
 
 @pytest.mark.usefixtures("quick")
@@ -281,16 +252,16 @@ def test_all_runs_together_keep_to_the_site_s_budget(tmp_path):
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_run_whose_book_is_lost_does_not_begin_again(tmp_path):
+def test_a_run_whose_responses_are_lost_does_not_begin_again(tmp_path):
     loop = Loopback(tmp_path)
     loop.round()
     (tmp_path / "site-0" / "state" / "p1").rename(tmp_path / "moved")
-    with pytest.raises(Refusal, match="lost its book"):
+    with pytest.raises(Refusal, match="lost its responses"):
         loop.restart()
 
 
 def test_what_was_spent_is_not_guessed(tmp_path):
-    promised = plan_of().recipe().privacy
+    promised = plan_of().algorithm().privacy
     spent = Spent(tmp_path)
     assert (spent.runs(), spent.total()) == ({}, (0.0, 0.0))
     spent.reserve("a", promised, limit=1.0)
@@ -343,7 +314,7 @@ def test_any_condition_on_privacy_refuses_a_run_that_promises_none(policy):
     with pytest.raises(Refusal, match="promises none"):
         Policy(**policy).check_privacy(None)
     Policy().check_privacy(None)
-    Policy(**policy).check_privacy(plan_of().recipe().privacy)
+    Policy(**policy).check_privacy(plan_of().algorithm().privacy)
 
 
 def promise_of(**terms):
@@ -364,11 +335,13 @@ def test_the_paper_s_noise_is_accepted_only_by_name():
 
 
 def test_a_share_of_the_noise_is_accepted_where_the_policy_says_so():
-    Policy(noise="aggregate").check_privacy(plan_of(noise="aggregate").recipe().privacy)
+    Policy(noise="aggregate").check_privacy(plan_of(noise="aggregate").algorithm().privacy)
 
 
 def test_a_delta_that_would_expose_a_record_of_the_site_is_refused_without_saying_how_many_it_has(tmp_path):
-    promised = Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": 0.009}, records=100, sites=3).recipe().privacy
+    promised = (
+        Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": 0.009}, records=100, sites=3).algorithm().privacy
+    )
     Policy().check_delta(BinaryMatrix.of(np.ones((111, 4), bool)), promised)
     with pytest.raises(Refusal, match="delta is too large") as refused:
         Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), promised)
@@ -397,7 +370,7 @@ def test_a_private_plan_is_plain_data_and_its_noise_that_of_the_local_engine():
     made = plan_of()
     assert Plan.of(json.loads(json.dumps(made.to_json()))) == made
     assert made.agreement == Privacy(1.0, 1e-5)
-    assert made.recipe().privacy == Privacy(1.0, 1e-5).plan(n_records=600, n_clients=3, n_columns=30)
+    assert made.algorithm().privacy == Privacy(1.0, 1e-5).plan(n_records=600, n_clients=3, n_columns=30)
 
 
 @pytest.mark.parametrize(

@@ -6,30 +6,31 @@ import pytest
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.referee import Referee
 from felb.engines.nvflare.rounds import Answers
-from felb.engines.nvflare.wire import pack
 from felb.errors import FederationError
-from felb.federated.messages import Broadcast
+from felb.federated.execution import Execution
+from felb.federated.protocol import Request
+from felb.federated.wire import pack
 
-RECIPE = Plan("r1", "felb-mu", 3, 8).recipe()
-QUESTION = RECIPE.server.broadcast(RECIPE.server.start(0))
-ASSIGN = Broadcast("assign", 5, {"components": np.ones((3, 8), bool)}, everyone=True)
+ALGORITHM = Plan("r1", "felb-mu", 3, 8).algorithm()
+REQUEST = Execution(ALGORITHM, seed=0).request
+ASSIGN = Request("assign", components=np.ones((3, 8), bool), all_clients=True)
 V, LOSS = np.ones((3, 8), np.float32), np.asarray(2.0)
 
 
 @pytest.fixture(scope="module")
 def referee():
-    return Referee(RECIPE, 8)
+    return Referee(ALGORITHM, 8)
 
 
-def good(referee, broadcast=QUESTION):
-    return {name: np.ones(e.shape, e.dtype) for name, e in referee.expect(broadcast).items()}
+def good(referee, request=REQUEST):
+    return {name: np.ones(e.shape, e.dtype) for name, e in referee.expect(request).items()}
 
 
 def test_it_knows_what_answers_look_like(referee):
-    assert referee.expect(QUESTION)["V"].shape == (3, 8)
-    assert referee.expect(QUESTION)["V"].dtype == np.float32
+    assert referee.expect(REQUEST)["V"].shape == (3, 8)
+    assert referee.expect(REQUEST)["V"].dtype == np.float32
     assert referee.expect(ASSIGN)["counts"].shape == (4,)
-    release = referee.admit(pack(good(referee)), QUESTION, site="a")
+    release = referee.admit(pack(good(referee)), REQUEST, site="a")
     np.testing.assert_array_equal(release.values["V"], V)
 
 
@@ -47,7 +48,7 @@ def test_it_knows_what_answers_look_like(referee):
 )
 def test_bad_answers_are_rejected_by_name(referee, change, said):
     with pytest.raises(FederationError, match=rf"hospital-b .*rejected.*{said}"):
-        referee.admit(pack(change(good(referee))), QUESTION, site="hospital-b")
+        referee.admit(pack(change(good(referee))), REQUEST, site="hospital-b")
 
 
 def test_impossible_counts_are_rejected(referee):
@@ -60,14 +61,14 @@ def test_impossible_counts_are_rejected(referee):
 @pytest.mark.parametrize("data", [None, b"", b"garbage", "text", {"V": V}])
 def test_what_is_no_message_is_rejected(referee, data):
     with pytest.raises(FederationError, match="rejected"):
-        referee.admit(data, QUESTION, site="a")
+        referee.admit(data, REQUEST, site="a")
 
 
 def test_a_late_or_second_answer_does_not_count(referee):
-    answers, release = Answers(), referee.admit(pack(good(referee)), QUESTION, site="a")
+    answers, release = Answers(), referee.admit(pack(good(referee)), REQUEST, site="a")
     answers.fail("b", "was away")
     answers.add("a", release)
-    answers.add("a", referee.admit(pack({**good(referee), "V": 2 * V}), QUESTION, site="a"))
+    answers.add("a", referee.admit(pack({**good(referee), "V": 2 * V}), REQUEST, site="a"))
     assert answers.counts() == (1, 1)
     releases, reasons = answers.taken()
     answers.add("b", release)

@@ -1,4 +1,4 @@
-"""The coordinator's side of FLARE: plays some rounds of a run from its last checkpoint; named by path in a job."""
+"""The coordinator's side of FLARE: plays some rounds of a run from its journal; named by path in a job."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
-from felb.engines.local import Snapshot
-from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, question, reason_of
+from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, reason_of, write_request
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.record import RunRecord, Status, runs_folder
 from felb.engines.nvflare.referee import Referee
-from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, QuorumError, combined
+from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, QuorumError, summed
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, FelbError
+from felb.federated.loop import play
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
-    from felb.federated.messages import Broadcast, Release
+    from felb.federated.loop import RunProgress
+    from felb.federated.protocol import ClientStates, Release, Request, Sums
 
 
 class RunController(Controller):
-    """Plays rounds: broadcast, collect, check, sum, combine, keep.
+    """Plays rounds over the sites that are connected.
 
     Parameters
     ----------
@@ -47,8 +48,6 @@ class RunController(Controller):
         super().__init__(task_check_period=0.1)
         self._plan, self._terms = Plan.of(plan), Terms.of(terms)
         self._wanted = tuple(wanted)
-        # Sites that let the last round pass; FLARE takes nobody back into a job, so one that was cut off is gone.
-        self._silent: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Find the run's record."""
@@ -99,82 +98,136 @@ class RunController(Controller):
         result: Shareable,  # noqa: ARG002
         fl_ctx: FLContext,
     ) -> None:
-        """Drop what comes after its round was closed; the site has its step in its own memory."""
-        self.log_info(fl_ctx, f"felb: a late answer of {client.name} was dropped")
+        """Drop what comes after its round was closed; the site keeps its response."""
+        self.log_info(fl_ctx, f"felb: a late response of {client.name} was dropped")
 
     def _play(self, status: Status, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        plan, recipe = self._plan, self._plan.recipe()
-        referee = Referee(recipe, plan.n_features)
-        snapshot = self._record.load(recipe) or Snapshot(recipe.server.start(plan.seed))
-        status = replace(status, round=len(snapshot.history), time=time.time())
+        plan, algorithm, journal = self._plan, self._plan.algorithm(), self._record.journal()
+        status = replace(status, round=journal.next_round, time=time.time())
         self._record.report(status)
-        for _ in range(self._terms.rounds_per_job):
-            broadcast = recipe.server.broadcast(snapshot.server)
-            if broadcast is None or abort_signal.triggered:
-                break
-            answers = self._ask(broadcast, referee, abort_signal, fl_ctx)
-            if answers is None:
-                return  # aborted; the round will be asked again
-            releases, reasons = answers
-            snapshot = combined(recipe, snapshot, broadcast, releases=releases, reasons=reasons)
-            self._record.save(snapshot)
-            status = replace(
-                status, round=len(snapshot.history), sites=tuple(sorted(releases)), reasons=reasons, time=time.time()
-            )
-            self._record.report(status)
-        over = recipe.server.broadcast(snapshot.server) is None
-        self._record.report(replace(status, state="finished" if over else "paused", time=time.time()))
+        sites = ConnectedSites(self, Referee(algorithm, plan.n_features), abort_signal, fl_ctx)
 
-    def _ask(
-        self, broadcast: Broadcast, referee: Referee, abort_signal: Signal, fl_ctx: FLContext
-    ) -> tuple[dict[str, Release], dict[str, str]] | None:
-        """Ask all sites and return their answers and why others are missing; None if the job was aborted."""
-        sites = sorted(client.name for client in fl_ctx.get_engine().get_clients())
+        def report(progress: RunProgress) -> None:
+            nonlocal status
+            answered, reasons = sites.last
+            status = replace(status, round=len(progress.history), sites=answered, reasons=reasons, time=time.time())
+            self._record.report(status)
+
+        try:
+            finished = play(
+                algorithm,
+                sites,
+                seed=plan.seed,
+                journal=journal,
+                most_rounds=self._terms.rounds_per_job,
+                on_round=report,
+            )
+        except Aborted as aborted:
+            if aborted.amid_a_round:
+                return  # the round will be asked again
+            finished = None
+        state = "paused" if finished is None else "finished"
+        self._record.report(replace(status, state=state, time=time.time()))
+
+    # -- for the transport -------------------------------------------------------------------------------------------
+
+    @property
+    def terms(self) -> Terms:
+        """How long to wait for whom."""
+        return self._terms
+
+    @property
+    def run_id(self) -> str:
+        """The run that is played."""
+        return self._plan.run_id
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Sites whose absence is written down."""
+        return self._wanted
+
+
+class Aborted(Exception):
+    """The job was aborted."""
+
+    def __init__(self, *, amid_a_round: bool) -> None:
+        super().__init__("the job was aborted")
+        self.amid_a_round = amid_a_round
+
+
+class ConnectedSites:
+    """The transport over FLARE: asks the sites of a job; they keep their own states.
+
+    Parameters
+    ----------
+    controller : FLARE's end of the job
+    referee : checks what comes
+    """
+
+    states: ClientStates | None = None
+
+    def __init__(self, controller: RunController, referee: Referee, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        self._controller, self._referee = controller, referee
+        self._abort, self._fl_ctx = abort_signal, fl_ctx
+        # Sites that let the last round pass; FLARE takes nobody back into a job, so one that was cut off is gone.
+        self._silent: set[str] = set()
+        self.last: tuple[tuple[str, ...], dict[str, str]] = (), {}
+
+    def restore(self, states: ClientStates) -> None:
+        """Nothing to restore: sites keep their own states."""
+
+    def ask(self, request: Request) -> Sums:
+        """Ask all sites, wait as the terms say, and add up the responses that were admitted."""
+        if self._abort.triggered:
+            raise Aborted(amid_a_round=False)
+        controller, terms = self._controller, self._controller.terms
+        sites = sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
         answers = Answers()
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
             site, result = client_task.client.name, client_task.result
             client_task.result = None
             try:
-                answers.add(site, self._read(result, broadcast, referee, site=site))
+                answers.add(site, self._read(result, request, site=site))
             except FederationError as error:
                 answers.fail(site, str(error))
 
         content = Shareable()
-        content.update(question(self._plan.run_id, broadcast))
+        content.update(write_request(controller.run_id, request))
         task = Task(name=TASK, data=content, result_received_cb=received)
-        self.broadcast(task, fl_ctx, targets=sites, min_responses=0)
+        controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
         try:
-            referee.expect(broadcast)  # while the sites are at work
-            done = self._terms.wait(
+            self._referee.expect(request)  # while the sites are at work
+            done = terms.wait(
                 answers.counts,
                 len(sites),
-                allowance=lambda: self._terms.allowance(
-                    everyone=broadcast.everyone, silent=set(sites) - answers.heard() <= self._silent
+                allowance=lambda: terms.allowance(
+                    everyone=request.all_clients, silent=set(sites) - answers.heard() <= self._silent
                 ),
-                gone=lambda: abort_signal.triggered,
+                gone=lambda: self._abort.triggered,
             )
         finally:
             if task.completion_status is None:
-                self.cancel_task(task, TaskCompletionStatus.CANCELLED, fl_ctx)
+                controller.cancel_task(task, TaskCompletionStatus.CANCELLED, self._fl_ctx)
         if not done:
-            return None
+            raise Aborted(amid_a_round=True)
         releases, reasons = answers.taken()
         self._silent = {site for site in sites if site not in releases and site not in reasons}
         reasons |= dict.fromkeys(self._silent, NOT_ANSWERED)
-        reasons |= {site: ABSENT for site in self._wanted if site not in sites}
+        reasons |= {site: ABSENT for site in controller.wanted if site not in sites}
         for site, reason in reasons.items():
-            self.log_warning(fl_ctx, f"felb: round {broadcast.round} goes on without {site}: {reason}")
-        if len(releases) < self._terms.quorum:
+            controller.log_warning(self._fl_ctx, f"felb: round {request.round} goes on without {site}: {reason}")
+        if len(releases) < terms.quorum:
             told = "; ".join(f"{site}: {reason}" for site, reason in sorted(reasons.items()))
-            came = f"{len(releases)} of {len(sites)} sites answered and {self._terms.quorum} are needed"
-            raise QuorumError(reasons, f"round {broadcast.round}: {came}. {told}")
-        return releases, reasons
+            came = f"{len(releases)} of {len(sites)} sites answered and {terms.quorum} are needed"
+            raise QuorumError(reasons, f"round {request.round}: {came}. {told}")
+        self.last = tuple(sorted(releases)), reasons
+        return summed(request, releases, reasons)
 
-    def _read(self, result: Shareable, broadcast: Broadcast, referee: Referee, *, site: str) -> Release:
+    def _read(self, result: Shareable, request: Request, *, site: str) -> Release:
         code = result.get_return_code()
         if code != ReturnCode.OK:
             raise FederationError(reason_of(result, str(code)))
-        if result.get(RUN) != self._plan.run_id or result.get(ROUND) != broadcast.round:
-            raise FederationError(f"the answer of {site} is to another question")
-        return referee.admit(result.get(VALUES), broadcast, site=site)
+        if result.get(RUN) != self._controller.run_id or result.get(ROUND) != request.round:
+            raise FederationError(f"the response of {site} is to another request")
+        return self._referee.admit(result.get(VALUES), request, site=site)

@@ -1,4 +1,4 @@
-"""The site's side of FLARE: hands questions to the desk and answers back; named by path in a job."""
+"""The site's side of FLARE: hands requests to the desk and responses back; named by path in a job."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
 from felb.engines.nvflare.desk import Desk
-from felb.engines.nvflare.messages import REASON, ROUND, RUN, TASK, VALUES, read_question
+from felb.engines.nvflare.messages import REASON, ROUND, RUN, TASK, VALUES, read_request
 from felb.engines.nvflare.policy import Refusal, SiteConfig
 from felb.engines.nvflare.refusals import note_refusal
-from felb.engines.nvflare.wire import pack
 from felb.errors import FelbError
+from felb.federated.wire import pack
 
 if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
@@ -47,14 +47,14 @@ class SiteExecutor(Executor):
         self._desk: Desk | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:  # noqa: ARG002
-        """Answer one question; an error goes to this site's log, and only its kind to the coordinator."""
+        """Answer one request; an error goes to this site's log, and only its kind to the coordinator."""
         try:
             if task_name != TASK or self._others:
                 raise Refusal("this site plays plans of felb and takes no other arguments")
             if self._desk is None:
                 self._desk = Desk(fl_ctx.get_identity_name(), self._plan, self._config(fl_ctx))
-            broadcast = read_question(shareable, run_id=self._desk.plan.run_id)
-            values = self._desk.answer(broadcast)
+            request = read_request(shareable, run_id=self._desk.plan.run_id)
+            values = self._desk.answer(request)
         except Exception as error:
             self.log_error(fl_ctx, f"felb: no answer ({error})\n{traceback.format_exc()}")
             if isinstance(error, Refusal):
@@ -64,7 +64,7 @@ class SiteExecutor(Executor):
             reply[REASON] = told(error)
             return reply
         answer = make_reply(ReturnCode.OK)
-        answer.update({RUN: self._desk.plan.run_id, ROUND: broadcast.round, VALUES: pack(values)})
+        answer.update({RUN: self._desk.plan.run_id, ROUND: request.round, VALUES: pack(values)})
         return answer
 
     @staticmethod

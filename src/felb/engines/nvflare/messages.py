@@ -1,41 +1,41 @@
-"""Questions and answers in FLARE's envelopes: words, whole numbers and bytes, nothing else."""
+"""Requests and responses in FLARE's envelopes: words, whole numbers and bytes, nothing else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from felb.engines.nvflare.wire import pack, unpack
 from felb.errors import FederationError
-from felb.federated.messages import Broadcast
+from felb.federated.protocol import Request
+from felb.federated.wire import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TASK = "felb"
-"""The one task FLARE knows of; which of the recipe's tasks it is says the question."""
-RUN, ROUND, WORD, EVERYONE, VALUES, REASON = "run", "round", "task", "everyone", "values", "reason"
+"""The one task FLARE knows of; which of the algorithm's tasks it is says the request."""
+RUN, ROUND, NAME, ALL_CLIENTS, VALUES, REASON = "run", "round", "task", "all_clients", "values", "reason"
 MAX_REASON = 300
 
 
-def question(run_id: str, broadcast: Broadcast) -> dict[str, Any]:
-    """Return the content of a question."""
+def write_request(run_id: str, request: Request) -> dict[str, Any]:
+    """Return the content of a request."""
     return {
         RUN: run_id,
-        ROUND: int(broadcast.round),
-        WORD: broadcast.task,
-        EVERYONE: bool(broadcast.everyone),
-        VALUES: pack(broadcast.values),
+        ROUND: int(request.round),
+        NAME: request.task,
+        ALL_CLIENTS: bool(request.all_clients),
+        VALUES: pack(request.values),
     }
 
 
-def read_question(content: Mapping[str, Any], *, run_id: str) -> Broadcast:
-    """Read a question of the run a site takes part in."""
-    number, word = content.get(ROUND), content.get(WORD)
+def read_request(content: Mapping[str, Any], *, run_id: str) -> Request:
+    """Read a request of the run a site takes part in."""
+    number, task = content.get(ROUND), content.get(NAME)
     if content.get(RUN) != run_id:
-        raise FederationError("a question of another run")
-    if type(number) is not int or number < 0 or not isinstance(word, str):
-        raise FederationError("a question without a round and a task")
-    return Broadcast(word, number, unpack(content.get(VALUES)), everyone=content.get(EVERYONE) is True)
+        raise FederationError("a request of another run")
+    if type(number) is not int or number < 0 or not isinstance(task, str):
+        raise FederationError("a request without a round and a task")
+    return Request.numbered(number, task, unpack(content.get(VALUES)), all_clients=content.get(ALL_CLIENTS) is True)
 
 
 def reason_of(content: Mapping[str, Any], otherwise: str) -> str:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from felb._version import __version__
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
-from felb.federated.recipes.sums import MDL
+from felb.federated.algorithms.bmf import MDL
 from felb.privacy.policy import Crowd, Privacy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Algorithm
 
 WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 METHOD = re.compile(r"[a-z][a-z0-9-]{0,39}(\+[a-z][a-z0-9-]{0,39})?")
@@ -34,7 +34,7 @@ DEFAULT_MAX_COMPONENTS = 30
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run, as plain data that fits into a job's arguments; both sides make the same recipe of it.
+    """One run, as plain data that fits into a job's arguments; both sides make the same algorithm of it.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Plan:
             _check_parameter(name, value)
         self._check_rank()
         self._check_privacy()
-        self.recipe()  # the method's own checks
+        self.algorithm()  # the method's own checks
 
     def _check_rank(self) -> None:
         most = self.n_components
@@ -138,14 +138,14 @@ class Plan:
             raise InputError(f"the plan does not say {', '.join(sorted(missing))}")
         return cls(**arguments)
 
-    def recipe(self) -> Recipe:
-        """Return the recipe that both sides play; noise is calibrated for what the plan says of the federation."""
+    def algorithm(self) -> Algorithm:
+        """Return the algorithm that both sides play; noise is calibrated for what the plan says of the federation."""
         agreement = self.agreement
         agreed = {} if agreement is None else {"privacy": agreement}
         model = make_federated(self.method, n_components=self.n_components, **self.parameters, **agreed)
         if self.parameters.get("time_limit") is not None and not METHODS[self.method].post_hoc:
             raise InputError(f"a run of {self.method} over sites has no time_limit; lower its rounds or effort instead")
-        return model.recipe(self.n_features, crowd=self._crowd)
+        return model.algorithm(self.n_features, crowd=self._crowd)
 
     @property
     def _crowd(self) -> Crowd | None:

@@ -1,34 +1,25 @@
-"""A run at the coordinator: its plan, its checkpoints and where it stands, in a folder that decides after any crash."""
+"""A run at the coordinator: its plan, its journal and where it stands, in a folder that decides after any crash."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
-import warnings
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from felb.atomic import replacing, try_lock
-from felb.engines.checkpoint import load_snapshot, save_snapshot
 from felb.engines.nvflare.plan import RUN_ID, Plan
 from felb.errors import FederationError, InputError
+from felb.federated.execution import Execution
+from felb.federated.journal import Journal
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from felb.engines.local import Snapshot
-    from felb.federated.server import Recipe
 
-PLAN, STATUS, CHECKPOINT, PREVIOUS, LOCK = (
-    "plan.json",
-    "status.json",
-    "checkpoint.npz",
-    "checkpoint.previous.npz",
-    "lock",
-)
+PLAN, STATUS, JOURNAL, LOCK = "plan.json", "status.json", "journal", "lock"
 COORDINATOR_FILE = "felb.json"
 
 
@@ -98,49 +89,28 @@ class RunRecord:
         """Write where the run stands."""
         self._write(STATUS, asdict(status))
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Keep a completed round; the one before stays as a second copy, in case a disk damages the first."""
-        path = self.folder / CHECKPOINT
-        if path.is_file():
-            with replacing(self.folder / PREVIOUS) as partial:
-                shutil.copyfile(path, partial)
-        save_snapshot(path, snapshot)
-
-    def load(self, recipe: Recipe) -> Snapshot | None:
-        """Return the last completed round, or the one before if its file is damaged; None before the first."""
-        damaged = None
-        for name in (CHECKPOINT, PREVIOUS):
-            path = self.folder / name
-            if not path.is_file():
-                continue
-            try:
-                snapshot = load_snapshot(path, recipe)
-            except InputError as error:
-                damaged = error
-                continue
-            if damaged is not None:
-                warnings.warn(f"{damaged}; the round before is used instead", RuntimeWarning, stacklevel=2)
-            return snapshot
-        if damaged is not None:
-            raise FederationError(
-                f"no checkpoint of run {self.run_id!r} can be read; restore {self.folder} from a backup"
-            )
-        return None
-
-    def reopen(self, recipe: Recipe) -> None:
-        """Let a finished run play its last round again, for sites that missed it; the others answer from memory."""
-        status = self.status()
-        last = self.load(recipe)
-        if status.state != "finished" or last is None or not last.history or not last.history[-1].get("missing"):
-            raise InputError(f"no site has missed the end of run {self.run_id!r}")
+    def journal(self) -> Journal:
+        """Open the journal of the run; a damaged last round is asked again, other damage is an error."""
         try:
-            before = load_snapshot(self.folder / PREVIOUS, recipe)
+            return Journal(self.folder / JOURNAL, advice=f"restore {self.folder} from a backup", may_lose_last=True)
         except InputError as error:
-            raise FederationError(f"the round before the end of run {self.run_id!r} is damaged ({error})") from error
-        if len(before.history) != len(last.history) - 1:
-            raise FederationError(f"the round before the end of run {self.run_id!r} is not kept")
-        save_snapshot(self.folder / CHECKPOINT, before)
-        self.report(replace(status, state="paused", round=len(before.history), time=time.time()))
+            raise FederationError(f"the journal of run {self.run_id!r} cannot be read: {error}") from error
+
+    def execution(self, plan: Plan | None = None) -> Execution:
+        """Replay the run as far as its journal tells."""
+        plan = plan or self.plan()
+        return Execution(plan.algorithm(), seed=plan.seed, journal=self.journal())
+
+    def reopen(self) -> None:
+        """Let a finished run play its last round again, for sites that missed it; others send what they sent before."""
+        status, journal = self.status(), self.journal()
+        plan = self.plan()
+        rows = Execution(plan.algorithm(), seed=plan.seed, journal=journal).rows
+        if status.state != "finished" or not rows or not rows[-1].get("missing"):
+            raise InputError(f"no site has missed the end of run {self.run_id!r}")
+        journal.forget_last_round()
+        journal.save()
+        self.report(replace(status, state="paused", round=len(rows) - 1, time=time.time()))
 
     def lock(self, *, patience: float) -> IO[bytes]:
         """Claim the run for this process; waits a while for one that is about to end."""

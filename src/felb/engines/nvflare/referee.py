@@ -1,4 +1,4 @@
-"""The coordinator's check of every answer before it may enter a sum; one bad answer would spoil all others."""
+"""The coordinator's check of every response before it may enter a sum; one bad response would spoil all others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.engines.nvflare.wire import MAX_BYTES, unpack
 from felb.errors import FederationError
 from felb.federated.gate import Gate
-from felb.federated.messages import Update
+from felb.federated.protocol import Update
+from felb.federated.wire import MAX_BYTES, unpack
 from felb.linalg.binary import BinaryMatrix
 
 if TYPE_CHECKING:
@@ -19,65 +19,64 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.federated.messages import Broadcast, Release
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Algorithm, Release, Request
 
 REHEARSED_ROWS = 4
 ROOM_FOR_NAMES = 1 << 14
 SETTING = 4
 """Numbers in an array up to which it is a setting of the task, such as weights, and not a V."""
 MAX_COUNT = 1 << 53
-"""Of a whole number in an answer; sums of many stay far from the end of int64."""
+"""Of a whole number in a response; sums of many stay far from the end of int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What an array of an answer must look like."""
+    """What an array of a response must look like."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
 
-Question = tuple[Any, ...]
+Kind = tuple[Any, ...]
 
 
 class Referee:
-    """Knows what answers look like by having rehearsed each task on a few made-up rows.
+    """Knows what responses look like by having rehearsed each task on a few made-up rows.
 
-    Answers are sums over rows or have V's shape, so they look alike for every number of rows. A task may be asked about
-    more or fewer components or candidates, and with other settings, so it is rehearsed for each of these; always as a
-    site that is new to the run, since rounds in between may have been skipped.
+    Responses are sums over rows or have V's shape, so they look alike for every number of rows. A request may be about
+    more or fewer components or candidates, and with other settings, so its task is rehearsed for each of these; always
+    as a site that is new to the run, since rounds in between may have been skipped.
     """
 
-    def __init__(self, recipe: Recipe, n_features: int) -> None:
-        self._recipe = recipe
+    def __init__(self, algorithm: Algorithm, n_features: int) -> None:
+        self._algorithm = algorithm
         rows = np.random.default_rng(0).random((REHEARSED_ROWS, n_features)) < 0.5 if n_features < 1 << 20 else None
         self._rows = BinaryMatrix.of(np.zeros((1, n_features), bool) if rows is None else rows)
-        self._known: dict[Question, dict[str, Expected]] = {}
+        self._known: dict[Kind, dict[str, Expected]] = {}
         self._lock = threading.Lock()
 
-    def expect(self, broadcast: Broadcast) -> Mapping[str, Expected]:
-        """Return what a task's answers look like."""
+    def expect(self, request: Request) -> Mapping[str, Expected]:
+        """Return what a task's responses look like."""
         with self._lock:
-            asked = _kind(broadcast)
+            asked = _kind(request)
             if asked not in self._known:
                 rng = np.random.default_rng(0)
-                _, update = self._recipe.client.step(None, self._rows, broadcast, rng=rng)
+                _, update = self._algorithm.respond(None, self._rows, request, rng=rng)
                 self._known[asked] = {
                     name: Expected(np.shape(value), np.asarray(value).dtype) for name, value in update.values.items()
                 }
             return self._known[asked]
 
-    def admit(self, data: Any, broadcast: Broadcast, *, site: str) -> Release:
-        """Return a site's answer if it may enter the sum; otherwise raise an error that names the site."""
-        expected = self.expect(broadcast)
+    def admit(self, data: Any, request: Request, *, site: str) -> Release:
+        """Return a site's response if it may enter the sum; otherwise raise an error that names the site."""
+        expected = self.expect(request)
         limit = ROOM_FOR_NAMES + sum(int(np.prod(e.shape)) * max(8, e.dtype.itemsize) for e in expected.values())
         try:
             values = unpack(data, limit=min(limit, MAX_BYTES))
-            check(values, expected, noisy=self._recipe.privacy is not None)
+            check(values, expected, noisy=self._algorithm.privacy is not None)
         except FederationError as error:
-            raise FederationError(f"the answer of {site} to round {broadcast.round} was rejected: {error}") from error
-        return _gate(site).release(Update(values), broadcast, rng=np.random.default_rng(0))
+            raise FederationError(f"the response of {site} to round {request.round} was rejected: {error}") from error
+        return _gate(site).release(Update(values), request, rng=np.random.default_rng(0))
 
 
 def check(values: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected], *, noisy: bool = False) -> None:
@@ -99,11 +98,11 @@ def check(values: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected], 
             raise FederationError(f"{name} holds a count that no data can have")
 
 
-def _kind(broadcast: Broadcast) -> Question:
-    """Return what the look of a task's answers depends on: its settings, and the shapes of what it is about."""
-    values = ((name, np.asarray(value)) for name, value in sorted(broadcast.values.items()))
+def _kind(request: Request) -> Kind:
+    """Return what the look of a task's responses depends on: its settings, and the shapes of what it is about."""
+    values = ((name, np.asarray(value)) for name, value in sorted(request.values.items()))
     return (
-        broadcast.task,
+        request.task,
         *((name, a.shape, a.dtype.str, a.tobytes() if a.size <= SETTING else b"") for name, a in values),
     )
 

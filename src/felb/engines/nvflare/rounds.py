@@ -1,18 +1,15 @@
-"""One round at the coordinator: collect, close, add up, combine."""
+"""One round at the coordinator: collect responses, then close."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from felb.errors import FederationError
-from felb.federated.messages import Total
+from felb.federated.protocol import Sums
 
 if TYPE_CHECKING:
-    from felb.engines.local import Snapshot
-    from felb.federated.messages import Broadcast, Release
-    from felb.federated.server import Recipe
+    from felb.federated.protocol import Release, Request
 
 NOT_ANSWERED, ABSENT = "did not answer in time", "was not connected"
 
@@ -64,13 +61,6 @@ class Answers:
             return dict(self._releases), dict(self._reasons)
 
 
-def combined(
-    recipe: Recipe, snapshot: Snapshot, broadcast: Broadcast, *, releases: dict[str, Release], reasons: dict[str, str]
-) -> Snapshot:
-    """Add up a round in the order of names, so that arrival does not show, and let the server combine the sum."""
-    total = Total.of(releases[site] for site in sorted(releases))
-    server = recipe.server.combine(total.values, total.n_clients, snapshot.server)
-    row: dict[str, Any] = {"round": broadcast.round, "task": broadcast.task, "clients": total.n_clients}
-    if reasons:
-        row["missing"] = sorted(reasons)
-    return replace(snapshot, server=server, history=snapshot.history.plus({**row, **recipe.server.record(server)}))
+def summed(request: Request, releases: dict[str, Release], reasons: dict[str, str]) -> Sums:
+    """Add up a round in the order of names, so that arrival does not show."""
+    return Sums.of((releases[site] for site in sorted(releases)), missing=reasons, number=request.round)

@@ -74,7 +74,7 @@ def supervise(
     record = RunRecord(coordinator.runs, plan.run_id)
     record.begin(plan)
     if late:
-        record.reopen(plan.recipe())
+        record.reopen()
     futile, before = 0, -1
     with Line(coordinator) as line:
         while (status := record.status()).state != FINISHED:

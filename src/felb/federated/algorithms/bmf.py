@@ -1,0 +1,314 @@
+"""The default method: Boolean components from sums over clients.
+
+Every message is a sum of integers that has one value however the rows are split, so the components are those that
+pooling all data would give. NMF from a spectral init finds where to start, a threshold search makes it Boolean,
+refinement flips single entries by summed gains, and components that are of little use are reseeded from what the others
+leave. Where columns are few, components chosen among patterns of summed co-occurrence compete with this start, and
+random starts do everywhere. Under heavy or one-sided noise, where the best fit is not the truth, belief propagation
+recovers more. With high effort, a local search goes on from the best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.federated.protocol import Algorithm, Request, TimeUp
+from felb.federated.steps import belief_propagation as bp
+from felb.federated.steps.assignment import ASSIGN, assign_exactly_task, assigned_exactly, counted
+from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
+from felb.federated.steps.compose import best_of, step
+from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
+from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
+from felb.federated.steps.known import ClientState, Known, Steps
+from felb.federated.steps.local_search import local_search
+from felb.federated.steps.nmf import FACTOR_STATISTICS, factor_statistics_task, nmf
+from felb.federated.steps.objective import Cost, NegativeF1
+from felb.federated.steps.patterns import cover, find_patterns
+from felb.federated.steps.rank_selection import SHARED_COUNTS, select_rank, shared_counts_task
+from felb.federated.steps.refine import FLIP_GAINS, flip_gains_task, refine
+from felb.federated.steps.reseed import RESEED_TASKS, reseed
+from felb.federated.steps.stack import STACKED_GAINS, stacked_gains_task
+from felb.federated.steps.threshold_search import THRESHOLD_COUNTS, threshold_counts_task, threshold_search
+from felb.optim.checks import check_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from felb.federated.protocol import Outcome, Server, Sums, Task
+    from felb.federated.steps.objective import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much work a run does.
+
+    Parameters
+    ----------
+    relaxed_rounds, refine_rounds : rounds of NMF, and of a refinement at most
+    tries, patience : of `reseed`; without tries, nothing is reseeded
+    cover_features : data of at most this many columns is also started from patterns of columns, see `cover`
+    cuts : whether to start also from the relaxed V cut without regard to U, see `cut_relaxed`
+    restarts : further starts, from random V. Of all starts, that with the smallest summed loss after refinement is
+        taken
+    proposals : of `local_search` and `centralized_search`; without them, there is no search
+    """
+
+    relaxed_rounds: int = 20
+    refine_rounds: int = 10
+    tries: int = 30
+    patience: int = 8
+    cover_features: int = 1_000
+    cuts: bool = True
+    restarts: int = 2
+    proposals: int = 0
+
+
+EFFORTS = {
+    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0),
+    "default": Effort(),
+    "high": Effort(tries=60, patience=15, cover_features=2_000, cuts=False, restarts=0, proposals=4_000),
+}
+OBJECTIVES = ("auto", "hamming", "f1", "recover")
+MDL = "mdl"
+"""In place of a number of components: the number with the shortest description."""
+
+RECOVERY_ROUNDS = 40
+"""Rounds of belief propagation at most under the objective "auto"; where it matches the data, it ends earlier."""
+
+MOST_WORK = 1 << 28
+"""Rows × features × components up to which the objective "auto" tries belief propagation; about a minute of it."""
+
+PAIR_CELLS = 500_000
+"""Seeds times columns of co-occurrence at most, so that messages stay small."""
+
+CENTRALIZED = 4
+"""So many times more proposals are made without a federation, where they cost less."""
+
+PROPOSAL_CELLS = 200_000
+"""Entries of all V that are searched from at the same time, at most."""
+
+
+BMF_TASKS: dict[str, Task] = {
+    **INIT_TASKS,
+    **RESEED_TASKS,
+    **bp.BELIEF_TASKS,
+    FACTOR_STATISTICS: factor_statistics_task,
+    THRESHOLD_COUNTS: threshold_counts_task,
+    CUT_COUNTS: cut_counts_task,
+    FLIP_GAINS: flip_gains_task,
+    STACKED_GAINS: stacked_gains_task,
+    SHARED_COUNTS: shared_counts_task,
+    ASSIGN: assign_exactly_task(ClientState),
+}
+"""What every client knows; each of these tells sums over its rows."""
+
+
+def federated_bmf(
+    n_features: int,
+    n_components: int | str,
+    *,
+    max_components: int = 30,
+    objective: str = "auto",
+    effort: str | Effort = "default",
+    false_positive_cost: float = 1.0,
+    false_negative_cost: float = 1.0,
+    sampled: bool = False,
+    centralized: bool = False,
+    node_cap: int = 1_000,
+) -> Algorithm:
+    """Return the default method.
+
+    Parameters
+    ----------
+    n_components : a number, or "mdl" to find it, among at most `max_components`
+    sampled : rounds are played by a sample of the clients, so that their losses cannot be compared
+    centralized : there is no federation but one owner of all rows, so that a search may use rows
+    """
+    if objective not in OBJECTIVES:
+        raise InputError(f"unknown objective {objective!r}; use {', '.join(OBJECTIVES)}")
+    costs = false_positive_cost, false_negative_cost
+    if objective in ("f1", "recover") and costs != (1.0, 1.0):
+        raise InputError(
+            f"objective={objective!r} weighs wrong cells by itself; leave both costs at 1, or use 'hamming'"
+        )
+    selects_rank = n_components == MDL
+    if selects_rank and sampled:
+        raise InputError("n_components='mdl' compares rounds, which all clients must play; give a number instead")
+    if selects_rank and objective == "recover":
+        raise InputError("objective='recover' needs the number of components; find it with 'hamming' first")
+    if isinstance(n_components, str) and not selects_rank:
+        raise InputError(f"n_components must be a whole number or {MDL!r}, got {n_components!r}")
+    most = min(max_components, n_features) if selects_rank else int(n_components)
+    check_weights(n_components=(most, 1), node_cap=(node_cap, 1))
+    method = BooleanFit(
+        n_features,
+        most,
+        Cost(*costs),
+        objective,
+        effort_named(effort),
+        selects_rank=selects_rank,
+        sampled=sampled,
+        centralized=centralized,
+    )
+
+    def server(seed: int) -> Server:
+        complete = True
+        try:
+            known = yield from step("search", method.search(seed), interruptible=True)
+        except TimeUp as up:
+            known, complete = up.found, False
+        return (yield from assigned_rows(known, complete=complete, node_cap=node_cap))
+
+    tasks = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task} if centralized else BMF_TASKS
+    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanFit:
+    """The search for Boolean components, as its steps."""
+
+    n_features: int
+    n_components: int
+    cost: Cost
+    objective: str
+    effort: Effort
+    selects_rank: bool = False
+    sampled: bool = False
+    centralized: bool = False
+
+    @property
+    def memory(self) -> float:
+        """Share of earlier rounds in statistics; losses of different samples of clients cannot be compared."""
+        return 0.5 if self.sampled else 0.0
+
+    def search(self, seed: int) -> Steps:
+        """Find components: fit them, and where noise may hide them, recover them."""
+        k, m = self.n_components, self.n_features
+        known = yield from step("spectral init", spectral_init(m, k, seed=seed))
+        known = yield from step("nmf", nmf(known, self.effort.relaxed_rounds, memory=self.memory))
+        known = yield from step("threshold search", threshold_search(known, self.cost))
+        if self.objective == "recover":
+            return (yield from step("recovery", bp.propagate_beliefs(known)))
+        if not self.tries_recovery:
+            return (yield from self.fit(known, seed))
+        return (
+            yield from best_of(
+                step("fit", self.fit(known, seed)),
+                step("recovery", bp.propagate_beliefs(known, RECOVERY_ROUNDS, most_work=MOST_WORK)),
+                better=bp.recovered_or_fitted,
+            )
+        )
+
+    @property
+    def tries_recovery(self) -> bool:
+        """Who gives different costs wants a cheap fit, and losses of different samples cannot be compared."""
+        alike = self.cost.false_positive == self.cost.false_negative
+        return self.objective == "auto" and alike and not self.sampled and not self.selects_rank
+
+    def fit(self, known: Known, seed: int) -> Steps:
+        """Find the components with the fewest, or cheapest, wrong cells; then, if asked for, with the largest F1."""
+        known = yield from best_of(*self.starts(known, seed))
+        if self.selects_rank:
+            known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))
+        last: Objective = self.cost
+        known = yield from self.improved(known, last, seed)
+        if self.objective == "f1":
+            last = NegativeF1()
+            known = yield from self.refined(known, last, seed)
+            known = yield from self.improved(known, last, seed)
+        if self.effort.proposals and not self.sampled:
+            known = yield from self.searched(known, last, seed)
+        return known
+
+    def starts(self, known: Known, seed: int) -> list[Steps]:
+        """Return the refined relaxed start, and others if losses of rounds can be compared."""
+        starts = [self.refined(known, self.cost, seed)]
+        # More components than needed fit noise; the start that fits it best is not the one to find their number from.
+        if self.sampled or self.selects_rank:
+            return starts
+        if self.effort.cuts:
+            starts.append(step("cut start", self.cut_start(known, seed)))
+        if self.n_features <= self.effort.cover_features:
+            starts.append(step("cover start", self.cover_start(known, seed)))
+        return starts + [
+            step(f"random start {number + 1}", self.random_start(number, seed))
+            for number in range(self.effort.restarts)
+        ]
+
+    def cut_start(self, known: Known, seed: int) -> Steps:
+        """Start from V cut without regard to U."""
+        known = yield from cut_relaxed(known, self.cost)
+        return (yield from self.refined(known, self.cost, seed))
+
+    def cover_start(self, known: Known, seed: int) -> Steps:
+        """Start from patterns of columns that cover most."""
+        known = yield from find_patterns(known, self.n_features, self.n_seeds)
+        known = yield from cover(known, self.n_components, self.cost)
+        return (yield from self.refined(known, self.cost, seed))
+
+    def random_start(self, number: int, seed: int) -> Steps:
+        """Start from a random V."""
+        known = random_init(self.n_features, self.n_components, seed=seed, number=number)
+        known = yield from step("nmf", nmf(known, self.effort.relaxed_rounds))
+        known = yield from threshold_search(known, self.cost)
+        return (yield from self.refined(known, self.cost, seed))
+
+    def refined(self, known: Known, objective: Objective, seed: int) -> Steps:
+        """Flip entries as long as the objective falls."""
+        rounds = self.effort.refine_rounds
+        return (yield from step("refine", refine(known, objective, rounds=rounds, memory=self.memory, seed=seed)))
+
+    def improved(self, known: Known, objective: Objective, seed: int) -> Steps:
+        """Reseed, if losses of rounds can be compared, and refine what that has found."""
+        work = self.effort
+        if self.sampled or not work.tries:
+            return known
+        tried = reseed(known, objective, tries=work.tries, patience=work.patience, seed=seed)
+        known = yield from step("reseed", tried)
+        return (yield from self.refined(known, objective, seed))
+
+    def searched(self, known: Known, objective: Objective, seed: int) -> Steps:
+        """Search from the best V, with patterns of columns, and refine what that has found."""
+        known = yield from step("patterns", find_patterns(known, self.n_features, self.n_seeds))
+        proposals = self.effort.proposals
+        if self.centralized:
+            search = centralized_search(known, objective, proposals=CENTRALIZED * proposals)
+        else:
+            batch = min(16, max(1, PROPOSAL_CELLS // max(1, self.n_features * self.n_components)))
+            search = local_search(known, objective, proposals=proposals, patience=proposals, batch=batch, seed=seed)
+        known = yield from step("local search", search)
+        return (yield from self.refined(known, objective, seed))
+
+    @property
+    def n_seeds(self) -> int:
+        """Seed columns of patterns, so many that messages stay small."""
+        return min(256, max(16, PAIR_CELLS // max(1, self.n_features)))
+
+
+def assigned_rows(known: Known, *, complete: bool, node_cap: int) -> Generator[Request, Sums, Outcome]:
+    """Have everybody assign their rows: exactly, or by a belief if one was decided on."""
+    found = {
+        "relaxed": known.relaxed,
+        "converged": known.settled and complete,
+        "complete": complete,
+    }
+    V = known.boolean()
+    weights = np.array([1.0, -1.0]) if known.weights is None else known.weights
+    if known.belief is None or known.belief.threshold is None:
+        return (yield from assigned_exactly(V, weights, node_cap=node_cap, **found))
+    sums = yield Request(bp.ASSIGN_BY_BELIEF, **known.belief.to_values(), all_clients=True)
+    one, zero = (float(weight) for weight in weights)
+    return counted(sums, V, weights=(one, zero), belief=known.belief, **found)
+
+
+def effort_named(effort: str | Effort) -> Effort:
+    """Return the effort of that name, or the effort itself."""
+    if isinstance(effort, Effort):
+        return effort
+    if effort not in EFFORTS:
+        raise InputError(f"unknown effort {effort!r}; use one of {', '.join(EFFORTS)}, or an Effort")
+    return EFFORTS[effort]

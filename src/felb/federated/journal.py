@@ -1,0 +1,326 @@
+"""The journal of a run: what the server has received, so that an interrupted run can be replayed.
+
+One entry a file, each complete or not there at all:
+
+    round-0000012         the sums of a round
+    step-0-2              the result of a finished step; the sums of its rounds are dropped
+    checkpoint-0-2        the last state of a loop; the sums of the rounds before are dropped
+    time-up               the round at which the time limit ended the search
+    states                private states of clients, where the transport holds them
+
+A step is named by its path: ``0-2`` is the third step within the first. What a finished step or a checkpoint stands for
+is deleted once its own file is there, so the journal stays small and replaying it is quick.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from felb.errors import InputError
+from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
+from felb.federated.protocol import ClientStates, Sums
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Path_ = tuple[int, ...]
+
+COMPACT_BYTES = 16 << 20
+"""Of sums in a loop that has checkpoints, before one of them is kept instead."""
+
+SECONDS_BETWEEN_SAVES, MOST_TIME_FOR_SAVES = 5.0, 0.05
+"""Pace of a journal with states; where they are large, they are saved less often."""
+
+_ROUND, _STEP, _CHECKPOINT, _TIME_UP, _STATES = "round", "step", "checkpoint", "time-up", "states"
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What stands for rounds whose sums were dropped.
+
+    Parameters
+    ----------
+    first, end : the rounds, from `first` to before `end`
+    arrays : the result of a step, or the state of a loop
+    rows : history of these rounds
+    steps : steps that the loop had begun
+    """
+
+    first: int
+    end: int
+    arrays: Mapping[str, Array]
+    rows: Sequence[Mapping[str, Any]]
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    task: str
+    sums: Sums
+    size: int = 0
+
+
+@dataclass
+class Journal:
+    """The entries of one run in a folder, all of them also in memory; without a folder, in memory only.
+
+    Parameters
+    ----------
+    folder : where they are kept
+    advice : what to do about a damaged entry, for the error that names it
+    pace : save as often as takes little of a run's time, not after every round
+    may_lose_last : a damaged last round is dropped with a warning, since the clients can be asked for it again
+    """
+
+    folder: Path | None = None
+    advice: str = "delete the journal, then the run is played again from its start"
+    pace: bool = False
+    may_lose_last: bool = False
+    _rounds: dict[int, _Round] = field(default_factory=dict, init=False)
+    _covered: dict[tuple[str, Path_], Covered] = field(default_factory=dict, init=False)
+    _time_up: int | None = field(default=None, init=False)
+    _states: tuple[int, list[str], dict[str, Array]] | None = field(default=None, init=False)
+    _unsaved: set[str] = field(default_factory=set, init=False)
+    _dropped: set[str] = field(default_factory=set, init=False)
+    _next_save: float = field(default=float("-inf"), init=False)
+    _waiting: ClientStates | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.folder is not None and self.folder.is_dir():
+            paths = sorted(self.folder.glob(f"*{SUFFIX}"))
+            rounds = [path for path in paths if path.name.startswith(f"{_ROUND}-")]
+            for path in paths:
+                try:
+                    self._read(path)
+                except InputError as error:
+                    if not self.may_lose_last or path not in rounds[-1:]:
+                        raise
+                    warnings.warn(f"{error.args[0]}; the round before is used instead", RuntimeWarning, stacklevel=3)
+                    path.unlink(missing_ok=True)
+            self._drop_remains()
+
+    # -- what is known ---------------------------------------------------------------------------------------------
+
+    @property
+    def next_round(self) -> int:
+        """The first round that no entry tells of."""
+        return max([0, *(number + 1 for number in self._rounds), *(c.end for c in self._covered.values())])
+
+    def sums(self, number: int, task: str) -> Sums | None:
+        """Return the sums of a round, if they are kept; they must be those of the task that is asked for."""
+        if number not in self._rounds:
+            if number < self.next_round:
+                raise InputError(f"the journal {self.folder} does not hold round {number}; {self.advice}")
+            return None
+        entry = self._rounds[number]
+        if entry.task != task:
+            raise InputError(
+                f"round {number} in the journal {self.folder} is of task {entry.task!r}, not of {task!r}: another "
+                f"algorithm wrote it; {self.advice}"
+            )
+        sums = entry.sums
+        return Sums(sums, sums.clients, missing=sums.missing, number=number)
+
+    def step(self, path: Path_) -> Covered | None:
+        """Return a finished step."""
+        return self._covered.get((_STEP, path))
+
+    def checkpoint(self, path: Path_) -> Covered | None:
+        """Return the last state of the loop of a step, if one is kept."""
+        return self._covered.get((_CHECKPOINT, path))
+
+    @property
+    def time_up(self) -> int | None:
+        """The round that was not asked because the time limit had passed."""
+        return self._time_up
+
+    def states(self, state_type: type[Any]) -> ClientStates:
+        """Return the states of clients; rounds after theirs are forgotten, since clients cannot go on from these."""
+        if self._states is None:
+            self.clear()
+            return ClientStates()
+        number, names, arrays = self._states
+        try:
+            states = {name: from_arrays(state_type, _under(arrays, f"{i}/")) for i, name in enumerate(names)}
+        except TypeError as error:
+            raise InputError(f"{self._path(_STATES)} is damaged ({error}); {self.advice}") from error
+        if any(c.end > number + 1 for c in self._covered.values()) or self.next_round < number + 1:
+            self.clear()  # interrupted between two entries that belong together
+            return ClientStates()
+        for later in [r for r in self._rounds if r > number]:
+            self._drop_round(later)
+        return ClientStates(number, states)
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def received(self, number: int, task: str, sums: Sums) -> None:
+        """Keep the sums of a round."""
+        self._rounds[number] = _Round(task, sums, sum(array.nbytes for array in sums.values()))
+        self._add(_round_name(number))
+
+    def finished(self, path: Path_, result: Any, *, first: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the result of a step in place of what it was found from."""
+        self._cover(_STEP, path, Covered(first, first + len(rows), to_arrays(result), rows))
+
+    def reached(self, path: Path_, state: Any, *, first: int, rows: Sequence[Mapping[str, Any]], steps: int) -> None:
+        """Keep the state of a loop in place of the sums before it, once these are large."""
+        end = first + len(rows)
+        if sum(entry.size for number, entry in self._rounds.items() if first <= number < end) >= COMPACT_BYTES:
+            self._cover(_CHECKPOINT, path, Covered(first, end, to_arrays(state), rows, steps))
+
+    def ended_early(self, number: int) -> None:
+        """Keep that the time limit had passed before a round."""
+        self._time_up = number
+        self._add(_TIME_UP)
+
+    def forget_last_round(self) -> None:
+        """Take back the last round, so that it is asked again."""
+        number = self.next_round - 1
+        if number not in self._rounds:
+            raise InputError(f"the last round in the journal {self.folder} is not kept by itself")
+        self._drop_round(number)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for number in list(self._rounds):
+            self._drop_round(number)
+        for key in list(self._covered):
+            self._drop_covered(key)
+        self._time_up, self._states = None, None
+        self._dropped |= {_TIME_UP, _STATES}
+        self._unsaved.clear()
+
+    # -- on disk -----------------------------------------------------------------------------------------------------
+
+    def keep(self, states: ClientStates | None) -> None:
+        """Save after a round, if the pace of this journal says so; otherwise the states wait for the next `save`."""
+        self._waiting = states
+        begun = time.monotonic()
+        if self.folder is None or begun < self._next_save:
+            return
+        self.save()
+        if self.pace:
+            saved = time.monotonic()
+            self._next_save = saved + max(SECONDS_BETWEEN_SAVES, (saved - begun) / MOST_TIME_FOR_SAVES)
+
+    def save(self, states: ClientStates | None = None) -> None:
+        """Write what is new, with these states or those of the last round, then delete what it stands for."""
+        states = self._waiting if states is None else states
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in sorted(self._unsaved):
+            write_entry(self._path(name), *self._entry(name))
+        if states is not None and states.round >= 0:
+            _write_states(self._path(_STATES), states)
+            self._dropped.discard(_STATES)
+        self._unsaved.clear()
+        for name in self._dropped:
+            self._path(name).unlink(missing_ok=True)
+        self._dropped.clear()
+
+    def _path(self, name: str) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{name}{SUFFIX}"
+
+    def _entry(self, name: str) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        kind, _, place = name.partition("-")
+        if name == _TIME_UP:
+            return {"round": self._time_up}, {}
+        if kind == _ROUND:
+            number = int(place)
+            entry = self._rounds[number]
+            head = {"round": number, "task": entry.task, "clients": entry.sums.clients}
+            return {**head, "missing": list(entry.sums.missing)}, dict(entry.sums)
+        path = _steps(place)
+        found = self._covered[kind, path]
+        head = {"path": path, "first": found.first, "end": found.end, "steps": found.steps}
+        return {**head, "rows": [dict(row) for row in found.rows]}, found.arrays
+
+    def _read(self, path: Path) -> None:
+        name = path.name.removesuffix(SUFFIX)
+        header, arrays = read_entry(path, advice=self.advice)
+        kind = name.partition("-")[0]
+        try:
+            if name == _TIME_UP:
+                self._time_up = int(header["round"])
+            elif name == _STATES:
+                self._states = int(header["round"]), [str(client) for client in header["clients"]], arrays
+            elif kind == _ROUND:
+                number = int(header["round"])
+                sums = Sums(arrays, int(header["clients"]), missing=header["missing"], number=number)
+                self._rounds[number] = _Round(str(header["task"]), sums, sum(a.nbytes for a in arrays.values()))
+            else:
+                place = tuple(int(at) for at in header["path"])
+                rows = [dict(row) for row in header["rows"]]
+                found = Covered(int(header["first"]), int(header["end"]), arrays, rows, int(header["steps"]))
+                self._covered[kind, place] = found
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}); {self.advice}") from error
+
+    # -- compaction --------------------------------------------------------------------------------------------------
+
+    def _cover(self, kind: str, path: Path_, found: Covered) -> None:
+        self._covered[kind, path] = found
+        self._add(_covered_name(kind, path))
+        self._drop_covered_by(kind, path)
+
+    def _drop_covered_by(self, kind: str, path: Path_) -> None:
+        found = self._covered[kind, path]
+        for number in [r for r in self._rounds if found.first <= r < found.end]:
+            self._drop_round(number)
+        for other, part in list(self._covered.items()):
+            inside = other[1][: len(path)] == path and len(other[1]) > len(path) and part.first >= found.first
+            if inside or (kind == _STEP and other == (_CHECKPOINT, path)):
+                self._drop_covered(other)
+
+    def _drop_remains(self) -> None:
+        """Drop what a process that was killed had no time to delete."""
+        for key in list(self._covered):
+            if key in self._covered:
+                self._drop_covered_by(*key)
+
+    def _drop_round(self, number: int) -> None:
+        del self._rounds[number]
+        self._drop(_round_name(number))
+
+    def _drop_covered(self, key: tuple[str, Path_]) -> None:
+        del self._covered[key]
+        self._drop(_covered_name(*key))
+
+    def _add(self, name: str) -> None:
+        self._unsaved.add(name)
+        self._dropped.discard(name)
+
+    def _drop(self, name: str) -> None:
+        self._unsaved.discard(name)
+        self._dropped.add(name)
+
+
+def _write_states(path: Path, kept: ClientStates) -> None:
+    states = {name: state for name, state in kept.states.items() if state is not None}
+    arrays = {f"{i}/{key}": array for i, state in enumerate(states.values()) for key, array in to_arrays(state).items()}
+    write_entry(path, {"round": kept.round, "clients": list(states)}, arrays)
+
+
+def _round_name(number: int) -> str:
+    return f"{_ROUND}-{number:07}"
+
+
+def _covered_name(kind: str, path: Path_) -> str:
+    return f"{kind}-{'-'.join(map(str, path))}"
+
+
+def _steps(place: str) -> Path_:
+    return tuple(int(at) for at in place.split("-") if at)
+
+
+def _under(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

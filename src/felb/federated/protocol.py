@@ -1,0 +1,335 @@
+"""What the two sides of a federated algorithm say to each other.
+
+The server is a generator. It yields a `Request`, receives the `Sums` of the clients' updates, and returns an
+`Outcome`:
+
+    def server(seed):
+        V = start(seed)
+        for t in range(rounds):
+            sums = yield Request("local_factor", V=V, t=t)
+            V = sums["V"] / sums.clients
+        sums = yield Request("assign", components=V > 0.5, all_clients=True)
+        return Outcome(components=V > 0.5, ...)
+
+A client is a table of tasks. A task is a pure function of the client's state, its rows, the request and randomness; it
+returns the next state, which stays at the client, and an `Update`, which may leave by the gate as a `Release`.
+
+Named arrays and the name of a task travel, nothing that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from felb.errors import FederationError
+from felb.linalg.binary import BinaryMatrix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from felb.metrics import Counts
+    from felb.optim.belief import Belief
+    from felb.privacy.bounds import RecordSum
+    from felb.privacy.plan import PrivacyPlan
+
+    Array = NDArray[Any]
+    Values = Mapping[str, Array]
+
+
+# -- what travels ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Request:
+    """From the server to the clients: do a task with these public arrays.
+
+    Parameters
+    ----------
+    task : name of a task that every client of the algorithm knows
+    all_clients : the task is for all clients, also where a sample of them plays the rounds
+    values : public arrays and numbers that the task reads, by name
+
+    Attributes
+    ----------
+    round : number of the request in its run, from 0; set by the loop
+
+    Examples
+    --------
+    >>> Request("assign", components=np.eye(2), all_clients=True).values["components"].shape
+    (2, 2)
+    """
+
+    task: str
+    values: Values
+    all_clients: bool
+    round: int
+
+    def __init__(self, task: str, /, *, all_clients: bool = False, **values: ArrayLike) -> None:
+        self._set(task, {name: np.asarray(value) for name, value in values.items()}, all_clients, 0)
+
+    @classmethod
+    def numbered(cls, number: int, task: str, values: Values, *, all_clients: bool = False) -> Request:
+        """Make a request that has its number, as the loop and a transport do."""
+        request = cls.__new__(cls)
+        request._set(task, values, all_clients, number)
+        return request
+
+    def _set(self, task: str, values: Values, all_clients: bool, number: int) -> None:
+        for name, value in (("task", task), ("values", values), ("all_clients", all_clients), ("round", number)):
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What a client's task computed: named arrays that mean something as a sum over clients.
+
+    It stays at the client until the gate has made a `Release` of it.
+
+    Parameters
+    ----------
+    values : the arrays by name
+    record_sums : which of them are sums over records with a bounded part of each, as noise needs to know
+    """
+
+    values: Values
+    record_sums: Mapping[str, RecordSum] = field(default_factory=dict)
+
+    @classmethod
+    def of_records(cls, **sums: RecordSum) -> Update:
+        """Tell sums over records, and nothing else."""
+        return cls({name: part.values for name, part in sums.items()}, sums)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """An update that has passed the gate; the only thing a server accepts, and only the gate makes one."""
+
+    values: Values
+
+
+class Sums(Mapping[str, "Array"]):
+    """The sum of the releases of a round: all that the server learns.
+
+    Parameters
+    ----------
+    values : summed arrays by name, floats in float64 and integers in int64
+    clients : number of clients in the sum
+    missing : names of the clients that were asked and are not in it
+    round : number of the round
+    """
+
+    __slots__ = ("_metrics", "_values", "clients", "missing", "round")
+
+    def __init__(self, values: Values, clients: int, *, missing: Iterable[str] = (), number: int = 0) -> None:
+        self._values = dict(values)
+        self._metrics: list[Callable[[], Mapping[str, float]]] = []
+        self.clients, self.missing, self.round = clients, tuple(sorted(missing)), number
+
+    @classmethod
+    def of(cls, releases: Iterable[Release], *, missing: Iterable[str] = (), number: int = 0) -> Sums:
+        """Add up releases, all of which must name the same arrays in the same shapes."""
+        values: dict[str, Array] = {}
+        clients = 0
+        for release in releases:
+            if clients == 0:
+                values = {name: _wide(value) for name, value in release.values.items()}
+            else:
+                _add_into(values, release)
+            clients += 1
+        return cls(values, clients, missing=missing, number=number)
+
+    def __getitem__(self, name: str) -> Array:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def report(self, **metrics: float) -> None:
+        """Put metrics into the history of the run, in the row of this round."""
+        self._metrics.append(lambda: metrics)
+
+    def report_at_end(self, metrics: Callable[[], Mapping[str, float]]) -> None:
+        """Put metrics into the row of this round that are read when the next request is made."""
+        self._metrics.append(metrics)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What was reported."""
+        return {name: value for read in self._metrics for name, value in read().items()}
+
+
+def _add_into(values: dict[str, Array], release: Release) -> None:
+    if release.values.keys() != values.keys():
+        raise FederationError(f"a client sent {sorted(release.values)} where the others sent {sorted(values)}")
+    for name, value in release.values.items():
+        if np.shape(value) != values[name].shape:
+            raise FederationError(
+                f"a client sent {name} of shape {np.shape(value)} where the others sent {values[name].shape}"
+            )
+        values[name] += value
+
+
+def _wide(value: Array) -> Array:
+    array = np.asarray(value)
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+
+
+# -- what a server yields beside requests ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A named part of an algorithm, with a result that the journal keeps in place of the sums it was found from.
+
+    ``result = yield Step("refine", refine(...), Known)`` runs the generator to its end; a run that is resumed after it
+    gets the stored result at once.
+
+    Parameters
+    ----------
+    name : for the journal
+    generator : yields requests, steps and checkpoints like a server
+    result_type : frozen dataclass of the result
+    interruptible : where a time limit may end it, by a `TimeUp` that is raised at its next request
+    """
+
+    name: str
+    generator: Generator[Any, Any, Any]
+    result_type: type[Any]
+    interruptible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The whole state of a loop: ``state = yield Checkpoint(state)`` at its head is where a resumed run goes on.
+
+    The expression has the given state as its value, or, first thing in a run that is resumed, the last one that the
+    journal has kept. A generator has at most one such place.
+
+    Parameters
+    ----------
+    state : frozen dataclass of arrays and numbers, or a tuple of these
+    """
+
+    state: Any
+
+
+class TimeUp(Exception):
+    """The time limit has passed; raised at a request inside of an interruptible step.
+
+    Attributes
+    ----------
+    found : the best result so far of the step that was ended, if it had one
+    """
+
+    def __init__(self, found: Any = None) -> None:
+        super().__init__("the time limit has passed")
+        self.found = found
+
+
+# -- algorithms ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished run found.
+
+    Parameters
+    ----------
+    components : Boolean V̂, components × features
+    relaxed : V̂ before it was made Boolean, or None for methods that are Boolean throughout
+    integrality_gap : how far `relaxed` was from Boolean
+    converged : V̂ is Boolean, or near enough for the cut at ½ to be unambiguous
+    n_iter : rounds before the assignment
+    counts : summed confusion counts of all clients for their final assignments; None if clients keep them to themselves
+    supports : records of all clients that were assigned each component; None likewise
+    weights : what covering a one and covering a zero was worth in the assignment
+    complete : False if a time limit ended the search of a client or of the run
+    belief : the model that rows were inferred under, for methods that have one; others assign by `weights`
+    """
+
+    components: NDArray[np.bool_]
+    n_iter: int
+    relaxed: NDArray[np.floating[Any]] | None = None
+    integrality_gap: float = 0.0
+    converged: bool = True
+    counts: Counts | None = None
+    supports: NDArray[np.int64] | None = None
+    weights: tuple[float, float] = (1.0, -1.0)
+    complete: bool = True
+    belief: Belief | None = None
+
+
+Server = Generator[Request | Step | Checkpoint, Any, Outcome]
+"""Yields what to ask, is sent what came back, returns what was found. Deterministic: no clock, no files, no other
+randomness than its seed, so that it can be replayed over the journal."""
+
+Task = Callable[[Any, BinaryMatrix, Request, np.random.Generator], tuple[Any, Update]]
+"""(state or None, shard, request, randomness) -> (new state or None, update); pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A federated algorithm: the tasks that its clients know, and the server that asks for them.
+
+    Parameters
+    ----------
+    name : for messages
+    tasks : what a request may ask for, and what it does
+    state_type : frozen dataclass of a client's private state, so that it can be stored. All its fields have defaults,
+        and one of them is `assigned`, the Boolean U_i once it is known
+    server : makes the server of a run from its seed
+    privacy : nothing leaves a client except by noise that this plan calibrates, charged to an accountant of its own
+    interruptible : the server has a step that a time limit may end
+    """
+
+    name: str
+    tasks: Mapping[str, Task]
+    state_type: type[Any]
+    server: Callable[[int], Server]
+    privacy: PrivacyPlan | None = None
+    interruptible: bool = False
+
+    def respond(
+        self, state: Any, shard: BinaryMatrix, request: Request, *, rng: np.random.Generator
+    ) -> tuple[Any, Update]:
+        """Do the task that a request names; same inputs, same outputs, on every transport."""
+        if request.task not in self.tasks:
+            raise FederationError(f"unknown task {request.task!r}; this client knows {', '.join(sorted(self.tasks))}")
+        return self.tasks[request.task](state, shard, request, rng)
+
+
+# -- transports ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStates:
+    """Private states of clients by name, as they are after a round; -1 before the first."""
+
+    round: int = -1
+    states: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Transport(Protocol):
+    """Knows how to ask the clients."""
+
+    def ask(self, request: Request) -> Sums:
+        """Return the sum of the clients' releases; raises a `FederationError` if too few answered."""
+        ...
+
+    @property
+    def states(self) -> ClientStates | None:
+        """States to keep with the journal; None where clients keep their own."""
+        ...
+
+    def restore(self, states: ClientStates) -> None:
+        """Take up states that were kept."""
+        ...

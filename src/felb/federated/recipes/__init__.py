@@ -1,1 +1,0 @@
-"""Federated methods, each a client and a server over the same loop."""

@@ -1,0 +1,123 @@
+"""The last request of every algorithm: assign the own rows to the shared Boolean components, report summed counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
+from felb.linalg.assign import assign_rows
+from felb.linalg.exact import assign_rows_exact
+from felb.metrics import Counts, confusion
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Server, Task
+    from felb.linalg.binary import BinaryMatrix
+
+    Assignment = Generator[Request, Sums, Outcome]
+
+ASSIGN = "assign"
+
+
+def assign_task(state_type: type[Any]) -> Task:
+    """Make the task: U_i for the requested components stays at the client; what leaves are counts."""
+
+    def assign(
+        state: Any,  # noqa: ARG001
+        shard: BinaryMatrix,
+        request: Request,
+        rng: np.random.Generator,  # noqa: ARG001
+    ) -> tuple[Any, Update]:
+        V = np.asarray(request.values["components"], dtype=bool)
+        U = assign_rows(shard, V)
+        return state_type(assigned=U), Update(assignment_counts(shard, U, V))
+
+    return assign
+
+
+def assign_exactly_task(state_type: type[Any]) -> Task:
+    """Make the task with the best U_i for the requested weights of cells, by branch and bound up to a node cap."""
+
+    def assign_exactly(
+        state: Any,  # noqa: ARG001
+        shard: BinaryMatrix,
+        request: Request,
+        rng: np.random.Generator,  # noqa: ARG001
+    ) -> tuple[Any, Update]:
+        V = np.asarray(request.values["components"], dtype=bool)
+        one, zero = (float(weight) for weight in request.values["weights"])
+        node_cap = int(request.values["node_cap"])
+        U, _ = assign_rows_exact(shard, V, weight_one=one, weight_zero=zero, node_cap=node_cap)
+        return state_type(assigned=U), Update(assignment_counts(shard, U, V))
+
+    return assign_exactly
+
+
+def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component."""
+    return {"counts": counts_array(confusion(shard, U, V)), "supports": np.count_nonzero(U, axis=0)}
+
+
+def counts_array(counts: Counts) -> NDArray[np.int64]:
+    """Return counts as an array, which can be summed."""
+    return np.array([counts.tp, counts.fp, counts.fn, counts.cells], dtype=np.int64)
+
+
+def read_counts(counts: NDArray[np.int64] | None) -> Counts:
+    """Read a summed array of counts; zero counts where there is none."""
+    return Counts() if counts is None else Counts(*(int(c) for c in counts))
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+
+
+def assigned(components: NDArray[np.bool_], **outcome: Any) -> Assignment:
+    """Ask every client to assign its rows to the components; return the outcome with the summed counts."""
+    sums = yield Request(ASSIGN, components=components, all_clients=True)
+    return counted(sums, components, **outcome)
+
+
+def assigned_exactly(
+    components: NDArray[np.bool_], weights: NDArray[np.float64], *, node_cap: int, **outcome: Any
+) -> Assignment:
+    """Ask every client for the best assignment of its rows by the weights of cells."""
+    sums = yield Request(ASSIGN, components=components, weights=weights, node_cap=node_cap, all_clients=True)
+    one, zero = (float(weight) for weight in weights)
+    return counted(sums, components, weights=(one, zero), **outcome)
+
+
+def counted(sums: Sums, components: NDArray[np.bool_], **outcome: Any) -> Outcome:
+    """Return the outcome of an assignment from its sums."""
+    counts = read_counts(sums["counts"])
+    sums.report(**counts.scores())
+    return Outcome(
+        components=components, n_iter=sums.round, counts=counts, supports=np.asarray(sums["supports"]), **outcome
+    )
+
+
+def before_assignment(server: Server) -> Generator[Request | Step | Checkpoint, Any, Outcome]:
+    """Play a server up to its assignment; return its outcome as it would be if no row was assigned.
+
+    The server must ask for the assignment itself, not within a step.
+    """
+    value: Any = None
+    try:
+        while True:
+            asked = server.send(value)
+            if isinstance(asked, Request) and asked.task == ASSIGN:
+                value = nothing_assigned(len(asked.values["components"]))
+            else:
+                value = yield asked
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
+def nothing_assigned(n_components: int, *, number: int = 0) -> Sums:
+    """Return the sums of an assignment of no rows."""
+    return Sums({"counts": np.zeros(4, np.int64), "supports": np.zeros(n_components, np.int64)}, 0, number=number)

@@ -1,0 +1,160 @@
+"""Belief propagation: recover planted components under heavy or one-sided noise.
+
+The shared state is a `felb.optim.belief.Belief`, the log-odds Θ of V with a model of the noise; what clients believe of
+their own rows never leaves them. A round is one k × m sum and a few scalars. When Θ has settled, every row is inferred
+once more for the Θ that is final, V = [Θ > 0], and U = [σ(L) > τ] with the τ of the largest expected F1. The last rows
+depend on the belief and on their own data only: clients that missed rounds and new records are treated as all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.federated.protocol import Checkpoint, Request, Update
+from felb.federated.steps.assignment import assignment_counts, read_counts
+from felb.federated.steps.known import ClientState, Known, best_so_far, required
+from felb.federated.steps.objective import as_array
+from felb.linalg.product import overlap_grid
+from felb.optim.belief import (
+    MAX_ROUNDS,
+    THRESHOLDS,
+    Belief,
+    assign_new_rows,
+    best_threshold,
+    combine,
+    count_thresholds,
+    decide_rows,
+    infer,
+    infer_new_rows,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Task
+    from felb.federated.steps.known import Steps
+    from felb.linalg.binary import BinaryMatrix
+
+BELIEF_STATISTICS, BELIEF_THRESHOLD_COUNTS, ASSIGN_BY_BELIEF = (
+    "belief_statistics",
+    "belief_threshold_counts",
+    "assign_by_belief",
+)
+
+MOST_ERRORS, MOST_ERRORS_FOR_F1, LEAST_GAIN = 1.05, 1.10, 1.25
+"""A recovery is preferred to a fit if it has at most 1.05 times its errors, at most 1.10 times and no smaller F1, or at
+least 1.25 times its F1."""
+
+
+def belief_statistics_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """What the rows say about V and the noise; their log-odds stay here."""
+    belief = Belief.from_values(request.values)
+    # What an earlier step has left is of no use in a first round.
+    before = None if state is None or belief.rounds == 0 else state.log_odds
+    L, sums = infer(shard, before, belief)
+    return ClientState(log_odds=L), Update(sums)
+
+
+def belief_threshold_counts_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[None, Update]:
+    """What each threshold would cover: in truth as far as is believed (`count_thresholds`), and of ones and zeros."""
+    belief = Belief.from_values(request.values)
+    L = infer_new_rows(shard, belief)
+    tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
+    update = {
+        **count_thresholds(L, belief),
+        "tp": tp[:, 0],
+        "fp": (known - tp)[:, 0],
+        "ones": np.asarray(shard.nnz),
+        "cells": np.asarray(shard.known_cells),
+    }
+    return None, Update(update)
+
+
+def assign_by_belief_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """Assign the rows as the belief tells, and count."""
+    belief = Belief.from_values(request.values)
+    U = assign_new_rows(shard, belief)
+    return ClientState(assigned=U), Update(assignment_counts(shard, U, belief.components))
+
+
+BELIEF_TASKS: dict[str, Task] = {
+    BELIEF_STATISTICS: belief_statistics_task,
+    BELIEF_THRESHOLD_COUNTS: belief_threshold_counts_task,
+    ASSIGN_BY_BELIEF: assign_by_belief_task,
+}
+
+
+def propagate_beliefs(known: Known, rounds: int = MAX_ROUNDS, *, most_work: int | None = None) -> Steps:
+    """Propagate beliefs until V has settled; everybody is asked, because V is learnt from a sum over all rows.
+
+    Parameters
+    ----------
+    known : with the belief that the threshold search leaves
+    rounds : rounds of inference at most
+    most_work : do nothing where there are more than this many rows × features × components; None for no limit
+    """
+    if rounds < 1:
+        raise InputError(f"belief propagation needs at least one round, got rounds={rounds}")
+    belief: Belief = required(known.belief, "a belief to start from")
+    if most_work is not None and read_counts(known.counts).cells * len(belief.theta) > most_work:
+        return believed(known, belief)
+    with best_so_far(lambda: believed(known, belief)):
+        while not belief.converged and belief.rounds < rounds:
+            belief = yield Checkpoint(belief)
+            sums = yield Request(BELIEF_STATISTICS, **belief.to_values(), all_clients=True)
+            belief = combine(belief, sums)
+            sums.report(change=belief.change, inside=belief.inside, outside=belief.outside)
+        sums = yield Request(BELIEF_THRESHOLD_COUNTS, **belief.to_values(), all_clients=True)
+    decision = best_threshold(sums)
+    at = int(np.flatnonzero(decision.threshold == THRESHOLDS)[0])
+    tp, fp, ones = (int(x) for x in (sums["tp"][at], sums["fp"][at], sums["ones"]))
+    counts = np.array([tp, fp, ones - tp, int(sums["cells"])])
+    sums.report(expected_f1=decision.expected_f1, **read_counts(counts).scores())
+    if not decision.recoverable:
+        return Known(relaxed=known.relaxed, components=np.zeros(belief.theta.shape, dtype=bool))
+    return believed(known, replace(belief, threshold=decision.threshold), counts)
+
+
+def believed(known: Known, belief: Belief, counts: NDArray[np.int64] | None = None) -> Known:
+    """Return V as it is believed, with its counts once they are known."""
+    return Known(
+        relaxed=known.relaxed,
+        components=belief.components,
+        counts=counts,
+        value=None if counts is None else float(read_counts(counts).errors),
+        weights=as_array(belief.weights),
+        settled=belief.converged,
+        belief=belief,
+    )
+
+
+def recovered_or_fitted(fitted: Known, recovered: Known) -> Known:
+    """Choose between the fit with the fewest errors and a recovery, by their summed counts.
+
+    Under noise the truth itself has more errors than the best fit, but not many more; a recovery that has is of data
+    that is not as the model of the noise says.
+    """
+    if recovered.counts is None:
+        return fitted
+    old, new = read_counts(fitted.counts), read_counts(recovered.counts)
+    close = new.errors <= (MOST_ERRORS if new.f1 < old.f1 else MOST_ERRORS_FOR_F1) * old.errors
+    return recovered if close or new.f1 >= LEAST_GAIN * old.f1 else fitted

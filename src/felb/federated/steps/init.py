@@ -1,0 +1,147 @@
+"""Spectral init: a non-negative V from the leading singular vectors of all rows, by sums alone.
+
+A randomized range finder (Halko, Martinsson, Tropp): Q ← qr(Σ AᵢᵀAᵢ Q) brings a random m × (k+10) basis close to the
+leading right singular vectors; the Gram matrix Qᵀ(Σ AᵢᵀAᵢ)Q then gives them and the singular values. NNDSVD (Boutsidis,
+Gallopoulos) keeps the larger of the positive and the negative part of each pair of singular vectors; of the left ones,
+which stay at the clients, it needs norms only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from felb.federated.protocol import Request, Update
+from felb.federated.steps.known import ClientState, Known, best_so_far, stream
+from felb.linalg.fixed import as_sketch, fixed_sketch, from_sketch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Task
+    from felb.federated.steps.known import Steps
+    from felb.linalg.binary import BinaryMatrix
+
+GRAM_SKETCH, SIGN_NORMS = "gram_sketch", "sign_norms"
+
+EXTRA = 10
+"""Columns of the basis beyond the components; they catch what the first ones would miss."""
+
+FLOOR = 0.01
+"""Added to V, whose rows have the largest entry 1, because a sweep can hardly bring back what all rows have at zero."""
+
+NEGLIGIBLE = 1e-6
+"""Singular values below this share of the largest belong to nothing; their components start at random."""
+
+SQUARE_BITS = 40
+"""Fractional bits of squares of left vectors; they add up to 1."""
+
+
+def gram_sketch_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState | None, Update]:
+    """AᵀA Q, in fixed point."""
+    return state, Update({"sketch": fixed_sketch(shard, np.asarray(request.values["Q"]))})
+
+
+def sign_norms_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState | None, Update]:
+    """Squared norms of the positive and of the negative parts of the left vectors A v / s, in fixed point."""
+    vectors, values = (np.asarray(request.values[name]) for name in ("vectors", "values"))
+    left = shard.to_scipy(np.float64) @ vectors / values
+    squares = np.rint(np.ldexp(left * left, SQUARE_BITS)).astype(np.int64)
+    update = {
+        "positive": np.where(left > 0, squares, 0).sum(axis=0),
+        "negative": np.where(left < 0, squares, 0).sum(axis=0),
+    }
+    return state, Update(update)
+
+
+INIT_TASKS: dict[str, Task] = {GRAM_SKETCH: gram_sketch_task, SIGN_NORMS: sign_norms_task}
+
+
+def spectral_init(n_features: int, n_components: int, *, seed: int, power: int = 2) -> Steps:
+    """Find a non-negative V to start from; everybody's rows count, so everybody is asked.
+
+    Parameters
+    ----------
+    n_features, n_components : size of V
+    power : how often the basis is multiplied by AᵀA before the Gram matrix is taken
+    """
+    width = min(n_features, n_components + EXTRA)
+    Q = as_sketch(np.linalg.qr(stream(seed, "start", 0).standard_normal((n_features, width)))[0])
+    with best_so_far(lambda: Known(relaxed=_absolute(Q, n_components))):
+        for _ in range(power):
+            sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
+            Q = as_sketch(np.linalg.qr(from_sketch(sums["sketch"]))[0])
+        sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
+        vectors, values = leading_vectors(Q, from_sketch(sums["sketch"]), n_components)
+        sums = yield Request(SIGN_NORMS, vectors=vectors, values=values, all_clients=True)
+    V = stream(seed, "start", power + 2).random((n_components, n_features))
+    return Known(relaxed=larger_parts(V, vectors, sums["positive"], sums["negative"]))
+
+
+def leading_vectors(
+    Q: NDArray[np.float64], product: NDArray[np.float64], n_components: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return right singular vectors (features × components) and values of A from Q and AᵀA Q.
+
+    Negligible values are told as infinite: their left vectors vanish, and their components start at random.
+    """
+    gram = Q.T @ product
+    eigenvalues, turn = np.linalg.eigh((gram + gram.T) / 2)
+    leading = np.argsort(-eigenvalues, kind="stable")[:n_components]
+    values = np.sqrt(np.maximum(eigenvalues[leading], 0.0))
+    floor = max(NEGLIGIBLE * float(values.max(initial=0.0)), np.finfo(np.float32).tiny)
+    return as_sketch(Q @ turn[:, leading]), np.where(values > floor, values, 2.0**500)
+
+
+def larger_parts(
+    V: NDArray[np.float64],
+    vectors: NDArray[np.float64],
+    positive: NDArray[np.int64],
+    negative: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """Return V with the larger part of each pair of singular vectors in place of its row, where there is one.
+
+    The parts are compared by ‖u₊‖‖v₊‖ and ‖u₋‖‖v₋‖, in squares.
+    """
+    V = V.copy()
+    for component, vector in enumerate(vectors.T):
+        if positive[component] + negative[component] == 0:
+            continue
+        if component == 0:
+            V[component] = np.abs(vector)
+            continue
+        parts = np.maximum(vector, 0), np.maximum(-vector, 0)
+        sizes = [int(u) * float(v @ v) for u, v in zip((positive[component], negative[component]), parts, strict=True)]
+        V[component] = parts[int(sizes[1] > sizes[0])]
+    highest = V.max(axis=1, keepdims=True)
+    return np.asarray(V / np.where(highest > 0, highest, 1.0) + FLOOR, dtype=np.float32)
+
+
+def _absolute(Q: NDArray[np.float64], n_components: int) -> NDArray[np.float32]:
+    V = np.zeros((n_components, len(Q)), dtype=np.float32)
+    rows = np.abs(Q.T[:n_components])
+    V[: len(rows)] = rows
+    return V
+
+
+def random_init(n_features: int, n_components: int, *, seed: int, number: int = 0) -> Known:
+    """Draw a non-negative V; nobody is asked anything.
+
+    Parameters
+    ----------
+    n_features, n_components : size of V
+    number : of the draw, so that several starts of one run differ
+    """
+    V = stream(seed, "random start", number).random((n_components, n_features))
+    return Known(relaxed=np.asarray(V + FLOOR, dtype=np.float32))

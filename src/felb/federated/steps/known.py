@@ -1,0 +1,103 @@
+"""What steps hand on to each other, and what a client keeps between their rounds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.federated.entries import holding
+from felb.federated.protocol import Checkpoint, Request, Step, TimeUp
+from felb.optim.belief import Belief
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the server knows and may tell anybody; a step reads what it needs and replaces what it improves.
+
+    Parameters
+    ----------
+    relaxed : V before it was made Boolean, components × features
+    scales : typical value Σu²/Σu of each column of U that goes with `relaxed`
+    components : Boolean V, components × features
+    counts : summed tp, fp, fn and cells for `components`
+    supports : records that have each component
+    exclusive : how much the objective would lose without each component
+    value : the objective at `components`; smaller is better
+    weights : (s₁, s₀), what a covered one gains and a covered zero gains (costs, if negative) in an assignment
+    settled : refinement found nothing more to flip
+    belief : a model of the noise and log-odds of V under it; if it has a threshold, rows are inferred from it
+    patterns : sets of columns that often occur together, patterns × features
+    """
+
+    relaxed: NDArray[np.floating[Any]] | None = None
+    scales: NDArray[np.float64] | None = None
+    components: NDArray[np.bool_] | None = None
+    counts: NDArray[np.int64] | None = None
+    supports: NDArray[np.int64] | None = None
+    exclusive: NDArray[np.float64] | None = None
+    value: float | None = None
+    weights: NDArray[np.float64] | None = None
+    settled: bool = False
+    belief: Belief | None = field(default=None, metadata=holding(Belief))
+    patterns: NDArray[np.bool_] | None = None
+
+    def boolean(self) -> NDArray[np.bool_]:
+        """Return the components; those of a relaxed V are cut at half of each row's largest entry."""
+        if self.components is not None:
+            return self.components
+        V = required(self.relaxed, "a relaxed or Boolean V")
+        return np.asarray((V.max(axis=1, keepdims=True, initial=0.0) / 2 < V) & (V > 0))
+
+
+Steps = Generator[Request | Step | Checkpoint, Any, Known]
+"""A step: asks for sums and returns what is known afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """Private to a client.
+
+    Parameters
+    ----------
+    relaxed : its rows of the relaxed U
+    assigned : its assignment to the final V
+    log_odds : what it believes of its rows of U, see `felb.optim.belief`
+    """
+
+    relaxed: NDArray[np.floating[Any]] | None = None
+    assigned: NDArray[np.bool_] | None = None
+    log_odds: NDArray[np.float32] | None = None
+
+
+def required(value: Any, what: str) -> Any:
+    """Return a piece of knowledge that must be there, or say that an earlier step is missing."""
+    if value is None:
+        raise InputError(f"this step needs {what}; put a step that finds one before it")
+    return value
+
+
+@contextmanager
+def best_so_far(found: Callable[[], Known]) -> Iterator[None]:
+    """Hand on what a step has found when the time limit ends it within this block."""
+    try:
+        yield
+    except TimeUp as up:
+        up.found = found()
+        raise
+
+
+def stream(seed: int, purpose: str, number: int) -> np.random.Generator:
+    """Return the server's randomness for a purpose and a round of it: the same for a run that was resumed."""
+    key = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=4).digest(), "little")
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(key, number)))

@@ -1,0 +1,151 @@
+"""Refinement: flip entries of a Boolean V by what all clients together would gain.
+
+Clients assign their rows to V and send, for every entry V_lj, what switching it on instead of off would gain given all
+else (see `felb.linalg.gains`). Given U, columns do not interact, and within a column a single flip of positive gain
+always helps. So the best flip of every column is made, and each further improving one with probability ½, since two of
+them may cover the same cells. What is kept is the V with the smallest summed objective that was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.federated.protocol import Request, Update
+from felb.federated.steps.assignment import assignment_counts, read_counts
+from felb.federated.steps.compose import same_cells
+from felb.federated.steps.known import ClientState, Known, best_so_far, required, stream
+from felb.federated.steps.nmf import check_memory
+from felb.federated.steps.objective import Cost, Objective, as_array
+from felb.linalg.assign import assign_rows
+from felb.linalg.gains import switch_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Sums
+    from felb.linalg.binary import BinaryMatrix
+
+FLIP_GAINS = "flip_gains"
+REFINE_ROUNDS = 10
+
+
+def flip_gains_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[None, Update]:
+    """Counts for the requested V, and the gains of its entries.
+
+    The rows are assigned anew, so that the response depends on the request and the rows alone. Gains are one integer
+    each for whole weights; otherwise the ones and the zeros that would be covered are sent apart and weighed by the
+    server, so that sums stay exact.
+    """
+    V = np.asarray(request.values["components"], dtype=bool)
+    return None, Update(assigned_gains(shard, V, request.values["weights"]))
+
+
+def assigned_gains(shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Assign the rows to V and return what may be told of it: counts, and gains of the entries of V."""
+    one, zero = (float(weight) for weight in weights)
+    U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
+    ones, cells = switch_counts(shard, U, V)
+    update = assignment_counts(shard, U, V)
+    if one.is_integer() and zero.is_integer():
+        update["gains"] = int(one) * ones + int(zero) * (cells - ones)
+    else:
+        update |= {"ones": ones, "zeros": cells - ones}
+    return update
+
+
+def weighed(total: Mapping[str, NDArray[Any]], weights: tuple[float, float]) -> NDArray[np.float64]:
+    """Return summed gains from either form of the message."""
+    if "gains" in total:
+        return total["gains"].astype(np.float64)
+    return weights[0] * total["ones"] + weights[1] * total["zeros"]
+
+
+def safe_flips(gains: NDArray[np.float64], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return which entries to flip: the best improving one of every column, any other improving one with chance ½."""
+    improving = np.where(V, gains < 0, gains > 0)
+    best = np.where(improving, np.abs(gains), 0).argmax(axis=0)
+    flips = improving & (rng.random(V.shape) < 0.5)
+    columns = np.arange(V.shape[1])
+    flips[best, columns] = improving[best, columns]
+    return flips
+
+
+def refine(
+    known: Known,
+    objective: Objective | None = None,
+    *,
+    rounds: int = REFINE_ROUNDS,
+    memory: float = 0.0,
+    seed: int = 0,
+    all_clients: bool = False,
+) -> Generator[Request, Sums, Known]:
+    """Refine any Boolean V, such as the outcome of another method; its counts, if known, say what cells are worth.
+
+    Parameters
+    ----------
+    objective : what to minimise; the Hamming loss if None
+    rounds : rounds of flips at most; one more measures the last flips
+    memory : share of earlier rounds in the gains; 0 where all clients play every round. With a sample of clients,
+        about ½: then the metrics of rounds are of different clients and cannot be compared, and the last V is kept
+    seed : decides which improving entries are flipped together
+    all_clients : ask everybody, also where a sample of the clients plays the rounds
+    """
+    objective = objective or Cost()
+    if rounds < 0:
+        raise InputError(f"refinement cannot have rounds={rounds}")
+    check_memory(memory)
+    required(known.components if known.components is not None else known.relaxed, "a V")
+    V = known.boolean()
+    weights = objective.weights(None if known.counts is None else read_counts(known.counts))
+    best = Known(relaxed=known.relaxed, components=V, weights=as_array(weights))
+    settled, averaged = False, None
+    with best_so_far(lambda: best):
+        for t in range(1, rounds + 2):
+            sums = yield Request(FLIP_GAINS, components=V, weights=as_array(weights), all_clients=all_clients)
+            last, counts = weights, read_counts(sums["counts"])
+            weights, value = objective.weights(counts), objective.value(counts)
+            gains = weighed(sums, weights)
+            if best.value is None or value < best.value or memory > 0 or not same_cells(best.counts, sums["counts"]):
+                best = _measured(known, V, sums, value=value, gains=gains, weights=weights)
+            if memory:
+                mean = gains / sums.clients
+                averaged = mean if averaged is None else memory * averaged + (1 - memory) * mean
+                gains = averaged
+            flips = safe_flips(gains, V, stream(seed, "refine", t))
+            sums.report(loss=required(best.value, "a measured V"), measured=value, flips=int(np.count_nonzero(flips)))
+            settled = not flips.any() and last == weights
+            if settled:
+                break
+            V = V ^ flips
+    return replace(best, settled=settled)
+
+
+def _measured(
+    known: Known,
+    V: NDArray[np.bool_],
+    sums: Sums,
+    *,
+    value: float,
+    gains: NDArray[np.float64],
+    weights: tuple[float, float],
+) -> Known:
+    return Known(
+        relaxed=known.relaxed,
+        components=V,
+        counts=sums["counts"],
+        supports=sums["supports"],
+        exclusive=np.where(V, gains, 0.0).sum(axis=1),
+        value=value,
+        weights=as_array(weights),
+    )

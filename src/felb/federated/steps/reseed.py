@@ -1,0 +1,210 @@
+"""Reseeding: replace the component of least use by one built from what the others leave uncovered.
+
+A try drops a component, asks for the ones that are left in each column, draws seed columns from these sums, asks how
+often other columns are left together with the seeds, and makes candidates of those that are so often enough. The
+candidate with the largest summed gain takes the free place, some rounds of refinement follow, and the result is kept
+if the summed objective has fallen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from felb.federated.entries import holding
+from felb.federated.protocol import Checkpoint, Request, Update
+from felb.federated.steps.assignment import read_counts
+from felb.federated.steps.compose import reporting, same_cells
+from felb.federated.steps.known import ClientState, Known, best_so_far, required, stream
+from felb.federated.steps.objective import Cost, Objective, as_array
+from felb.federated.steps.refine import refine
+from felb.linalg.assign import assign_rows
+from felb.linalg.candidates import addition_counts, residual_pairs, residual_sums
+from felb.optim.checks import check_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Task
+    from felb.federated.steps.known import Steps
+    from felb.linalg.binary import BinaryMatrix
+
+RESIDUAL_COUNTS, PAIR_COUNTS, CANDIDATE_GAINS = "residual_counts", "pair_counts", "candidate_gains"
+
+CONFIDENCES = (0.2, 0.4, 0.6, 0.8, 0.95)
+"""A column joins a seed's candidate if it is left in this share of the rows that the seed is left in."""
+
+SURPRISES = (3.0, 5.0)
+"""Or if it is left together with the seed this many standard deviations more often than by chance."""
+
+
+def residual_counts_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState | None, Update]:
+    """Ones of each column that the requested components leave."""
+    U, V = _cover(shard, request)
+    update = {"residual": residual_sums(shard, U, V), "rows": np.asarray(len(shard))}
+    return state, Update(update)
+
+
+def pair_counts_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState | None, Update]:
+    """How often columns are left together with each seed column."""
+    U, V = _cover(shard, request)
+    pairs = residual_pairs(shard, U, V, np.asarray(request.values["seeds"]))
+    return state, Update({"pairs": pairs})
+
+
+def candidate_gains_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState | None, Update]:
+    """Ones and zeros each candidate would add in the rows where it pays."""
+    U, V = _cover(shard, request)
+    one, zero = (float(weight) for weight in request.values["weights"])
+    candidates = np.asarray(request.values["candidates"], dtype=bool)
+    ones, zeros = addition_counts(shard, U, V, candidates, weight_one=one, weight_zero=zero)
+    return state, Update({"ones": ones, "zeros": zeros})
+
+
+def _cover(shard: BinaryMatrix, request: Request) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    V = np.asarray(request.values["components"], dtype=bool)
+    one, zero = (float(weight) for weight in request.values["weights"])
+    return assign_rows(shard, V, weight_one=one, weight_zero=zero), V
+
+
+def candidates_from(
+    pairs_of: NDArray[np.int64], residual: NDArray[np.int64], seeds: NDArray[np.int64], *, n_rows: int
+) -> NDArray[np.bool_]:
+    """Return the different candidates of all seeds, one per row, in a fixed order.
+
+    For seed s and column j with p_j = residual_j / n: confidence = pairs_sj / residual_s, and surprise = (pairs_sj −
+    residual_s·p_j) / sqrt(residual_s·p_j·(1 − p_j) + 1).
+    """
+    found = []
+    share = residual / max(n_rows, 1)
+    for seed, pairs in zip(seeds, pairs_of, strict=True):
+        size = max(int(residual[seed]), 1)
+        expected = size * share
+        surprise = (pairs - expected) / np.sqrt(expected * (1 - share) + 1)
+        for candidate in (
+            *(pairs >= confidence * size for confidence in CONFIDENCES),
+            *(surprise > threshold for threshold in SURPRISES),
+        ):
+            candidate[seed] = True
+            found.append(candidate)
+    return np.unique(np.array(found), axis=0)
+
+
+RESEED_TASKS: dict[str, Task] = {
+    RESIDUAL_COUNTS: residual_counts_task,
+    PAIR_COUNTS: pair_counts_task,
+    CANDIDATE_GAINS: candidate_gains_task,
+}
+"""Also the tasks of `find_patterns` and `cover`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The best so far, the tries that were begun, and those in a row that did not help."""
+
+    known: Known = field(metadata=holding(Known))
+    tries: int = 0
+    failures: int = 0
+
+
+def reseed(
+    known: Known,
+    objective: Objective | None = None,
+    *,
+    tries: int = 15,
+    patience: int = 4,
+    rounds: int = 3,
+    n_seeds: int = 8,
+    seed: int = 0,
+) -> Steps:
+    """Try to replace components; everybody is asked, because losses are compared. An unfinished try does not count.
+
+    Parameters
+    ----------
+    known : what a refinement has found
+    objective : what to minimise; the Hamming loss if None
+    tries : at most this many
+    patience : stop after this many in a row that did not help; the first of them drop the component whose loss would
+        matter least, later ones a random one of the lesser half
+    rounds : rounds of refinement in a try
+    n_seeds : seed columns in a try
+    seed : decides what is dropped and which columns are seeds
+    """
+    objective = objective or Cost()
+    check_weights(tries=(tries, 0), patience=(patience, 1), rounds=(rounds, 0), n_seeds=(n_seeds, 1))
+    required(known.exclusive, "components with their exclusive gains")
+    at = Tried(known, tries=1)
+
+    def metrics() -> dict[str, float]:
+        over = at.tries > tries or at.failures >= patience
+        return {"loss": float(np.nan if at.known.value is None else at.known.value), "tries": at.tries - int(over)}
+
+    with best_so_far(lambda: at.known):
+        while at.tries <= tries and at.failures < patience:
+            at = yield Checkpoint(at)
+            dropped = _to_drop(at, seed)
+            without = np.array(at.known.components)
+            without[dropped] = False
+            weights = as_array(objective.weights(None if at.known.counts is None else read_counts(at.known.counts)))
+            asked = {"components": without, "weights": weights}
+
+            sums = yield Request(RESIDUAL_COUNTS, **asked, all_clients=True)
+            sums.report_at_end(metrics)
+            residual, n_rows = sums["residual"], int(sums["rows"])
+            if not residual.any():
+                break
+            columns = seed_columns(residual, n_seeds, stream(seed, "revive seeds", at.tries))
+            sums = yield Request(PAIR_COUNTS, **asked, seeds=columns, all_clients=True)
+            sums.report_at_end(metrics)
+            candidates = candidates_from(sums["pairs"], residual, columns, n_rows=n_rows)
+            sums = yield Request(CANDIDATE_GAINS, **asked, candidates=candidates, all_clients=True)
+            sums.report_at_end(metrics)
+            best = candidates[int(np.argmax(weights[0] * sums["ones"] + weights[1] * sums["zeros"]))]
+
+            V = without.copy()
+            V[dropped] = best
+            trial = refine(
+                replace(at.known, components=V), objective, rounds=rounds, seed=seed + at.tries, all_clients=True
+            )
+            found = yield from reporting(trial, metrics)
+            assert found.value is not None
+            old = at.known
+            if old.value is None or found.value < old.value or not same_cells(old.counts, found.counts):
+                at = Tried(found, at.tries + 1)
+            else:
+                at = Tried(old, at.tries + 1, at.failures + 1)
+    return at.known
+
+
+def _to_drop(at: Tried, seed: int) -> int:
+    """Return the component that is of least use, or after a failure a random one of the lesser half."""
+    order = np.argsort(required(at.known.exclusive, "exclusive gains"), kind="stable")
+    place = 0
+    if at.failures:
+        place = int(stream(seed, "revive drop", at.tries - 1).integers(0, max(1, len(order) // 2)))
+    return int(order[place])
+
+
+def seed_columns(residual: NDArray[np.int64], n_seeds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Half of the seeds are the columns with the most ones left, the others are drawn by how many are left."""
+    heaviest = np.argsort(-residual, kind="stable")[: max(1, n_seeds // 2)]
+    drawn = rng.choice(len(residual), n_seeds - len(heaviest), p=residual / residual.sum())
+    seeds = np.unique(np.concatenate([heaviest, drawn]))
+    return np.asarray(seeds[residual[seeds] > 0])

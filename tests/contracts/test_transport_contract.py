@@ -1,0 +1,209 @@
+"""What every transport must do with every algorithm; a new transport is one function and one line in the list."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from loopback import Loopback
+
+from felb.datasets import partition, planted
+from felb.datasets.shards import split
+from felb.engines import run
+from felb.engines.nvflare.plan import Plan
+from felb.federated.centralized import OWNER, Centralized
+from felb.federated.gate import Gate
+from felb.federated.journal import Journal
+from felb.federated.loop import play
+from felb.federated.protocol import Request, Sums
+from felb.linalg.binary import BinaryMatrix
+from felb.metrics import confusion
+
+DATA = planted(240, 40, 4, noise=0.05, seed=1)
+SHARDS, ROWS = split(DATA.A, partition.uneven(240, 5, seed=1))
+
+
+@dataclass
+class Played:
+    """A run, with what left each client."""
+
+    outcome: object
+    history: list
+    assignments: dict
+    left: dict = field(default_factory=dict)
+
+
+def in_process(plan, shards, folder, *, workers=1, stop_after=None):
+    left, algorithm = {}, plan.algorithm()
+
+    def outbound(name):
+        return lambda record: left.setdefault(name, []).append((record.round, record.what, record.shape))
+
+    options = {"seed": plan.seed, "workers": workers, "outbound": outbound}
+    if stop_after is not None:
+        with pytest.raises(KeyboardInterrupt):
+            run(algorithm, shards, journal=Journal(folder / "j"), on_round=stop(stop_after), **options)
+    finished = run(algorithm, shards, journal=Journal(folder / "j"), **options)
+    return Played(finished.outcome, list(finished.history), dict(finished.assignments), left)
+
+
+def two_threads(plan, shards, folder, **options):
+    return in_process(plan, shards, folder, workers=2, **options)
+
+
+def centralized(plan, shards, folder, *, stop_after=None):
+    """One owner of all rows; where the others have one row set each, the sums are the same."""
+    algorithm, rows = plan.algorithm(), BinaryMatrix.vstack(list(shards.values()))
+    options = {"seed": plan.seed}
+    if stop_after is not None:
+        with pytest.raises(KeyboardInterrupt):
+            play(
+                algorithm,
+                Centralized(algorithm, rows, seed=plan.seed),
+                journal=Journal(folder / "j"),
+                on_round=stop(stop_after),
+                **options,
+            )
+    transport = Centralized(algorithm, rows, seed=plan.seed)
+    finished = play(algorithm, transport, journal=Journal(folder / "j"), **options)
+    return Played(finished.outcome, list(finished.history), dict(finished.assignments))
+
+
+def flare_by_loopback(plan, shards, folder, *, stop_after=None):
+    loop = Loopback(folder, plan, shards, min_rows=1)
+    if stop_after is not None:
+        for _ in range(stop_after):
+            loop.round()
+        loop.restart()
+    outcome = loop.finish()
+    left = {name: [(line["round"], line["what"], tuple(line["shape"])) for line in loop.lines(name)] for name in shards}
+    return Played(outcome, list(loop.history), {name: loop.assignment(name) for name in shards}, left)
+
+
+TRANSPORTS = {
+    "in process": in_process,
+    "in process, two threads": two_threads,
+    "centralized": centralized,
+    "flare, by loopback": flare_by_loopback,
+}
+PLANS = {
+    "felb": Plan("r", "felb", 4, 40, {"max_iter": 6}, seed=3),
+    "felb-mu": Plan("r", "felb-mu", 4, 40, {"max_iter": 6}, seed=3),
+    "bmf": Plan("r", "bmf", 4, 40, {"objective": "hamming"}, seed=3),
+    "bmf, recover": Plan("r", "bmf", 4, 40, {"objective": "recover"}, seed=3),
+    "asso+or": Plan("r", "asso+or", 4, 40, {}, seed=3),
+    "felb, refined": Plan("r", "felb", 4, 40, {"max_iter": 4, "refine": True}, seed=3),
+}
+ONE = {"all": DATA.A}
+
+
+@pytest.fixture(params=TRANSPORTS.values(), ids=TRANSPORTS.keys())
+def transport(request):
+    return request.param
+
+
+@pytest.fixture(params=PLANS.values(), ids=PLANS.keys())
+def plan(request):
+    return request.param
+
+
+def shards_for(transport):
+    return ONE if transport is centralized else SHARDS
+
+
+def stop(rounds):
+    def on_round(progress):
+        if len(progress.history) == rounds:
+            raise KeyboardInterrupt
+
+    return on_round
+
+
+def reference(plan, shards):
+    """The loop of the design, written out: task, gate, sum, next request."""
+    from felb.federated.execution import Execution
+    from felb.federated.streams import CLIENT_STREAM, random_stream
+
+    algorithm = plan.algorithm()
+    execution, states = Execution(algorithm, seed=plan.seed), {}
+    while (request := execution.request) is not None:
+        releases = []
+        for name, shard in sorted(shards.items()):
+            rng = random_stream(plan.seed, CLIENT_STREAM, request.round, name)
+            states[name], update = algorithm.respond(states.get(name), shard, request, rng=rng)
+            releases.append(Gate(name, lambda record: None).release(update, request, rng=rng))
+        execution.receive(Sums.of(releases))
+    return Played(execution.outcome, execution.rows, {name: state.assigned for name, state in states.items()})
+
+
+def assert_same(a, b):
+    np.testing.assert_array_equal(a.outcome.components, b.outcome.components)
+    assert (a.outcome.relaxed is None) == (b.outcome.relaxed is None)
+    if a.outcome.relaxed is not None:
+        np.testing.assert_array_equal(a.outcome.relaxed, b.outcome.relaxed)
+    assert a.outcome.counts == b.outcome.counts
+    assert a.history == b.history
+    for U, other in zip(a.assignments.values(), b.assignments.values(), strict=True):
+        np.testing.assert_array_equal(U, other)
+
+
+def test_same_result_as_the_reference_loop(transport, plan, tmp_path):
+    shards = {OWNER: DATA.A} if transport is centralized else SHARDS
+    assert_same(transport(plan, shards, tmp_path), reference(plan, shards))
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_an_interrupted_run_ends_as_if_undisturbed(transport, plan, rounds, tmp_path):
+    shards = shards_for(transport)
+    whole = transport(plan, shards, tmp_path / "whole")
+    assert_same(transport(plan, shards, tmp_path / "stopped", stop_after=rounds), whole)
+
+
+def test_a_seed_fixes_everything(transport, tmp_path):
+    plans = PLANS["felb"], PLANS["felb"], Plan("r", "felb", 4, 40, {"max_iter": 6}, seed=4)
+    first, again, other = (transport(plan, shards_for(transport), tmp_path / str(i)) for i, plan in enumerate(plans))
+    assert_same(first, again)
+    assert not np.array_equal(first.outcome.relaxed, other.outcome.relaxed)
+
+
+@pytest.mark.parametrize("name", [name for name in PLANS if "asso" not in name])
+def test_shuffled_clients_give_the_same_result_to_the_last_bit(transport, name, tmp_path):
+    if transport is centralized:
+        pytest.skip("one client has no order")
+    plan = PLANS[name]
+    renamed = {f"z{9 - i}": shard for i, shard in enumerate(SHARDS.values())}
+    a, b = (transport(plan, shards, tmp_path / str(i)) for i, shards in enumerate((SHARDS, renamed)))
+    np.testing.assert_array_equal(a.outcome.components, b.outcome.components)
+    np.testing.assert_array_equal(a.outcome.relaxed, b.outcome.relaxed)
+    assert a.outcome.counts == b.outcome.counts
+    assert a.history == b.history
+
+
+def test_summed_scores_are_centralized_scores_and_every_client_has_its_assignment(transport, plan, tmp_path):
+    shards = shards_for(transport)
+    played = transport(plan, shards, tmp_path)
+    pairs = zip(shards.values(), played.assignments.values(), strict=True)
+    pooled = sum(confusion(shard, U, played.outcome.components) for shard, U in pairs)
+    assert played.outcome.counts == pooled
+    supports = sum(U.sum(axis=0) for U in played.assignments.values())
+    np.testing.assert_array_equal(played.outcome.supports, supports)
+    assert pooled.cells == 240 * 40
+
+
+def test_everything_that_leaves_is_logged_and_nothing_has_the_size_of_rows(transport, plan, tmp_path):
+    played = transport(plan, shards_for(transport), tmp_path)
+    if transport is centralized:
+        assert played.left == {}
+        return
+    assert played.left.keys() == SHARDS.keys()
+    sizes = {len(shard) for shard in SHARDS.values()}
+    logs = list(played.left.values())
+    assert all(log == logs[0] for log in logs), "what leaves looks alike, however many rows a client has"
+    assert {number for number, _, _ in logs[0]} == set(range(len(played.history)))
+    assert len(logs[0]) == len({(number, what) for number, what, _ in logs[0]})
+    assert not sizes & {side for _, _, shape in logs[0] for side in shape if side > 40}
+
+
+def test_an_unknown_task_is_refused(tmp_path):
+    loop = Loopback(tmp_path, PLANS["felb"], SHARDS, min_rows=1)
+    with pytest.raises(Exception, match="send_rows"):
+        loop.ask(Request("send_rows"))

@@ -1,0 +1,110 @@
+"""A deployed federation without its network: sites and a coordinator in one process."""
+
+from __future__ import annotations
+
+import scipy.sparse as sp
+
+from felb.engines.nvflare.desk import Desk, read_outbound
+from felb.engines.nvflare.messages import read_request, write_request
+from felb.engines.nvflare.policy import Policy, SiteConfig
+from felb.engines.nvflare.record import RunRecord
+from felb.engines.nvflare.referee import Referee
+from felb.engines.nvflare.rounds import summed
+from felb.engines.nvflare.spent import Spent
+from felb.federated.loop import play
+from felb.federated.wire import pack
+from felb.results import History
+
+
+class Loopback:
+    """A transport over sites; everything that would be sent is packed and unpacked, only what is on disk is kept.
+
+    Parameters
+    ----------
+    folder : of the whole federation
+    plan, shards : what is run on which rows
+    policy : of the sites
+    """
+
+    states = None
+
+    def __init__(self, folder, plan, shards, **policy):
+        self.plan, self.algorithm, self.folder = plan, plan.algorithm(), folder
+        self.record = RunRecord(folder / "runs", plan.run_id)
+        self.record.begin(plan)
+        self.configs, self.absent = {}, {}
+        for name, shard in shards.items():
+            (folder / name).mkdir(exist_ok=True, parents=True)
+            sp.save_npz(folder / name / "data.npz", shard.to_scipy(bool))
+            if shard.columns is not None:
+                (folder / name / "data.columns.txt").write_text("\n".join(shard.columns))
+            data, state = folder / name / "data.npz", folder / name / "state"
+            self.configs[name] = SiteConfig(str(data), str(state), policy=Policy(**{"min_rows": 5, **policy}))
+        self.restart()
+
+    def restart(self):
+        """All processes die and come back: only what is on disk is left."""
+        self.desks = {name: Desk(name, self.plan.to_json(), config) for name, config in self.configs.items()}
+        self.referee = Referee(self.algorithm, self.plan.n_features)
+        self.record.journal()
+
+    # -- the transport -----------------------------------------------------------------------------------------------
+
+    def ask(self, request):
+        """Ask all sites that are not absent."""
+        releases = {
+            name: self.referee.admit(self.ask_site(name, request), request, site=name)
+            for name in self.desks
+            if name not in self.absent
+        }
+        return summed(request, releases, dict(self.absent))
+
+    def restore(self, states):
+        raise AssertionError("sites keep their own states")
+
+    def ask_site(self, name, request):
+        received = read_request(write_request(self.plan.run_id, request), run_id=self.plan.run_id)
+        return pack(self.desks[name].answer(received))
+
+    # -- the coordinator ---------------------------------------------------------------------------------------------
+
+    @property
+    def request(self):
+        """What is asked next, as the journal on disk tells."""
+        return self.record.execution().request
+
+    @property
+    def history(self):
+        return History(self.record.execution().rows)
+
+    @property
+    def outcome(self):
+        return self.record.execution().outcome
+
+    def round(self, *, save=True):
+        """Play a round from what is on disk; False if the run is over. Without `save`, it is lost with its process."""
+        if self.request is None:
+            return False
+        journal = self.record.journal()
+        if not save:
+            journal.folder = None
+        play(self.algorithm, self, seed=self.plan.seed, journal=journal, most_rounds=1)
+        return True
+
+    def finish(self):
+        """Play to the end in one process."""
+        return play(self.algorithm, self, seed=self.plan.seed, journal=self.record.journal()).outcome
+
+    # -- what sites have ---------------------------------------------------------------------------------------------
+
+    def state(self, name):
+        return self.folder / name / "state"
+
+    def lines(self, name):
+        return read_outbound(self.state(name))
+
+    def spent(self, name):
+        return Spent(self.state(name))
+
+    def assignment(self, name):
+        return sp.load_npz(self.state(name) / self.plan.run_id / "assignment.npz").toarray()
