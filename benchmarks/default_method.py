@@ -22,7 +22,7 @@ import felb
 from felb.datasets import partition, planted
 from felb.engines import Participation
 from felb.estimators.sums import FederatedBMF
-from felb.federated.recipes.sums import EFFORTS
+from felb.federated.algorithms.bmf import EFFORTS
 from felb.metrics import confusion
 
 NOISE = (0.0, 0.10, 0.20)

@@ -21,7 +21,7 @@ from felb.engines import Participation
 from felb.metrics import confusion
 
 ROWS, COLUMNS, COMPONENTS, CLIENTS, NOISE = 2000, 200, 8, 8, 0.05
-LATE, NEVER, PROPAGATION = "5", 10_000, "infer"
+LATE, NEVER, PROPAGATION = "5", 10_000, "belief_statistics"
 SHARES = (0.6, 0.2)
 
 

@@ -93,7 +93,7 @@ def measure(shape: Shape, rounds: int) -> Measured:
             )
             whole = time.perf_counter() - started
     ends: list[float] = []
-    local = run(plan.recipe(), shards, seed=plan.seed, on_round=lambda _: ends.append(time.perf_counter()))
+    local = run(plan.algorithm(), shards, seed=plan.seed, on_round=lambda _: ends.append(time.perf_counter()))
     if not np.array_equal(local.outcome.components, result.components):
         sys.exit("the engines disagree")
     if len(ends) != rounds + 1 or len(result.history) != rounds + 1:  # the last one assigns

@@ -27,7 +27,7 @@ import felb
 from felb.atomic import replacing
 from felb.datasets import partition
 from felb.datasets.shards import named, split
-from felb.engines import Run, Snapshot, run
+from felb.engines import Run, RunProgress, run
 from felb.estimators.methods import make_federated
 
 FOLDER = Path(__file__).parent
@@ -58,15 +58,15 @@ def fit(options: argparse.Namespace, A: felb.BinaryMatrix) -> tuple[Run, float]:
     )
     start = time.perf_counter()
 
-    def tell(snapshot: Snapshot) -> None:
-        played = len(snapshot.history)
+    def tell(progress: RunProgress) -> None:
+        played = len(progress.history)
         if played in (1, 3) or played % 10 == 0:
             elapsed = time.perf_counter() - start
             print(f"  round {played}: {elapsed:.1f} s, peak {peak_megabytes():.0f} MB", flush=True)
 
-    recipe = model.recipe(A.shape[1])
+    algorithm = model.algorithm(A.shape[1])
     return run(
-        recipe, named(list(shards.values())), workers=options.workers, on_round=tell
+        algorithm, named(list(shards.values())), workers=options.workers, on_round=tell
     ), time.perf_counter() - start
 
 

@@ -30,9 +30,9 @@ from seeded_noise import draw_by_seed
 import felb
 from felb.atomic import replacing
 from felb.datasets import partition, planted
-from felb.federated.alone import play_alone
-from felb.federated.recipes.candidates import find_candidates
-from felb.federated.recipes.sums import federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.private_candidates import find_candidates
+from felb.federated.centralized import fit_centralized
 from felb.linalg.exact import assign_rows_exact
 from felb.metrics import confusion
 from felb.privacy import Privacy
@@ -101,7 +101,9 @@ def fit_noiseless(A: felb.BinaryMatrix, seed: int) -> tuple[Any, Any, dict[str, 
     released = pairs.NoisyCooccurrence.of(sums.values, part.shape[1], grid=sums.grid, sigma=0.0)
 
     def factorize(rows: felb.BinaryMatrix, k: int, seed: int) -> NDArray[np.bool_]:
-        return play_alone(federated_bmf(rows.shape[1], k, objective="hamming", alone=True), rows, seed=seed).components
+        return fit_centralized(
+            federated_bmf(rows.shape[1], k, objective="hamming", centralized=True), rows, seed=seed
+        ).components
 
     found = find_candidates(released, COMPONENTS, factorize=factorize, seed=seed)
     candidates = np.zeros((*found.V.shape[:2], A.shape[1]), dtype=bool)
