@@ -49,3 +49,6 @@ BOOLEAN_AGGREGATIONS: dict[str, Aggregation] = {
     "or": logical_or,
 }
 """The aggregations of Boolean components by the word used at the command line."""
+
+ALIGNED_AGGREGATIONS: dict[str, str] = {f"aligned-{word}": word for word in BOOLEAN_AGGREGATIONS}
+"""The words for aligned components, and the aggregation that follows the alignment."""
