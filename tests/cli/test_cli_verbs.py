@@ -410,7 +410,7 @@ def test_more_components_than_the_data_can_have_is_allowed_with_a_warning(felb, 
     assert Result.read("out").components.shape == (5, 3)
 
 
-@pytest.mark.parametrize("method", ["felb-mu", "asso+vote"])
+@pytest.mark.parametrize("method", ["felb-mu", "asso+vote", "asso+aligned-vote"])
 def test_simulate_refines_if_asked(felb, table, method):
     common = ("simulate", table, "--method", method, "-k", 3, "--clients", 4, "--json")
     plain = felb(*common, "-o", "plain")

@@ -33,6 +33,7 @@ METHODS = {
     "FELBMU": lambda privacy: felb.FELBMU(2, max_iter=2, privacy=privacy),
     "PostHoc": lambda privacy: felb.PostHoc(felb.ELBMF(2, max_iter=9), privacy=privacy),
     "PostHoc Asso": lambda privacy: felb.PostHoc(felb.Asso(2), "or", privacy=privacy),
+    "PostHoc aligned": lambda privacy: felb.PostHoc(felb.Asso(2), "aligned-or", privacy=privacy),
 }
 UNITS = {"record": {"FederatedBMF"}, "client": set(METHODS) - {"FederatedBMF"}}
 

@@ -13,6 +13,7 @@ from felb.engines.checkpoint import load_snapshot, save_snapshot
 from felb.federated.phases.base import Known
 from felb.federated.phases.pipeline import pipeline
 from felb.federated.phases.refine import Refine
+from felb.federated.recipes.aligned import aligned
 from felb.federated.recipes.felb import LITERAL, felb_mu
 from felb.federated.recipes.felb import felb as felb_recipe
 from felb.federated.recipes.posthoc import posthoc
@@ -28,6 +29,7 @@ RECIPES = {
     "felb-mu": felb_mu(40, 4, max_rounds=8),
     "felb, own starts": felb_recipe(40, 4, max_rounds=8, setting=LITERAL),
     "asso+vote": posthoc(40, felb.Asso(4), "vote"),
+    "asso+aligned-vote": aligned(posthoc(40, felb.Asso(4), "vote")),
     "elbmf+or": posthoc(40, felb.ELBMF(4, max_iter=20), "or"),
     "sums": federated_bmf(40, 4, objective="hamming", effort="fast"),
     "belief": federated_bmf(40, 4, objective="recover"),

@@ -24,14 +24,14 @@ ANCHOR_SCALE = 1 << 16
 """Steps of the grid of an anchor in one standard deviation."""
 
 
-def anchor(seed: int, shape: tuple[int, int]) -> NDArray[np.int32]:
+def anchor(seed: int, shape: tuple[int, int]) -> NDArray[np.int64]:
     """Return the first reference, k × m Gaussian weights on a grid: public, and about nobody's data.
 
     Equal sets of components are sent in the same order, as no two orders overlap equally with it; similar sets in a
     similar one. Measured on real data, the kind of weights hardly matters once a few passes follow.
     """
     weights = np.random.default_rng(seed).standard_normal(shape)
-    return np.rint(ANCHOR_SCALE * weights).astype(np.int32)
+    return np.rint(ANCHOR_SCALE * weights).astype(np.int64)
 
 
 def sorted_rows(V: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ from felb.engines.nvflare.rounds import Answers
 from felb.engines.nvflare.wire import pack
 from felb.errors import FederationError
 from felb.federated.messages import Broadcast
+from felb.linalg.binary import BinaryMatrix
 
 RECIPE = Plan("r1", "felb-mu", 3, 8).recipe()
 QUESTION = RECIPE.server.broadcast(RECIPE.server.start(0))
@@ -31,6 +32,22 @@ def test_it_knows_what_answers_look_like(referee):
     assert referee.expect(ASSIGN)["counts"].shape == (4,)
     release = referee.admit(pack(good(referee)), QUESTION, site="a")
     np.testing.assert_array_equal(release.values["V"], V)
+
+
+def test_every_pass_of_an_alignment_is_answered_alike():
+    recipe = Plan("r1", "asso+aligned-vote", 3, 8).recipe()
+    referee, state, rng = Referee(recipe, 8), recipe.server.start(0), np.random.default_rng(0)
+    site, shard, asked = None, BinaryMatrix.of(rng.random((30, 8)) < 0.5), []
+    while (question := recipe.server.broadcast(state)) is not None:
+        site, update = recipe.client.step(site, shard, question, rng=rng)
+        release = referee.admit(pack(update.values), question, site="a")
+        state = recipe.server.combine(release.values, 1, state)
+        asked.append(question.task)
+    assert asked == ["align", "align", "assign"]
+    with pytest.raises(FederationError, match=r"rejected.*shape"):
+        referee.admit(
+            pack({**update.values, "supports": np.ones(4, int)}), Broadcast("assign", 2, ASSIGN.values), site="a"
+        )
 
 
 @pytest.mark.parametrize(

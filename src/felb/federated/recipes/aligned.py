@@ -149,7 +149,7 @@ class AlignedServer:
         inner = self.inner.combine(total, n_clients, state.inner)
         if state.settled:
             return replace(state, inner=inner)
-        reference = np.asarray(total["V"]).astype(np.int32)
+        reference = np.asarray(total["V"]).astype(np.int64)
         settled = inner.round > self.passes or np.array_equal(reference, state.reference)
         return self.state_type(inner, reference, agreement(reference, n_clients), bool(settled))
 
