@@ -148,7 +148,7 @@ class FedProx(CompetingEstimator):
         l1: float = 0.001,
         l2: float = 0.1,
         l2_rate: float = 1.05,
-        proximity: float = 1.0,
+        proximity: float = 0.3,
         local_steps: int = 10,
         max_iter: int = 150,
         tol: float = 0.01,
@@ -189,8 +189,8 @@ class Scaffold(CompetingEstimator):
     """The objective of FELB by SCAFFOLD: control variates against the drift of clients.
 
     A client corrects each of its `local_steps` steps by the difference between its own gradient and that of all, as
-    they were at the shared V̂; the server averages the V_i and sums the changes of their gradients (Karimireddy et al.,
-    2020). A client sends twice as much as under FELB.
+    they were in the last round; the server averages the V_i and sums the changes of their gradients (Karimireddy et
+    al., 2020). A client sends twice as much as under FELB.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ class Scaffold(CompetingEstimator):
         l2: float = 0.1,
         l2_rate: float = 1.05,
         local_steps: int = 10,
-        max_iter: int = 200,
+        max_iter: int = 150,
         tol: float = 0.01,
         participation: Participation | None = None,
         n_jobs: int | None = None,

@@ -1,9 +1,9 @@
 """SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich, Suresh, ICML 2020): local steps corrected by control variates.
 
-Client i keeps c_i, its gradient ∇F_i at the shared V̂ (option I of the paper), and the server c = Σc_i. A local step
-follows ∇F_i(V) − c_i + (L_i/L)c, L = ΣL_i, and the prox of R: what the own rows say, less what they said at V̂, plus the
-client's share of what all said there. So clients drift less however different their rows are. V_i are averaged in
-proportion to L_i; with that and one local step, the average is the gradient step that pooling all rows would take.
+Client i keeps c_i, the mean of ∇F_i over its last local steps (option II of the paper), and the server c = Σc_i. A
+local step follows ∇F_i(V) − c_i + (L_i/L)c, L = ΣL_i, and the prox of R: what the own rows say, less what they said in
+the last round, plus the client's share of what all said there. So clients drift less however different their rows are.
+V_i are averaged in proportion to L_i; with one local step, that is the gradient step which pooling all rows would take.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ class ScaffoldSteps(Averaging):
             own, curvature = state.control, 1 / state.step_size
         correction = own - curvature * common
         Vt, U = shared, Rows.first(state, shard, shared)
+        new = np.zeros_like(shared)
         for _ in range(s.local_steps):
             rows = Rows.step(shard, U, Vt, kappa=s.kappa, lam=lam)
             eta = rows.step_size
+            new += rows.gradient(Vt) / s.local_steps
             step = GradientStep(eta, Penalty(s.kappa, lam))
             U, Vt = rows.U, factor_step(Vt, rows.AtU + correction, rows.UtU, rule=step)
-        new = rows.gradient(shared)
         told = {
             "V": np.ascontiguousarray(Vt.T) / eta,
             "control": np.ascontiguousarray((new - own).T),

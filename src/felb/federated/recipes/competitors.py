@@ -35,7 +35,7 @@ def fedprox(
     kappa: float = 0.001,
     lam: float = 0.1,
     rate: float = 1.05,
-    gamma: float = 1.0,
+    gamma: float = 0.3,
     local_steps: int = 10,
     max_rounds: int = 150,
     tol: float = 0.01,
