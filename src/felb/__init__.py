@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from felb import datasets, metrics, privacy
     from felb.engines.local import Participation
     from felb.errors import ConvergenceWarning, FelbError, InputError
+    from felb.estimators.competitors import FedNMF, FedProx, ProxSkip, Scaffold
     from felb.estimators.felb import FELB, FELBMU
     from felb.estimators.posthoc import PostHoc
     from felb.estimators.sums import FederatedBMF
@@ -34,6 +35,8 @@ __all__ = [
     "Asso",
     "BinaryMatrix",
     "ConvergenceWarning",
+    "FedNMF",
+    "FedProx",
     "FederatedBMF",
     "FelbError",
     "FelbSetting",
@@ -41,6 +44,8 @@ __all__ = [
     "InputError",
     "Participation",
     "PostHoc",
+    "ProxSkip",
+    "Scaffold",
     "Zhang",
     "__version__",
     "datasets",
@@ -56,6 +61,8 @@ _LAZY = {
     "ELBMF": "felb.models.elbmf",
     "FELB": "felb.estimators.felb",
     "FELBMU": "felb.estimators.felb",
+    "FedNMF": "felb.estimators.competitors",
+    "FedProx": "felb.estimators.competitors",
     "FederatedBMF": "felb.estimators.sums",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.recipes.felb:Setting",
@@ -64,6 +71,8 @@ _LAZY = {
     "MEBF": "felb.models.mebf",
     "Participation": "felb.engines.local",
     "PostHoc": "felb.estimators.posthoc",
+    "ProxSkip": "felb.estimators.competitors",
+    "Scaffold": "felb.estimators.competitors",
     "Zhang": "felb.models.zhang",
     "datasets": "felb.datasets:",
     "metrics": "felb.metrics:",

@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from felb import FELBMU
+from felb import FELBMU, ProxSkip, Scaffold
 from felb.datasets import partition, planted
 from felb.datasets.shards import split
 from felb.engines import Snapshot, run
@@ -15,11 +15,18 @@ from felb.engines.checkpoint import load_snapshot, save_snapshot
 from felb.errors import InputError
 from felb.results import History
 
+MODELS = {
+    "recommended": FELBMU(2, max_iter=4, inertia=0.1),
+    "literal": FELBMU(2, max_iter=4, inertia=0.1, setting="literal"),
+    "control variates": Scaffold(2, max_iter=4),
+    "steps by lot": ProxSkip(2, max_iter=4),
+}
 
-@pytest.fixture(scope="module", params=["recommended", "literal"])
+
+@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS.keys())
 def played(request):
     """A recipe and all its snapshots."""
-    recipe = FELBMU(2, max_iter=4, inertia=0.1, setting=request.param).recipe(9)
+    recipe = request.param.recipe(9)
     shards, _ = split(planted(30, 9, 2, seed=0).A, [f"h/{i}" for i in partition.even(30, 3)])
     snapshots: list[Snapshot] = []
     run(recipe, shards, seed=2, on_round=snapshots.append)

@@ -65,6 +65,8 @@ def undisturbed(tmp_path, make_job):
 KINDS = {
     "felb-mu": {},
     "felb": {"method": "felb"},
+    "scaffold": {"method": "scaffold"},
+    "proxskip": {"method": "proxskip", "participation": {"fraction": 0.6, "dropout": 0.4}, "clients": 5},
     "inertia": {"parameters": {"inertia": 0.2}},
     "own starts": {"parameters": {"setting": "literal"}},
     "missing clients": {"participation": {"fraction": 0.6, "dropout": 0.4}, "clients": 5},

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
+from felb.estimators.competitors import FedNMF, FedProx, ProxSkip, Scaffold
 from felb.estimators.federated import FederatedEstimator
 from felb.estimators.felb import FELB, FELBMU
 from felb.estimators.posthoc import PostHoc
@@ -61,6 +62,10 @@ FEDERATED = (
     Method(DEFAULT, FederatedBMF, "sums over clients, the same result as pooling; recommended"),
     Method("felb", FELB, "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)"),
     Method("felb-mu", FELBMU, "FELB with multiplicative steps, one step size per entry"),
+    Method("fednmf", FedNMF, "competitor: non-negative factorization from summed statistics, thresholded once"),
+    Method("fedprox", FedProx, "competitor: the objective of FELB with a pull towards V, plain averages"),
+    Method("scaffold", Scaffold, "competitor: the objective of FELB with control variates against drift"),
+    Method("proxskip", ProxSkip, "competitor: the objective of FELB, gradient steps and a prox now and then"),
 )
 POOLED = (
     Method("elbmf", ELBMF, "the optimisation of FELB on pooled data"),

@@ -3,12 +3,16 @@
 import numpy as np
 import pytest
 
+from felb.datasets import partition, planted
+from felb.datasets.shards import split
+from felb.engines import run
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.referee import Referee
 from felb.engines.nvflare.rounds import Answers
 from felb.engines.nvflare.wire import pack
 from felb.errors import FederationError
-from felb.federated.messages import Broadcast
+from felb.estimators.methods import FEDERATED
+from felb.federated.messages import Broadcast, Total
 from felb.linalg.binary import BinaryMatrix
 
 RECIPE = Plan("r1", "felb-mu", 3, 8).recipe()
@@ -91,3 +95,22 @@ def test_a_late_or_second_answer_does_not_count(referee):
     assert (list(releases), reasons) == (["a"], {"b": "was away"})
     np.testing.assert_array_equal(releases["a"].values["V"], V)
     assert answers.counts() == (1, 1)
+
+
+@pytest.mark.parametrize("method", [method.name for method in FEDERATED])
+def test_answers_of_every_federated_method_are_admitted_and_lead_to_the_local_result(method):
+    """Every method can be deployed: a plan makes its recipe, and what clients send passes the wire and the check."""
+    parameters = {"effort": "fast"} if method == "bmf" else {"max_iter": 6}
+    recipe = Plan("r1", method, 3, 12, parameters).recipe()
+    shards = split(planted(60, 12, 3, noise=0.02, seed=0).A, partition.uneven(60, 3, seed=0))[0]
+    referee, state, clients = Referee(recipe, 12), recipe.server.start(0), {}
+    while (broadcast := recipe.server.broadcast(state)) is not None:
+        total = Total()
+        for site, shard in shards.items():
+            clients[site], update = recipe.client.step(
+                clients.get(site), shard, broadcast, rng=np.random.default_rng(0)
+            )
+            total.add(referee.admit(pack(update.values), broadcast, site=site))
+        state = recipe.server.combine(total.values, total.n_clients, state)
+    expected = run(recipe, shards, seed=0).outcome
+    np.testing.assert_array_equal(recipe.server.outcome(state).components, expected.components)

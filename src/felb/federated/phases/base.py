@@ -42,6 +42,7 @@ class Known:
     settled : refinement found nothing more to flip
     belief : a model of the noise and log-odds of V under it; if it has a threshold, rows are inferred from it
     patterns : sets of columns that often occur together, patterns × features
+    gap : how far `relaxed` is from Boolean where `components` are its cut at ½; 0 for components found otherwise
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -55,6 +56,7 @@ class Known:
     settled: bool = False
     belief: Belief | None = field(default=None, metadata=holding(Belief))
     patterns: NDArray[np.bool_] | None = None
+    gap: float = 0.0
 
     def boolean(self) -> NDArray[np.bool_]:
         """Return the components; those of a relaxed V are cut at half of each row's largest entry."""
@@ -113,12 +115,18 @@ class ClientState:
     relaxed : its rows of the relaxed U
     assigned : its assignment to the last Boolean V
     log_odds : what it believes of its rows of U, see `felb.optim.belief`
+    control : control variate of its steps of V, features × components, see `felb.federated.phases.local_steps`
+    local : V at its last local step, features × components, and the step size, until the server's V is known
+    step_size : see `local`
     """
 
     round: int
     relaxed: NDArray[np.floating[Any]] | None = None
     assigned: NDArray[np.bool_] | None = None
     log_odds: NDArray[np.float32] | None = None
+    control: NDArray[np.floating[Any]] | None = None
+    local: NDArray[np.floating[Any]] | None = None
+    step_size: float | None = None
 
     @classmethod
     def after(cls, state: ClientState | None, broadcast: Broadcast) -> ClientState:

@@ -231,7 +231,7 @@ class PipelineServer:
         return Outcome(
             components=components,
             relaxed=known.relaxed,
-            integrality_gap=0.0,
+            integrality_gap=known.gap,
             converged=known.settled and not state.ended,
             n_iter=state.round - int(state.counts is not None),
             counts=summed_counts(counts),
