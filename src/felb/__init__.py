@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from felb.estimators.felb import FELB, FELBMU
     from felb.estimators.posthoc import PostHoc
     from felb.estimators.sums import FederatedBMF
-    from felb.federated.recipes.felb import Setting as FelbSetting
+    from felb.federated.recipes.felb_setting import Setting as FelbSetting
     from felb.linalg.binary import BinaryMatrix
     from felb.models.asso import Asso
     from felb.models.elbmf import ELBMF
@@ -65,7 +65,7 @@ _LAZY = {
     "FedProx": "felb.estimators.competitors",
     "FederatedBMF": "felb.estimators.sums",
     "FelbError": "felb.errors",
-    "FelbSetting": "felb.federated.recipes.felb:Setting",
+    "FelbSetting": "felb.federated.recipes.felb_setting:Setting",
     "GreConD": "felb.models.grecond",
     "InputError": "felb.errors",
     "MEBF": "felb.models.mebf",

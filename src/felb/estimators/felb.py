@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.estimators.uploads import UploadingEstimator
-from felb.federated.recipes.felb import SETTINGS, Setting, felb, felb_mu
+from felb.federated.recipes.felb import felb, felb_mu
+from felb.federated.recipes.felb_setting import SETTINGS, Setting
+from felb.metrics import DECIDED
 from felb.privacy.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -24,13 +27,15 @@ class FELB(UploadingEstimator):
     Parameters
     ----------
     n_components : int
-    l1, l2 : weights κ and λ of the regularizer
-    l2_rate : λ grows by this factor each round
+    l1, l2 : weights κ and λ of the regularizer, in the units of the setting; None for those of the setting
+    l2_rate : λ grows by this factor each round; None for that of the setting
     inertia : β of iPALM; 0 gives PALM
-    proximity : γ, how strongly clients are held near the shared components
+    proximity : γ, how strongly clients are held near the shared components, in the units of the setting; None for that
+        of the setting
     local_steps : b, steps between two synchronisations
-    max_iter : rounds at most
-    tol : stop when the shared components are Boolean up to `tol` and change by no more
+    max_iter : rounds of local steps at most
+    tol : stop when no entry of the shared components is farther than `tol` from 0 and 1; at the default of ¼ the cut at
+        ½ is unambiguous, and later rounds would follow the rounding rather than the data
     refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
         and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
     setting : "recommended", "literal" (Alg. 1 word for word) or a `felb.FelbSetting`
@@ -53,7 +58,7 @@ class FELB(UploadingEstimator):
     privacy_statement_ : what was promised to whom, or what the paper's noise adds up to; None without `privacy`
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
-    n_iter_ : rounds played before the assignment
+    n_iter_ : rounds played before the assignment, those of the spectral start included
 
     Examples
     --------
@@ -69,14 +74,14 @@ class FELB(UploadingEstimator):
         self,
         n_components: int = 10,
         *,
-        l1: float = 0.001,
-        l2: float = 0.1,
-        l2_rate: float = 1.05,
+        l1: float | None = None,
+        l2: float | None = None,
+        l2_rate: float | None = None,
         inertia: float = 0.001,
-        proximity: float = 1.0,
+        proximity: float | None = None,
         local_steps: int = 10,
-        max_iter: int = 100,
-        tol: float = 0.01,
+        max_iter: int = 200,
+        tol: float = DECIDED,
         refine: bool = False,
         setting: str | Setting = "recommended",
         privacy: Privacy | None = None,
@@ -115,10 +120,13 @@ class FELB(UploadingEstimator):
         return Uploads(rounds or int(self.max_iter), int(self.n_components) * n_features)
 
     def uploading_recipe(self, n_features: int, uploads: Uploads) -> Recipe:
-        """Return the recipe with as many rounds as there may be uploads."""
-        return self._with_rounds(n_features, uploads.rounds)
+        """Return the recipe with as many rounds as there may be uploads, in which V alone leaves a client."""
+        return self._with_rounds(n_features, uploads.rounds, start="random", average="equal")
 
-    def _with_rounds(self, n_features: int, rounds: int) -> Recipe:
+    def _with_rounds(self, n_features: int, rounds: int, **changes: Any) -> Recipe:
+        setting = as_setting(self.setting)
+        if changes and setting.start != "independent":
+            setting = replace(setting, **changes)
         return self._make(
             n_features,
             int(self.n_components),
@@ -130,7 +138,7 @@ class FELB(UploadingEstimator):
             local_steps=self.local_steps,
             max_rounds=rounds,
             tol=self.tol,
-            setting=as_setting(self.setting),
+            setting=setting,
             dtype=self.dtype,
         )
 

@@ -31,6 +31,15 @@ GRAM_ROWS = 1 << 20
 """Rows whose squares are added in float64 at once."""
 
 
+GRID_BITS = 24
+"""Fractional bits of an upload: those of a float32 in [½, 1)."""
+
+
+def on_grid(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return values as whole multiples of 2^-24, so that sums over clients do not depend on their order."""
+    return np.rint(np.ldexp(np.asarray(values, np.float64), GRID_BITS)).astype(np.int64)
+
+
 class FixedStatistics(NamedTuple):
     """AᵀX (m × k), XᵀX (k × k) and column sums (k) of whole-numbered rows X, as int64."""
 

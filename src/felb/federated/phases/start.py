@@ -9,7 +9,7 @@ which stay at the clients, it needs norms only.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from felb.linalg.binary import BinaryMatrix
 
 SKETCH, SIGNS = "sketch", "signs"
+
+POWER = 2
+"""How often the basis is multiplied by AᵀA; more brings it closer to the leading vectors."""
 
 EXTRA = 10
 """Columns of the basis beyond the components; they catch what the first ones would miss."""
@@ -92,9 +95,11 @@ class Start:
 
     n_features: int
     n_components: int
-    power: int = 2
+    power: int = POWER
     name: str = "start"
     state_type: type[Any] = StartState
+    rounds: ClassVar[int] = POWER + 2
+    """With the usual power: one for each power, one for the Gram matrix, one for the parts."""
 
     @property
     def tasks(self) -> Mapping[str, Task]:

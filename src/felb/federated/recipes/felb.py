@@ -2,31 +2,32 @@
 
 Round: every client starts from the shared V̂, takes b proximal steps on its own rows, and sends V_i; the server
 averages and applies the proximal operator. After the last round V̂ is cut at ½ and every client assigns its rows to
-the Boolean components.
-
-The paper leaves some choices open; `Setting` names them, `RECOMMENDED` is what measurements favour and `LITERAL`
-what the algorithm says word for word.
+the Boolean components. What the paper leaves open is in `felb_setting`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from felb.errors import InputError
-from felb.federated.aggregate import mean, proximal_mean
+from felb.federated.aggregate import curvature_mean, mean
 from felb.federated.client import Client, Task
 from felb.federated.messages import Broadcast, Update
+from felb.federated.phases.base import Known, stream
+from felb.federated.phases.start import Start, StartState
 from felb.federated.recipes.assignment import ASSIGN, assign_task, summed_counts
+from felb.federated.recipes.felb_setting import FelbParameters
 from felb.federated.server import Outcome, Recipe
+from felb.federated.state import holding
+from felb.linalg.fixed import on_grid
 from felb.metrics import DECIDED, integrality_gap
-from felb.optim.checks import check_inertia, check_weights
-from felb.optim.palm import Objective, Point, loss_at, palm_step
-from felb.optim.schedules import Geometric
-from felb.optim.start import uniform_columns
-from felb.optim.steps import Lipschitz, Multiplicative, StepRule
+from felb.optim.palm import Point, loss_at, palm_blocks, palm_step
+from felb.optim.prox import prox_elb
+from felb.optim.start import typical_scale, uniform_columns
+from felb.optim.steps import Lipschitz, Multiplicative
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,108 +39,30 @@ if TYPE_CHECKING:
 FACTORIZE = "factorize"
 """The task of the optimisation rounds."""
 
+START_HEIGHT = 0.75
+"""Typical entry of a component at the spectral start: above the cut at ½, below the end of the box."""
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """The open points of Alg. 1.
-
-    Parameters
-    ----------
-    shared_start : all clients begin at one random V̂ (the server's) and at the U that follows from it, so
-        that nothing depends on the order of rows or clients; otherwise each draws its own U_i and V_i, and components
-        of different clients do not correspond
-    clock : what t counts in λ_t, rounds or local steps
-    server_scale : "clients" scales the server's prox by 1/C, "one" applies it in full
-    aggregation : "proximal", or "mean" for no prox at the server
-    boxed : keep factors in [0, 1]; otherwise only non-negative
-    exact_prox : use the exact minimiser of the regularizer instead of the printed operator
-
-    Examples
-    --------
-    >>> import felb
-    >>> model = felb.FELB(n_components=5, setting=felb.FelbSetting(clock="steps"))
-    >>> model.setting.shared_start
-    True
-    """
-
-    shared_start: bool = True
-    clock: Literal["rounds", "steps"] = "rounds"
-    server_scale: Literal["clients", "one"] = "clients"
-    aggregation: Literal["proximal", "mean"] = "proximal"
-    boxed: bool = True
-    exact_prox: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("clock", self.clock, ("rounds", "steps")),
-            ("server_scale", self.server_scale, ("clients", "one")),
-            ("aggregation", self.aggregation, ("proximal", "mean")),
-        ):
-            if value not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-
-
-RECOMMENDED = Setting()
-LITERAL = Setting(shared_start=False, clock="steps", server_scale="one", boxed=False)
-SETTINGS = {"recommended": RECOMMENDED, "literal": LITERAL}
-
-
-@dataclass(frozen=True, slots=True)
-class FelbParameters:
-    """Everything both sides of a run agree on; symbols as in the paper."""
-
-    n_components: int
-    rule: StepRule
-    kappa: float = 0.001
-    lam: float = 0.1
-    rate: float = 1.05
-    beta: float = 0.001
-    gamma: float = 1.0
-    local_steps: int = 10
-    max_rounds: int = 100
-    tol: float = 0.01
-    setting: Setting = RECOMMENDED
-    dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_weights(
-            n_components=(self.n_components, 1),
-            local_steps=(self.local_steps, 1),
-            max_iter=(self.max_rounds, 1),
-            l1=(self.kappa, 0),
-            l2=(self.lam, 0),
-            l2_rate=(self.rate, 0),
-            proximity=(self.gamma, 0),
-            tol=(self.tol, 0),
-        )
-        check_inertia(self.beta)
-
-    def lam_at(self, round_: int, step: int) -> float:
-        """λ_t for a local step of a round."""
-        t = round_ if self.setting.clock == "rounds" else round_ * self.local_steps + step
-        return Geometric(self.lam, self.rate)(t)
-
-    @property
-    def objective(self) -> Objective:
-        """What the local steps minimise."""
-        upper = 1.0 if self.setting.boxed else np.inf
-        return Objective(kappa=self.kappa, gamma=self.gamma, upper=upper, exact=self.setting.exact_prox)
+FLOOR = 0.05
+"""Random entries of the start are below this; a multiplicative step cannot leave zero."""
 
 
 def felb(n_features: int, n_components: int, **parameters: Any) -> Recipe:
     """FELB: proximal steps of Lipschitz size."""
-    return _recipe("felb", n_features, FelbParameters(n_components, Lipschitz(), **parameters))
+    return _recipe("felb", n_features, FelbParameters.of(n_components, Lipschitz(), **parameters))
 
 
 def felb_mu(n_features: int, n_components: int, **parameters: Any) -> Recipe:
     """FELB-MU: FELB with multiplicative steps."""
-    return _recipe("felb-mu", n_features, FelbParameters(n_components, Multiplicative(), **parameters))
+    return _recipe("felb-mu", n_features, FelbParameters.of(n_components, Multiplicative(), **parameters))
 
 
 def _recipe(name: str, n_features: int, parameters: FelbParameters) -> Recipe:
     tasks: dict[str, Task] = {FACTORIZE: LocalSteps(parameters), ASSIGN: assign_task(_assigned)}
+    start = Start(n_features, parameters.n_components) if parameters.setting.start == "spectral" else None
+    if start is not None:
+        tasks |= {word: _before_the_first_step(task) for word, task in start.tasks.items()}
     client = Client(tasks=tasks, state_type=ClientState, assignment=lambda state: state.assigned)
-    return Recipe(name, client, FelbServer(parameters, n_features))
+    return Recipe(name, client, FelbServer(parameters, n_features, start))
 
 
 # -- the client --------------------------------------------------------------------------------------------------
@@ -163,9 +86,28 @@ def _assigned(state: ClientState | None, broadcast: Broadcast, U: NDArray[np.boo
     return ClientState(None, None, None, broadcast.round, U)
 
 
+def _before_the_first_step(task: Task) -> Task:
+    """Return a task of the start, which needs no state and leaves none."""
+
+    def started(
+        state: ClientState | None,  # noqa: ARG001
+        shard: BinaryMatrix,
+        broadcast: Broadcast,
+        rng: np.random.Generator,
+    ) -> tuple[ClientState, Update]:
+        _, update = task(None, shard, broadcast, rng)
+        return ClientState(None, None, None, broadcast.round), update
+
+    return started
+
+
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """The task ``factorize``: b proximal steps from V̂, then V_i and ‖A_i − U_iV_i‖² for the sum."""
+    """The task ``factorize``: b proximal steps from V̂, then V_i and ‖A_i − U_iV_i‖² for the sum.
+
+    Under curvature weights, s_i ⊙ V_i and s_i = diag(U_iᵀU_i) are sent, as whole numbers: what they add up to does not
+    depend on the order of clients.
+    """
 
     parameters: FelbParameters
 
@@ -177,12 +119,21 @@ class LocalSteps:
         shared = broadcast.values.get("V")
         target = None if shared is None else np.ascontiguousarray(shared.T)
         point = self._starting_point(state, shard, broadcast, target, rng)
-        for step in range(p.local_steps):
-            lam = p.lam_at(broadcast.round, step)
-            point, statistics = palm_step(shard, point, p.objective, rule=p.rule, lam=lam, beta=p.beta, target=target)
-        loss = loss_at(shard, point, statistics)
+        t = broadcast.round - first_round(p)
+        common: dict[str, Any] = {"rule": p.rule, "beta": p.beta, "target": target}
+        if p.setting.order == "blocks":
+            lam = p.lam_at(t)
+            point, statistics = palm_blocks(shard, point, p.objective, lam=lam, steps=p.local_steps, **common)
+        else:
+            for step in range(p.local_steps):
+                point, statistics = palm_step(shard, point, p.objective, lam=p.lam_at(t, step), **common)
+        loss = np.asarray(loss_at(shard, point, statistics))
         new = ClientState(point.U, point.U_before, shared, broadcast.round)
-        return new, Update({"V": np.ascontiguousarray(point.Vt.T), "loss": np.asarray(loss)})
+        V = np.ascontiguousarray(point.Vt.T)
+        if p.setting.average == "equal":
+            return new, Update({"V": V, "loss": loss})
+        curvature = np.diagonal(statistics.UtU).astype(np.float64)
+        return new, Update({"V": on_grid(curvature[:, None] * V), "curvature": on_grid(curvature), "loss": loss})
 
     def _starting_point(
         self,
@@ -195,7 +146,7 @@ class LocalSteps:
         p = self.parameters
         if state is None or state.U is None:
             n, m = shard.shape
-            if target is not None and p.setting.shared_start:
+            if target is not None and p.setting.start != "independent":
                 return Point.start(p.rule.first_rows(shard, target), target)
             U = rng.random((n, p.n_components)).astype(p.dtype)
             Vt = rng.random((m, p.n_components)).astype(p.dtype) if target is None else target
@@ -211,81 +162,109 @@ class LocalSteps:
 # -- the server --------------------------------------------------------------------------------------------------
 
 
+def first_round(parameters: FelbParameters) -> int:
+    """Return the round that the optimisation begins with: 0, or the first one after the spectral start."""
+    return Start.rounds if parameters.setting.start == "spectral" else 0
+
+
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Public: the round to play, V̂, whether it has settled, and the figures of the round before."""
+    """Public: the round to play, V̂ (or the start that finds it), whether it has settled, figures of the last round."""
 
     round: int
     V: NDArray[np.floating[Any]] | None
+    seed: int = 0
+    start: StartState | None = field(default=None, metadata=holding(StartState))
     settled: bool = False
     loss: float = np.nan
     change: float = np.inf
-    n_iter: int = 0
     counts: NDArray[np.int64] | None = None
     supports: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FelbServer:
-    """Averages the V_i, applies the proximal operator, stops when V̂ is Boolean and stays put."""
+    """Averages the V_i, applies the proximal operator, stops when V̂ is Boolean up to the tolerance."""
 
     parameters: FelbParameters
     n_features: int
+    spectral: Start | None = None
     state_type: type[Any] = ServerState
 
     def start(self, seed: int) -> ServerState:
-        """Draw the shared V̂, unless every client starts on its own."""
+        """Draw the shared V̂, or what finds it; nothing if every client starts on its own."""
         p = self.parameters
-        if not p.setting.shared_start:
+        if self.spectral is not None:
+            return ServerState(0, None, seed, self.spectral.start(Known(), seed))
+        if p.setting.start == "independent":
             return ServerState(0, None)
         return ServerState(0, uniform_columns(seed, p.n_components, self.n_features, dtype=p.dtype))
 
     def broadcast(self, state: ServerState) -> Broadcast | None:
-        """Ask for local steps until settled or out of rounds, then for the assignment."""
+        """Ask for what the start needs, for local steps until settled or out of rounds, then for the assignment."""
         if state.counts is not None:
             return None
-        if state.settled or state.n_iter == self.parameters.max_rounds:
+        if self.spectral is not None and state.start is not None:
+            asked = self.spectral.broadcast(state.start)
+            assert asked is not None  # a start that is over has left the state
+            return asked
+        p = self.parameters
+        if state.settled or state.round == first_round(p) + p.max_rounds:
             return Broadcast(ASSIGN, state.round, {"components": self._boolean(state)}, everyone=True)
         return Broadcast(FACTORIZE, state.round, {} if state.V is None else {"V": state.V})
 
     def combine(self, total: Mapping[str, NDArray[Any]], n_clients: int, state: ServerState) -> ServerState:
-        """V̂ ← prox^a((1/C) Σ V_i), or the summed counts after the assignment."""
+        """V̂ ← prox^a(average of the V_i), what the start makes of its sums, or the counts after the assignment."""
+        new = replace(state, round=state.round + 1)
         if "counts" in total:
-            return replace(
-                state,
-                round=state.round + 1,
-                counts=np.asarray(total["counts"]),
-                supports=np.asarray(total["supports"]),
-            )
+            return replace(new, counts=np.asarray(total["counts"]), supports=np.asarray(total["supports"]))
+        if self.spectral is not None and state.start is not None:
+            started = self.spectral.combine(total, n_clients, state.start)
+            if self.spectral.broadcast(started) is not None:
+                return replace(new, start=started)
+            return replace(new, V=self._first(started, state.seed), start=None)
+        V = self._averaged(total, n_clients, state)
+        change = np.inf if state.V is None else float(np.abs(V - state.V).max(initial=0.0))
+        settled = integrality_gap(V) <= self.parameters.tol
+        return replace(new, V=V, settled=settled, loss=float(total["loss"]), change=change)
+
+    def _first(self, started: StartState, seed: int) -> NDArray[np.floating[Any]]:
+        """Return V̂ from the singular vectors, on the scale of a relaxed Boolean factor, with nothing at zero."""
+        assert self.spectral is not None
+        V = self.spectral.result(started).relaxed
+        assert V is not None
+        floor = FLOOR * stream(seed, "felb", 0).random(V.shape)
+        return np.asarray(np.clip(typical_scale(V) * START_HEIGHT + floor, 0, 1), dtype=self.parameters.dtype)
+
+    def _averaged(
+        self, total: Mapping[str, NDArray[Any]], n_clients: int, state: ServerState
+    ) -> NDArray[np.floating[Any]]:
         p = self.parameters
-        lam = p.lam_at(state.round, p.local_steps - 1)
-        scale = 1 / n_clients if p.setting.server_scale == "clients" else 1.0
-        if p.setting.aggregation == "mean":
+        if p.setting.average == "equal":
             V = mean(total["V"], n_clients)
         else:
-            V = proximal_mean(total["V"], n_clients, kappa=p.kappa * scale, lam=lam * scale)
-        V = np.clip(V, 0, p.objective.upper).astype(p.dtype)
-        change = np.inf if state.V is None else float(np.abs(V - state.V).max(initial=0.0))
-        settled = integrality_gap(V) <= p.tol and change <= p.tol
-        return ServerState(
-            round=state.round + 1,
-            V=V,
-            settled=settled,
-            loss=float(total["loss"]),
-            change=change,
-            n_iter=state.n_iter + 1,
-        )
+            assert state.V is not None  # clients that start on their own have no common component to weigh
+            V = curvature_mean(total["V"], total["curvature"], otherwise=state.V)
+        if p.setting.aggregation == "proximal":
+            V = prox_elb(V, p.kappa, self._lam(state))
+        return np.asarray(np.clip(V, 0, p.objective.upper), dtype=p.dtype)
+
+    def _lam(self, state: ServerState) -> float:
+        """λ of the round that is being combined."""
+        return self.parameters.lam_at(state.round - first_round(self.parameters), self.parameters.local_steps - 1)
 
     def record(self, state: ServerState) -> Mapping[str, float]:
         """Summed loss, integrality gap and largest change of V̂."""
         if state.counts is not None:
             return summed_counts(state.counts).scores()
+        if state.round <= first_round(self.parameters):
+            return {}
         assert state.V is not None
         return {
             "loss": state.loss,
             "integrality_gap": integrality_gap(state.V),
             "change": state.change,
-            "lam": self.parameters.lam_at(state.round - 1, self.parameters.local_steps - 1),
+            "lam": self._lam(replace(state, round=state.round - 1)),
         }
 
     def outcome(self, state: ServerState) -> Outcome:
@@ -297,7 +276,7 @@ class FelbServer:
             relaxed=state.V,
             integrality_gap=integrality_gap(state.V),
             converged=integrality_gap(state.V) <= DECIDED,
-            n_iter=state.n_iter,
+            n_iter=state.round - int(state.counts is not None),
             counts=summed_counts(state.counts),
             supports=np.zeros(len(state.V), np.int64) if state.supports is None else state.supports,
         )
