@@ -33,11 +33,24 @@ class PlantedData:
 
 @dataclass(frozen=True, slots=True)
 class SourceData:
-    """A public data set by its name in `felb.datasets.catalogue`; with `rows`, that many drawn by the seed."""
+    """A data set by its name: of `felb.datasets.catalogue`, or a matrix in the data folder.
+
+    Parameters
+    ----------
+    name : in the catalogue, or of the file without its suffix
+    components : to look for
+    rows : take that many, drawn by the seed of the cell; None for all
+    contents : start of the fingerprint of a matrix in the data folder: another file of this name is another cell
+    """
 
     name: str
     components: int
     rows: int | None = None
+    contents: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fields as plain data; what was added later is left out where it says nothing."""
+        return {key: value for key, value in asdict(self).items() if key != "contents" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +124,7 @@ class Cell:
             "measure": MEASURE,
             "method": self.use.method,
             "method_parameters": dict(self.use.parameters),
-            "data": {"kind": kind, **asdict(self.data)},
+            "data": {"kind": kind, **(self.data.plain() if isinstance(self.data, SourceData) else asdict(self.data))},
             "clients": self.clients,
             "seed": self.trial,
             "watch": self.watch,

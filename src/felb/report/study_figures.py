@@ -33,9 +33,23 @@ STYLES = {
 }
 """Colour (of Okabe and Ito, told apart by the colour-blind too), marker and line of each method."""
 
+STYLES |= {
+    f"{name} aligned": (STYLES[name][0], marker, ":")
+    for name, marker in {"Asso": "<", "GreConD": ">", "MEBF": "p", "Zhang": "*", "ELBMF": "h"}.items()
+}
+STYLES |= {
+    "FedNMF": ("#7F3C8D", "o", "-."),
+    "FedProx": ("#A04000", "s", "-."),
+    "SCAFFOLD": ("#3B6E22", "D", "-."),
+    "ProxSkip": ("#2C3E90", "^", "-."),
+}
+
 OTHER = ("#8C8C8C", ".", ":")
 REGIMES = (("#56B4E9", "o"), ("#0072B2", "s"), ("#111111", "D"), ("#E69F00", "^"))
 """Colour and marker of the panels of ratios, in their order."""
+
+MOST_IN_A_LINE = 9
+"""Names in a line of the legend."""
 
 GRID = "#EBEBEB"
 DPI = 160
@@ -76,7 +90,7 @@ def _heading(figure: Any, record: StudyRecord, handles: Sequence[Any], names: Se
             handles,
             names,
             loc="outside lower left",
-            ncols=len(names),
+            ncols=min(len(names), MOST_IN_A_LINE),
             frameon=False,
             fontsize=10,
             handlelength=2.2,
@@ -245,9 +259,13 @@ def _points(record: StudyRecord) -> Any:
     """Draw a row for each data set and a point for each method; hollow points are published."""
     metrics = _drawn(record)
     published = sorted({name for metric in metrics for name in record.view.published.get(metric.key, {})})
-    places = [str(place) for place in record.places()]
-    places += [name for name in published if name not in places]
-    figure = _figure(4.4 * len(metrics) + 1, 1.6 + 0.62 * len(places))
+    measured = [str(place) for place in record.places()]
+    # Published figures of other data than was measured have rows of their own.
+    alone = [name for name in published if not any(record.published(metric.key, name) for metric in metrics)]
+    alone += [name for name in published if name not in measured and name not in alone]
+    places = [*measured, *(f"{name} (published)" if name in measured else name for name in alone)]
+    paper_of = dict(zip(places, [*(None if name in alone else name for name in measured), *alone], strict=True))
+    figure = _figure(4.4 * len(metrics) + 1, 1.6 + max(0.62, 0.07 * len(record.methods())) * len(places))
     grid = figure.subplots(1, len(metrics), squeeze=False, sharey=True)
     handles: dict[str, Any] = {}
     for axes, metric in zip(grid.flat, metrics, strict=True):
@@ -257,7 +275,7 @@ def _points(record: StudyRecord) -> Any:
             colour, marker, _ = STYLES.get(method, OTHER)
             for row, place in enumerate(places):
                 found = record.interval(metric.key, method, place)
-                paper = record.view.published.get(metric.key, {}).get(place, {}).get(method)
+                paper = record.view.published.get(metric.key, {}).get(paper_of[place] or "", {}).get(method)
                 if paper is not None:
                     axes.plot(paper, row + offset, marker, color=colour, markersize=6, markerfacecolor="white")
                 if found is not None:
