@@ -62,6 +62,9 @@ def agreeing(name):
         aggregated = 0.7 if cell.method == "Asso+or" else 0.99
         return {"f1_star": aggregated, "f1_star_local": 0.9}
 
+    def clients(cell):
+        return {"f1": 0.6 if " 1 client" in cell.method else 0.59 if "even" in cell.method else 0.58}
+
     def nothing(cell):
         return {}
 
@@ -112,6 +115,11 @@ def contrary(name):
 
     def invader(cell):
         return {"f1_star": 0.9, "f1_star_local": 0.8}
+
+    def clients(cell):
+        return {"f1": 0.2 if " 50 clients" in cell.method or " 15 clients" in cell.method else 0.1} | (
+            {"f1": 0.3} if "even" in cell.method or "by component" in cell.method else {}
+        )
 
     def nothing(cell):
         return {}
@@ -183,7 +191,9 @@ def test_with_cells_missing_nothing_is_reproduced_on_all_of_them_and_every_claim
     study = find_study(name, quick=True, trials=2)
     figures, curves = agreeing(name)
     whole = made_up(study, figures, curves=curves)
-    late = next(cell.key for cell in whole.planned if cell.method in ("FELB", "ELBMF", "Asso+or"))
+    late = next((cell.key for cell in whole.planned if cell.method in ("FELB", "ELBMF", "Asso+or")), None)
+    if late is None:
+        pytest.skip("judged method by method, see below")
     cells = {**whole.cells, late: replace(whole.cells[late], status="timeout", figures={}, curves={})}
     assert "missing" not in " ".join(claim.numbers for claim in study.judge(whole))
     judged = study.judge(replace(whole, cells=cells))
@@ -236,3 +246,13 @@ def test_most_data_sets_are_enough_for_one_claim_and_all_are_needed_for_the_othe
     }
     both = {f"{method}@set-0": {"figures": {"f1": 0.1}} for method in FELB}
     assert verdicts(study, record, **both, **{"Asso@set-1": LATE})["or FELB"] == "not reproduced"
+
+
+def test_a_missing_number_of_clients_leaves_its_claims_open_and_no_others():
+    study = find_study("clients", quick=True)
+    whole = made_up(study, agreeing("clients")[0])
+    late = next(cell.key for cell in whole.planned if cell.method == "FELB · 30 clients")
+    judged = study.judge(replace(whole, cells={**whole.cells, late: replace(whole.cells[late], **LATE)}))
+    open_ = [claim for claim in judged if claim.verdict == "undecided"]
+    assert [claim.says for claim in open_] == ["FELB: 30 clients are as good as 15 (F1 within 0.06)"]
+    assert "1 of 4 cells are missing (1 out of time)" in open_[0].numbers

@@ -25,8 +25,9 @@ NAMES = (
     "aggregation",
     "convergence",
     "drift",
+    "clients",
 )
-"""In the order of the paper."""
+"""In the order of the paper, and those after them that it does not have."""
 
 
 def find_study(

@@ -17,6 +17,7 @@ MEASURE = 1
 """Goes up when the same parameters would be measured differently, so that older cells are run again."""
 
 Watch = Literal["scores", "rounds", "pictures"]
+Split = Literal["even", "uneven", "by component"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,19 @@ class SourceData:
     components : to look for
     rows : take that many, drawn by the seed of the cell; None for all
     contents : start of the fingerprint of a matrix in the data folder: another file of this name is another cell
+    columns : take that many with the most ones, see `felb.experiments.subset`; None for all
     """
 
     name: str
     components: int
     rows: int | None = None
     contents: str | None = None
+    columns: int | None = None
 
     def plain(self) -> dict[str, Any]:
-        """Return the fields as plain data; what was added later is left out where it says nothing."""
-        return {key: value for key, value in asdict(self).items() if key != "contents" or value is not None}
+        """Return the fields as plain data; those that came later are left out where they say nothing."""
+        later = ("contents", "columns")
+        return {key: value for key, value in asdict(self).items() if key not in later or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +104,12 @@ class Cell:
     Parameters
     ----------
     use : the method
-    data, clients : what it runs on, and over how many even clients
+    data, clients : what it runs on, and over how many clients
     place, panel : where the cell is shown; not part of what is measured
     trial : number of the repetition; also the seed of data, split and method
     watch : scores of the end, figures of every round, or pictures
     noise : on what clients send
+    split : how rows are dealt out to clients, for data by name
     """
 
     use: MethodUse
@@ -115,10 +120,11 @@ class Cell:
     panel: str = ""
     watch: Watch = "scores"
     noise: Noise | None = None
+    split: Split = "even"
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Everything that decides the figures, as plain data."""
+        """Everything that decides the figures, as plain data; an even split goes without saying."""
         kind = next(name for name, of in KINDS.items() if isinstance(self.data, of))
         return {
             "measure": MEASURE,
@@ -129,6 +135,7 @@ class Cell:
             "seed": self.trial,
             "watch": self.watch,
             "noise": None if self.noise is None else asdict(self.noise),
+            **({} if self.split == "even" else {"split": self.split}),
         }
 
     @property
@@ -160,4 +167,5 @@ def cell_of(parameters: Mapping[str, Any]) -> Cell:
         trial=parameters["seed"],
         watch=parameters["watch"],
         noise=None if noise is None else Noise(**noise),
+        split=parameters.get("split", "even"),
     )

@@ -17,10 +17,12 @@ from felb.estimators.methods import make_federated
 from felb.experiments.cells import Cell, InvaderData, PlantedData, SourceData
 from felb.experiments.invader import invader_clients, picture
 from felb.experiments.sources import load_source
+from felb.experiments.subset import subset
 from felb.experiments.uploads import NoisyUploads, total_cost
 from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.metrics import confusion
+from felb.models.grecond import GreConD
 from felb.privacy.policy import Privacy
 
 if TYPE_CHECKING:
@@ -83,10 +85,8 @@ def prepare(cell: Cell, *, cache: Path | None = None, folder: Path | None = None
             BinaryMatrix.of(np.vstack(parts)), _named(clients), BinaryMatrix.of(np.vstack([signal] * cell.clients))
         )
     if isinstance(data, SourceData):
-        A = load_source(data.name, cache=cache, folder=folder)
-        if data.rows is not None and data.rows < len(A):
-            A = A.take(np.sort(np.random.default_rng(seed).choice(len(A), data.rows, replace=False)))
-        return Ready(A, _named(partition.even(len(A), cell.clients, seed=seed)), None)
+        A = subset(load_source(data.name, cache=cache, folder=folder), data.rows, data.columns, seed=seed)
+        return Ready(A, _named(_dealt_out(A, cell)), None)
     assert isinstance(data, PlantedData)
     made = planted(
         data.rows,
@@ -98,6 +98,16 @@ def prepare(cell: Cell, *, cache: Path | None = None, folder: Path | None = None
         seed=seed,
     )
     return Ready(made.A, _named(partition.even(data.rows, cell.clients, seed=seed)), made.signal)
+
+
+def _dealt_out(A: BinaryMatrix, cell: Cell) -> NDArray[np.int64]:
+    """Return the client of each row."""
+    if cell.split == "even":
+        return partition.even(len(A), cell.clients, seed=cell.trial)
+    if cell.split == "uneven":
+        return partition.uneven(len(A), cell.clients, seed=cell.trial)
+    concepts = GreConD(cell.data.components).find(A, cell.data.components, seed=cell.trial)
+    return partition.by_component(concepts.U, cell.clients, seed=cell.trial)
 
 
 @cache

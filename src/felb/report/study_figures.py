@@ -48,6 +48,11 @@ OTHER = ("#8C8C8C", ".", ":")
 REGIMES = (("#56B4E9", "o"), ("#0072B2", "s"), ("#111111", "D"), ("#E69F00", "^"))
 """Colour and marker of the panels of ratios, in their order."""
 
+SETTING = " · "
+"""Between a method and how it was run, where one method has several rows."""
+
+MARKERS = ("o", "s", "D", "^", "v", "P")
+
 MOST_IN_A_LINE = 9
 """Names in a line of the legend."""
 
@@ -72,6 +77,16 @@ def draw_study(record: StudyRecord, path: str | os.PathLike[str]) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, partial.open("wb") as file:
         FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
+
+
+def _style(methods: Sequence[str], method: str) -> tuple[str, str, str]:
+    """Return the style of a method; "FELB · 10 clients" has the colour of FELB and a marker of its own."""
+    if method in STYLES or SETTING not in method:
+        return STYLES.get(method, OTHER)
+    family = method.split(SETTING)[0]
+    number = [other for other in methods if other.split(SETTING)[0] == family].index(method)
+    colour, _, line = STYLES.get(family, OTHER)
+    return colour, MARKERS[number % len(MARKERS)], line
 
 
 def _figure(width: float, height: float) -> Any:
@@ -272,7 +287,7 @@ def _points(record: StudyRecord) -> Any:
         _dress(axes)
         methods = record.methods()
         for offset, method in zip(np.linspace(-0.3, 0.3, len(methods)), methods, strict=True):
-            colour, marker, _ = STYLES.get(method, OTHER)
+            colour, marker, _ = _style(methods, method)
             for row, place in enumerate(places):
                 found = record.interval(metric.key, method, place)
                 paper = record.view.published.get(metric.key, {}).get(paper_of[place] or "", {}).get(method)
