@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class FELB(UploadingEstimator):
     """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
 
+    The paper is Dalleiger, Vreeken and Kamp: Federated Binary Matrix Factorization using Proximal Optimization, AAAI
+    2025, doi:10.1609/aaai.v39i15.33773.
+
     Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
     them and draws the average towards Boolean values. Rows and their assignments never leave a client.
 
