@@ -86,7 +86,7 @@ def test_everything_that_leaves_is_logged_and_nothing_has_the_size_of_rows(engin
         assert {record.client for record in records} == {name}
         factorize = [record for record in records if record.task == "factorize"]
         assert [(r.round, r.what) for r in factorize] == [
-            (t, what) for t in range(finished.outcome.n_iter) for what in ("V", "loss")
+            (t, what) for t in range(finished.outcome.n_iter) for what in ("V", "loss", "ones")
         ]
         assert [(r.what, r.shape) for r in records if r.task == "assign"] == [("counts", (4,)), ("supports", (4,))]
         assert {record.shape for record in records} == {(4, 50), (), (4,)}

@@ -42,6 +42,7 @@ class Known:
     settled : refinement found nothing more to flip
     belief : a model of the noise and log-odds of V under it; if it has a threshold, rows are inferred from it
     patterns : sets of columns that often occur together, patterns × features
+    exact : the components reconstruct everything, so that no other phase has anything to do
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -55,6 +56,7 @@ class Known:
     settled: bool = False
     belief: Belief | None = field(default=None, metadata=holding(Belief))
     patterns: NDArray[np.bool_] | None = None
+    exact: bool = False
 
     def boolean(self) -> NDArray[np.bool_]:
         """Return the components; those of a relaxed V are cut at half of each row's largest entry."""

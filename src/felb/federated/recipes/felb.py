@@ -21,6 +21,7 @@ from felb.federated.client import Client, Task
 from felb.federated.messages import Broadcast, Update
 from felb.federated.recipes.assignment import ASSIGN, assign_task, summed_counts
 from felb.federated.server import Outcome, Recipe
+from felb.linalg.trivial import exact_components
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.checks import check_inertia, check_weights
 from felb.optim.palm import Objective, Point, loss_at, palm_step
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 FACTORIZE = "factorize"
 """The task of the optimisation rounds."""
+
+COLUMN_SUMS = "column sums"
+"""Asked of everybody after a first round whose clients have no more ones than there are components."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,11 @@ def felb_mu(n_features: int, n_components: int, **parameters: Any) -> Recipe:
 
 
 def _recipe(name: str, n_features: int, parameters: FelbParameters) -> Recipe:
-    tasks: dict[str, Task] = {FACTORIZE: LocalSteps(parameters), ASSIGN: assign_task(_assigned)}
+    tasks: dict[str, Task] = {
+        FACTORIZE: LocalSteps(parameters),
+        COLUMN_SUMS: column_sums_task,
+        ASSIGN: assign_task(_assigned),
+    }
     client = Client(tasks=tasks, state_type=ClientState, assignment=lambda state: state.assigned)
     return Recipe(name, client, FelbServer(parameters, n_features))
 
@@ -163,9 +171,20 @@ def _assigned(state: ClientState | None, broadcast: Broadcast, U: NDArray[np.boo
     return ClientState(None, None, None, broadcast.round, U)
 
 
+def column_sums_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    broadcast: Broadcast,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """Ones of each column, and the number of cells."""
+    kept = ClientState(None, None, None, broadcast.round) if state is None else state
+    return kept, Update({"columns": shard.column_sums(), "cells": np.asarray(shard.known_cells)})
+
+
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """The task ``factorize``: b proximal steps from V̂, then V_i and ‖A_i − U_iV_i‖² for the sum."""
+    """The task ``factorize``: b proximal steps from V̂, then V_i, ‖A_i − U_iV_i‖² and |A_i| for the sum."""
 
     parameters: FelbParameters
 
@@ -182,7 +201,8 @@ class LocalSteps:
             point, statistics = palm_step(shard, point, p.objective, rule=p.rule, lam=lam, beta=p.beta, target=target)
         loss = loss_at(shard, point, statistics)
         new = ClientState(point.U, point.U_before, shared, broadcast.round)
-        return new, Update({"V": np.ascontiguousarray(point.Vt.T), "loss": np.asarray(loss)})
+        V = np.ascontiguousarray(point.Vt.T)
+        return new, Update({"V": V, "loss": np.asarray(loss), "ones": np.asarray(shard.nnz)})
 
     def _starting_point(
         self,
@@ -221,6 +241,7 @@ class ServerState:
     loss: float = np.nan
     change: float = np.inf
     n_iter: int = 0
+    few_ones: bool = False
     counts: NDArray[np.int64] | None = None
     supports: NDArray[np.int64] | None = None
 
@@ -244,6 +265,8 @@ class FelbServer:
         """Ask for local steps until settled or out of rounds, then for the assignment."""
         if state.counts is not None:
             return None
+        if state.few_ones:
+            return Broadcast(COLUMN_SUMS, state.round, {}, everyone=True)
         if state.settled or state.n_iter == self.parameters.max_rounds:
             return Broadcast(ASSIGN, state.round, {"components": self._boolean(state)}, everyone=True)
         return Broadcast(FACTORIZE, state.round, {} if state.V is None else {"V": state.V})
@@ -257,6 +280,8 @@ class FelbServer:
                 counts=np.asarray(total["counts"]),
                 supports=np.asarray(total["supports"]),
             )
+        if "columns" in total:
+            return self._without_search(total, state)
         p = self.parameters
         lam = p.lam_at(state.round, p.local_steps - 1)
         scale = 1 / n_clients if p.setting.server_scale == "clients" else 1.0
@@ -274,7 +299,15 @@ class FelbServer:
             loss=float(total["loss"]),
             change=change,
             n_iter=state.n_iter + 1,
+            few_ones=state.n_iter == 0 and "ones" in total and int(total["ones"]) <= p.n_components,
         )
+
+    def _without_search(self, total: Mapping[str, NDArray[Any]], state: ServerState) -> ServerState:
+        """Take the exact components of trivial data; go on as before if the data is not."""
+        columns, cells = np.asarray(total["columns"]), int(total["cells"])
+        V = exact_components(columns, cells, self.parameters.n_components)
+        state = replace(state, round=state.round + 1, few_ones=False)
+        return state if V is None else replace(state, V=V.astype(self.parameters.dtype), settled=True, change=0.0)
 
     def record(self, state: ServerState) -> Mapping[str, float]:
         """Summed loss, integrality gap and largest change of V̂."""
