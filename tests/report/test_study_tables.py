@@ -23,7 +23,7 @@ from felb.report.studies import (
     to_markdown,
 )
 from felb.report.studies_page import is_experiment, study_page
-from felb.report.study_figures import draw_study, mean_curves
+from felb.report.study_figures import draw_study, mean_curves, names_in_a_line
 from felb.results.study import CellRecord, Claim, Metric, Planned, StudyRecord, View, write_claims
 
 METRICS = (Metric("f1", "F1", "high", digits=2), Metric("cost", "cost", digits=1))
@@ -233,6 +233,12 @@ def test_every_kind_of_figure_is_drawn_with_gaps(name, tmp_path):
     draw_study(FIGURES[name], tmp_path / "a" / "figure.png")
     assert (tmp_path / "a" / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["figure.png"]
+
+
+def test_the_legend_breaks_lines_only_where_it_must():
+    assert names_in_a_line(["FELB", "Asso"], 9.0) == 2
+    assert names_in_a_line(["FELB · 50 clients, by component"] * 12, 9.0) == 3
+    assert names_in_a_line(["x" * 500], 9.0) == 1
 
 
 def test_figures_are_the_same_every_time(tmp_path):

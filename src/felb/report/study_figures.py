@@ -53,8 +53,8 @@ SETTING = " · "
 
 MARKERS = ("o", "s", "D", "^", "v", "P")
 
-MOST_IN_A_LINE = 9
-"""Names in a line of the legend."""
+LETTER, SYMBOL = 0.075, 0.6
+"""Inches that a letter of the legend takes, and a symbol with the space around it."""
 
 GRID = "#EBEBEB"
 DPI = 160
@@ -105,7 +105,7 @@ def _heading(figure: Any, record: StudyRecord, handles: Sequence[Any], names: Se
             handles,
             names,
             loc="outside lower left",
-            ncols=min(len(names), MOST_IN_A_LINE),
+            ncols=names_in_a_line(names, figure.get_figwidth()),
             frameon=False,
             fontsize=10,
             handlelength=2.2,
@@ -114,6 +114,13 @@ def _heading(figure: Any, record: StudyRecord, handles: Sequence[Any], names: Se
         )
         for text in legend.get_texts():
             text.set_color(TITLE_COLOUR)
+
+
+def names_in_a_line(names: Sequence[str], width: float) -> int:
+    """Return how many names a line of the legend holds in a figure of that width: all, if there is room."""
+    if sum(LETTER * len(name) + SYMBOL for name in names) <= width:
+        return len(names)
+    return max(1, int(width / (LETTER * max(map(len, names)) + SYMBOL)))
 
 
 def _dress(axes: Any) -> None:
@@ -306,6 +313,7 @@ def _points(record: StudyRecord) -> Any:
         ]
         if metric.log and values:
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter("")  # within a decade, they would run into each other
             axes.set_xlim(min(values) / 1.6, max(values) * 1.6)
         elif metric.key in UNIT:
             axes.set_xlim(-0.03, 1.03)
