@@ -112,10 +112,16 @@ def test_the_logs_tell_everything_that_left_each_client_and_nothing_else(simulat
     assert leftovers(in_folder / "out" / "outbound") == [f"{name}.jsonl" for name in sorted(clients)]
     for name, size in clients.items():
         lines = read_log(in_folder / "out" / "outbound" / f"{name}.jsonl")
-        expected = [(r, "factorize", what) for r in range(8) for what in ("V", "loss")]
+        expected = [(r, "factorize", what) for r in range(8) for what in ("V", "loss", "ones")]
         expected += [(8, "assign", "counts"), (8, "assign", "supports")]
         assert [(line["round"], line["task"], line["what"]) for line in lines] == expected
-        shapes = {"V": ([3, 12], 3 * 12 * 4), "loss": ([], 8), "counts": ([4], 32), "supports": ([3], 24)}
+        shapes = {
+            "V": ([3, 12], 3 * 12 * 4),
+            "loss": ([], 8),
+            "ones": ([], 8),
+            "counts": ([4], 32),
+            "supports": ([3], 24),
+        }
         for line in lines:
             assert line["client"] == name
             assert (line["shape"], line["bytes"]) == shapes[line["what"]]

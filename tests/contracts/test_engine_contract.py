@@ -27,7 +27,7 @@ RECIPES = {
     "grecond+aligned-vote": aligned(posthoc(50, GreConD(4), "vote"), passes=3),
 }
 TOLD = {
-    "factorize": ("V", "loss"),
+    "factorize": ("V", "curvature", "loss"),
     "align": ("V", "unfinished"),
     "fedprox": ("V", "curvature", "loss"),
     "scaffold": ("V", "control", "curvature", "curvature_change", "loss"),

@@ -51,11 +51,14 @@ def test_start_is_nndsvd_of_pooled_data():
 
 
 def test_start_with_more_components_than_columns_or_nothing_to_see():
+    V = play(Start(3, 6), [BinaryMatrix.of(np.vstack([np.eye(3)] * 3))])[-1].V
+    assert V.shape == (6, 3)
+    assert np.isfinite(V).all()
+    assert (V > 0).all()
     for A in (np.eye(3), np.zeros((5, 3))):
-        V = play(Start(3, 6), [BinaryMatrix.of(A)])[-1].V
-        assert V.shape == (6, 3)
-        assert np.isfinite(V).all()
-        assert (V > 0).all()
+        states = play(Start(3, 6), [BinaryMatrix.of(A)])
+        assert len(states) == 2
+        assert Start(3, 6).result(states[-1]).components[: len(A)].sum() == A.sum()
 
 
 def test_relaxed_is_hals_on_pooled_data():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import InputError
 from felb.estimators.uploads import UploadingEstimator
 from felb.federated.recipes.felb import felb, felb_mu
-from felb.federated.recipes.felb_setting import SETTINGS, Setting
+from felb.federated.recipes.felb_setting import SETTINGS, UNWEIGHTED, Setting
 from felb.metrics import DECIDED
 from felb.privacy.uploads import Uploads
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 class FELB(UploadingEstimator):
     """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
+
+    The paper is Dalleiger, Vreeken and Kamp: Federated Binary Matrix Factorization using Proximal Optimization, AAAI
+    2025, doi:10.1609/aaai.v39i15.33773.
 
     Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
     them and draws the average towards Boolean values. Rows and their assignments never leave a client.
@@ -33,12 +36,13 @@ class FELB(UploadingEstimator):
     proximity : γ, how strongly clients are held near the shared components, in the units of the setting; None for that
         of the setting
     local_steps : b, steps between two synchronisations
-    max_iter : rounds of local steps at most
+    max_iter : rounds of local steps at most; None for those of the setting (200)
     tol : stop when no entry of the shared components is farther than `tol` from 0 and 1; at the default of ¼ the cut at
         ½ is unambiguous, and later rounds would follow the rounding rather than the data
     refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
         and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
-    setting : "recommended", "literal" (Alg. 1 word for word) or a `felb.FelbSetting`
+    setting : "recommended", "unweighted" (clients weigh the same, from a random start), "literal" (Alg. 1 word for word)
+        or a `felb.FelbSetting`
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
         client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
         Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` cannot be had
@@ -80,7 +84,7 @@ class FELB(UploadingEstimator):
         inertia: float = 0.001,
         proximity: float | None = None,
         local_steps: int = 10,
-        max_iter: int = 200,
+        max_iter: int | None = None,
         tol: float = DECIDED,
         refine: bool = False,
         setting: str | Setting = "recommended",
@@ -113,15 +117,22 @@ class FELB(UploadingEstimator):
 
     def plain_recipe(self, n_features: int) -> Recipe:
         """Return the recipe without refinement."""
-        return self._with_rounds(n_features, self.max_iter)
+        return self._with_rounds(n_features, self._rounds())
 
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
         """V in every round, of which there are `max_iter` unless the agreement says otherwise."""
-        return Uploads(rounds or int(self.max_iter), int(self.n_components) * n_features)
+        return Uploads(rounds or self._rounds(), int(self.n_components) * n_features)
 
     def uploading_recipe(self, n_features: int, uploads: Uploads) -> Recipe:
         """Return the recipe with as many rounds as there may be uploads, in which V alone leaves a client."""
-        return self._with_rounds(n_features, uploads.rounds, start="random", average="equal")
+        return self._with_rounds(n_features, uploads.rounds, start=UNWEIGHTED.start, average=UNWEIGHTED.average)
+
+    def plain_rounds(self) -> int:
+        """Return the rounds at most before refinement: those of the start and of local steps."""
+        return as_setting(self.setting).start_rounds + self._rounds()
+
+    def _rounds(self) -> int:
+        return as_setting(self.setting).max_iter if self.max_iter is None else int(self.max_iter)
 
     def _with_rounds(self, n_features: int, rounds: int, **changes: Any) -> Recipe:
         setting = as_setting(self.setting)

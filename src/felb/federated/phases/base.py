@@ -43,6 +43,7 @@ class Known:
     belief : a model of the noise and log-odds of V under it; if it has a threshold, rows are inferred from it
     patterns : sets of columns that often occur together, patterns × features
     gap : how far `relaxed` is from Boolean where `components` are its cut at ½; 0 for components found otherwise
+    exact : the components reconstruct everything, so that no other phase has anything to do
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -57,6 +58,7 @@ class Known:
     belief: Belief | None = field(default=None, metadata=holding(Belief))
     patterns: NDArray[np.bool_] | None = None
     gap: float = 0.0
+    exact: bool = False
 
     def boolean(self) -> NDArray[np.bool_]:
         """Return the components; those of a relaxed V are cut at half of each row's largest entry."""

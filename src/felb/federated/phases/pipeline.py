@@ -115,7 +115,8 @@ class Chain(_Several):
         return known if self._over(state) else self.phases[state.at].result(self._present(state))
 
     def _hand_over(self, state: Any, found: Known) -> Any:
-        return replace(state, known=found)
+        # Nothing is left to do for the phases that would follow.
+        return replace(state, known=found, at=len(self.phases) - 1 if found.exact else state.at)
 
 
 class Best(_Several):

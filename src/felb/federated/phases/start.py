@@ -16,6 +16,7 @@ import numpy as np
 from felb.federated.messages import Broadcast, Update
 from felb.federated.phases.base import ClientState, Known, stream
 from felb.linalg.fixed import as_sketch, fixed_sketch, from_sketch
+from felb.linalg.trivial import exact_components_of_sketch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,21 +82,26 @@ class StartState:
     vectors: NDArray[np.float64] | None = None
     values: NDArray[np.float64] | None = None
     V: NDArray[np.float32] | None = None
+    exact: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """Find a non-negative V to start from; everybody's rows count, so everybody is asked.
 
+    The first sketch tells trivial data, such as that without ones; then the exact components are found at once.
+
     Parameters
     ----------
     n_features, n_components : size of V
     power : how often the basis is multiplied by AᵀA before the Gram matrix is taken
+    keep_empty : of trivial data, return empty components up to `n_components`; otherwise one at least
     """
 
     n_features: int
     n_components: int
     power: int = POWER
+    keep_empty: bool = True
     name: str = "start"
     state_type: type[Any] = StartState
     rounds: ClassVar[int] = POWER + 2
@@ -114,7 +120,7 @@ class Start:
 
     def broadcast(self, state: StartState) -> Broadcast | None:
         """Ask for sketches, then for the parts of the left vectors."""
-        if state.V is not None:
+        if state.V is not None or state.exact is not None:
             return None
         if state.vectors is None:
             return Broadcast(SKETCH, state.round, {"Q": state.Q}, everyone=True)
@@ -128,6 +134,10 @@ class Start:
         if state.vectors is not None:
             return replace(state, V=self._choose_parts(total["positive"], total["negative"], state))
         product = from_sketch(total["sketch"])
+        if state.round == 1:
+            exact = exact_components_of_sketch(product, state.Q, self.n_components)
+            if exact is not None:
+                return replace(state, exact=exact)
         if state.round <= self.power:
             return replace(state, Q=as_sketch(np.linalg.qr(product)[0]))
         gram = state.Q.T @ product
@@ -165,7 +175,10 @@ class Start:
         return {}
 
     def result(self, state: StartState) -> Known:
-        """Return V, or the absolute basis while there is none."""
+        """Return V, or the absolute basis while there is none; of trivial data, the exact components."""
+        if state.exact is not None:
+            used = len(state.exact) if self.keep_empty else max(1, int(np.count_nonzero(state.exact.any(axis=1))))
+            return Known(components=state.exact[:used], settled=True, exact=True)
         if state.V is not None:
             return Known(relaxed=state.V)
         V = np.zeros((self.n_components, self.n_features), dtype=np.float32)

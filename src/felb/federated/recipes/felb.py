@@ -119,7 +119,7 @@ class LocalSteps:
         shared = broadcast.values.get("V")
         target = None if shared is None else np.ascontiguousarray(shared.T)
         point = self._starting_point(state, shard, broadcast, target, rng)
-        t = broadcast.round - first_round(p)
+        t = broadcast.round - p.setting.start_rounds
         common: dict[str, Any] = {"rule": p.rule, "beta": p.beta, "target": target}
         if p.setting.order == "blocks":
             lam = p.lam_at(t)
@@ -160,11 +160,6 @@ class LocalSteps:
 
 
 # -- the server --------------------------------------------------------------------------------------------------
-
-
-def first_round(parameters: FelbParameters) -> int:
-    """Return the round that the optimisation begins with: 0, or the first one after the spectral start."""
-    return Start.rounds if parameters.setting.start == "spectral" else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +204,7 @@ class FelbServer:
             assert asked is not None  # a start that is over has left the state
             return asked
         p = self.parameters
-        if state.settled or state.round == first_round(p) + p.max_rounds:
+        if state.settled or state.round == p.setting.start_rounds + p.max_rounds:
             return Broadcast(ASSIGN, state.round, {"components": self._boolean(state)}, everyone=True)
         return Broadcast(FACTORIZE, state.round, {} if state.V is None else {"V": state.V})
 
@@ -222,19 +217,20 @@ class FelbServer:
             started = self.spectral.combine(total, n_clients, state.start)
             if self.spectral.broadcast(started) is not None:
                 return replace(new, start=started)
-            return replace(new, V=self._first(started, state.seed), start=None)
+            return self._started(replace(new, start=None), self.spectral.result(started))
         V = self._averaged(total, n_clients, state)
         change = np.inf if state.V is None else float(np.abs(V - state.V).max(initial=0.0))
         settled = integrality_gap(V) <= self.parameters.tol
         return replace(new, V=V, settled=settled, loss=float(total["loss"]), change=change)
 
-    def _first(self, started: StartState, seed: int) -> NDArray[np.floating[Any]]:
-        """Return V̂ from the singular vectors, on the scale of a relaxed Boolean factor, with nothing at zero."""
-        assert self.spectral is not None
-        V = self.spectral.result(started).relaxed
-        assert V is not None
-        floor = FLOOR * stream(seed, "felb", 0).random(V.shape)
-        return np.asarray(np.clip(typical_scale(V) * START_HEIGHT + floor, 0, 1), dtype=self.parameters.dtype)
+    def _started(self, state: ServerState, found: Known) -> ServerState:
+        """Begin with the singular vectors, on the scale of a relaxed Boolean factor; end with exact components."""
+        if found.components is not None:  # trivial data
+            return replace(state, V=found.components.astype(self.parameters.dtype), settled=True, change=0.0)
+        assert found.relaxed is not None
+        floor = FLOOR * stream(state.seed, "felb", 0).random(found.relaxed.shape)
+        V = np.clip(START_HEIGHT * typical_scale(found.relaxed) + floor, 0, 1)
+        return replace(state, V=np.asarray(V, dtype=self.parameters.dtype))
 
     def _averaged(
         self, total: Mapping[str, NDArray[Any]], n_clients: int, state: ServerState
@@ -251,13 +247,15 @@ class FelbServer:
 
     def _lam(self, state: ServerState) -> float:
         """λ of the round that is being combined."""
-        return self.parameters.lam_at(state.round - first_round(self.parameters), self.parameters.local_steps - 1)
+        return self.parameters.lam_at(
+            state.round - self.parameters.setting.start_rounds, self.parameters.local_steps - 1
+        )
 
     def record(self, state: ServerState) -> Mapping[str, float]:
         """Summed loss, integrality gap and largest change of V̂."""
         if state.counts is not None:
             return summed_counts(state.counts).scores()
-        if state.round <= first_round(self.parameters):
+        if state.round <= self.parameters.setting.start_rounds:
             return {}
         assert state.V is not None
         return {

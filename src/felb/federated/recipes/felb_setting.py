@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from felb.errors import InputError
+from felb.federated.phases.start import Start
 from felb.metrics import DECIDED
 from felb.optim.checks import check_inertia, check_weights
 from felb.optim.palm import Objective
@@ -49,6 +50,7 @@ class Setting:
     boxed : keep factors in [0, 1]; otherwise only non-negative
     exact_prox : use the exact minimiser of the regularizer instead of the printed operator
     l1, l2, l2_rate, proximity : κ, λ, the factor by which λ grows, and γ
+    max_iter : rounds of local steps at most
 
     Examples
     --------
@@ -70,6 +72,7 @@ class Setting:
     l2: float = 0.001
     l2_rate: float = 1.05
     proximity: float = 0.3
+    max_iter: int = 200
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -77,6 +80,11 @@ class Setting:
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if self.order == "blocks" and self.clock == "steps":
             raise InputError("clock='steps' counts alternating steps; use it with order='alternating'")
+
+    @property
+    def start_rounds(self) -> int:
+        """Rounds before the first local step."""
+        return Start.rounds if self.start == "spectral" else 0
 
 
 RECOMMENDED = Setting()
@@ -90,8 +98,12 @@ LITERAL = Setting(
     l1=0.001,
     l2=0.1,
     proximity=1.0,
+    max_iter=100,
 )
-SETTINGS = {"recommended": RECOMMENDED, "literal": LITERAL}
+UNWEIGHTED = Setting(start="random", average="equal")
+"""V_i alone leaves a client, and all weigh the same; what noise on uploads can be calibrated for."""
+
+SETTINGS = {"recommended": RECOMMENDED, "unweighted": UNWEIGHTED, "literal": LITERAL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,7 @@ class FelbParameters:
     gamma: float = RECOMMENDED.proximity
     beta: float = 0.001
     local_steps: int = 10
-    max_rounds: int = 200
+    max_rounds: int = RECOMMENDED.max_iter
     tol: float = DECIDED
     setting: Setting = RECOMMENDED
     dtype: str = "float32"
@@ -128,6 +140,7 @@ class FelbParameters:
     def of(cls, n_components: int, rule: StepRule, *, setting: Setting = RECOMMENDED, **given: Any) -> FelbParameters:
         """Return parameters in which whatever is None, or not given, is the setting's."""
         weights = {"kappa": setting.l1, "lam": setting.l2, "rate": setting.l2_rate, "gamma": setting.proximity}
+        weights |= {"max_rounds": setting.max_iter}
         given = {name: value for name, value in given.items() if value is not None}
         return cls(n_components, rule, setting=setting, **{**weights, **given})
 

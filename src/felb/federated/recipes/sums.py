@@ -126,7 +126,7 @@ def federated_bmf(
     cost = Cost(*costs)
     memory = 0.5 if sampled else 0.0
     phases: list[Phase] = [
-        Start(n_features, most),
+        Start(n_features, most, keep_empty=not found),
         Relaxed(work.relaxed_rounds, memory=memory),
         Thresholds(cost),
     ]
