@@ -12,7 +12,8 @@ from felb.engines import Participation, run
 from felb.errors import FederationError, InputError
 from felb.federated.client import Client
 from felb.federated.messages import Broadcast
-from felb.federated.recipes.felb import LITERAL, felb, felb_mu
+from felb.federated.recipes.felb import felb, felb_mu
+from felb.federated.recipes.felb_setting import LITERAL
 from felb.federated.server import Recipe
 from felb.metrics import confusion
 

@@ -20,7 +20,9 @@ GROUPS = partition.even(600, 6, seed=7)
 
 def test_one_client_without_proximity_and_with_identity_aggregation_is_elbmf_to_the_last_bit():
     same = {"l1": 0.01, "l2": 0.01, "l2_rate": 1.02, "inertia": 0.01, "max_iter": 300, "tol": 0.0, "random_state": 3}
-    setting = felb.FelbSetting(aggregation="mean")
+    setting = felb.FelbSetting(
+        start="random", order="alternating", units="absolute", average="equal", aggregation="mean"
+    )
     one = felb.FELB(5, local_steps=1, proximity=0.0, setting=setting, **same).fit(DATA.A)
     central = felb.ELBMF(5, **same).fit(DATA.A)
     np.testing.assert_array_equal(one.relaxed_components_, central.relaxed_components_)

@@ -10,15 +10,8 @@ from felb.errors import FederationError, InputError
 from felb.federated.client import Client
 from felb.federated.gate import Gate
 from felb.federated.messages import Broadcast, Release, Total, Update
-from felb.federated.recipes.felb import (
-    LITERAL,
-    ClientState,
-    FelbParameters,
-    FelbServer,
-    ServerState,
-    Setting,
-    felb,
-)
+from felb.federated.recipes.felb import ClientState, FelbServer, ServerState, felb
+from felb.federated.recipes.felb_setting import CHOICES, LITERAL, FelbParameters, Setting
 from felb.federated.state import from_arrays, to_arrays
 from felb.linalg import BinaryMatrix
 from felb.optim.steps import Lipschitz
@@ -70,10 +63,10 @@ def test_a_client_does_only_what_it_knows():
 
 
 def test_states_survive_being_stored():
-    state = ServerState(5, np.eye(2, dtype=np.float32), settled=True, loss=3.5, n_iter=5)
+    state = ServerState(5, np.eye(2, dtype=np.float32), settled=True, loss=3.5)
     back = from_arrays(ServerState, to_arrays(state))
     np.testing.assert_array_equal(back.V, state.V)
-    assert (back.round, back.settled, back.loss, back.counts, back.n_iter) == (5, True, 3.5, None, 5)
+    assert (back.round, back.settled, back.loss, back.counts) == (5, True, 3.5, None)
     assert type(back.round) is int
     assert type(back.settled) is bool
 
@@ -104,27 +97,39 @@ def test_parameters_are_checked_once_at_the_edge(change, message):
         FelbParameters(**({"n_components": 2, "rule": Lipschitz()} | change))
 
 
-@pytest.mark.parametrize("field", ["clock", "server_scale", "aggregation"])
+@pytest.mark.parametrize("field", CHOICES)
 def test_settings_are_checked(field):
     with pytest.raises(InputError, match=field):
         Setting(**{field: "moon"})
 
 
+def parameters(**changes):
+    return FelbParameters.of(2, Lipschitz(), **{"kappa": 0.0, "lam": 0.25, "rate": 1.0, **changes})
+
+
 def test_server_needs_only_the_sum_and_the_count():
-    server = FelbServer(FelbParameters(2, Lipschitz(), kappa=0.0, lam=1.0, rate=1.0), 3)
-    state = server.start(0)
+    server = FelbServer(parameters(setting=Setting(start="random", average="equal")), 3)
     total = {"V": np.array([[4.0, 0.0, 1.0], [3.0, 1.0, 4.0]]), "loss": np.float64(7)}
-    new = server.combine(total, 4, state)
-    # prox of the mean with λ/C = ¼: x/1.25 below a half, (x + .25)/1.25 above.
+    new = server.combine(total, 4, server.start(0))
+    # prox of the mean with λ = ¼: x/1.25 below a half, (x + .25)/1.25 above.
     np.testing.assert_allclose(new.V, [[1, 0, 0.2], [0.8, 0.2, 1]], rtol=1e-6)
-    assert (new.round, new.n_iter, new.loss) == (1, 1, 7.0)
+    assert (new.round, new.loss) == (1, 7.0)
+
+
+def test_server_weighs_components_by_curvature_and_keeps_those_nobody_uses():
+    server = FelbServer(parameters(lam=0.0, setting=Setting(start="random")), 3)
+    state = server.start(0)
+    s, V = np.array([[3.0, 0.0], [1.0, 0.0]]), np.random.default_rng(0).random((2, 2, 3))
+    total = {"V": (s[:, :, None] * V).sum(axis=0), "curvature": s.sum(axis=0), "loss": np.float64(7)}
+    new = server.combine(total, 2, state)
+    np.testing.assert_allclose(new.V[0], (3 * V[0, 0] + V[1, 0]) / 4, rtol=1e-6)
+    np.testing.assert_array_equal(new.V[1], state.V[1])
 
 
 def test_a_boolean_aggregate_stays_put_at_the_server():
-    server = FelbServer(FelbParameters(2, Lipschitz(), tol=0.0), 3)
+    server = FelbServer(parameters(tol=0.0, setting=Setting(start="random")), 3)
     V = np.array([[1, 0, 1], [0, 1, 1]], dtype=np.float32)
-    state = ServerState(40, V, n_iter=40)
-    new = server.combine({"V": 5.0 * V, "loss": np.float64(0)}, 5, state)
+    new = server.combine({"V": 5.0 * V, "curvature": np.full(2, 5.0), "loss": np.float64(0)}, 5, ServerState(40, V))
     np.testing.assert_array_equal(new.V, V)
     assert new.settled
     assert server.broadcast(new).task == "assign"

@@ -14,7 +14,8 @@ from felb.federated.phases.base import Known
 from felb.federated.phases.pipeline import pipeline
 from felb.federated.phases.refine import Refine
 from felb.federated.recipes.aligned import aligned
-from felb.federated.recipes.felb import LITERAL, felb_mu
+from felb.federated.recipes.felb import felb_mu
+from felb.federated.recipes.felb_setting import LITERAL
 from felb.federated.recipes.felb import felb as felb_recipe
 from felb.federated.recipes.posthoc import posthoc
 from felb.federated.recipes.refined import refined

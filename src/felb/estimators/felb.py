@@ -37,8 +37,8 @@ class FELB(UploadingEstimator):
         of the setting
     local_steps : b, steps between two synchronisations
     max_iter : rounds of local steps at most; None for those of the setting (200)
-    tol : stop when no entry of the shared components is farther than `tol` from 0 and 1; at the default of ¼ the cut at
-        ½ is unambiguous, and later rounds would follow the rounding rather than the data
+    tol : stop when no entry of the shared components is farther than `tol` from 0 and 1 and at most 1% of them have
+        changed sides; at the default of ¼ the cut at ½ is unambiguous
     refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
         and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
     setting : "recommended", "unweighted" (clients weigh the same, from a random start), "literal" (Alg. 1 word for word)
