@@ -41,8 +41,8 @@ class FELB(UploadingEstimator):
         changed sides; at the default of ¼ the cut at ½ is unambiguous
     refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
         and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
-    setting : "recommended", "unweighted" (clients weigh the same, from a random start), "literal" (Alg. 1 word for word)
-        or a `felb.FelbSetting`
+    setting : "recommended", "unweighted" (clients weigh the same, from a random start), "literal" (Alg. 1 word for
+        word) or a `felb.FelbSetting`
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
         client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
         Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` cannot be had

@@ -289,5 +289,5 @@ class FelbServer:
 
 
 def _same_cut(V: NDArray[np.floating[Any]], before: NDArray[np.floating[Any]] | None) -> bool:
-    """Tell whether the cut at ½ has hardly changed; the average of noisy uploads is at the ends of the box by chance."""
+    """Tell whether the cut at ½ has hardly changed; of noisy uploads, entries are at the ends of the box by chance."""
     return before is not None and float(np.mean((V > 0.5) != (before > 0.5))) <= FLIPPED
