@@ -47,8 +47,10 @@ def sabotaged(recipe, victim, rounds):
 
 def test_a_sample_of_clients_is_enough():
     finished = run(felb_mu(60, 4, max_rounds=80), SHARDS, participation=Participation(fraction=0.5))
-    assert {row["clients"] for row in finished.history[:-1]} == {4}
-    assert finished.history[-1]["clients"] == 8  # the assignment is everyone's
+    players = {}
+    for row in finished.history:
+        players.setdefault(row["task"], set()).add(row["clients"])
+    assert players == {"sketch": {8}, "signs": {8}, "factorize": {4}, "assign": {8}}  # start and assignment: everyone
     assert f1_star(finished) > 0.95
 
 
@@ -125,8 +127,8 @@ def test_resuming_from_any_round_ends_the_same():
     snapshots = []
     options = {"seed": 5, "participation": Participation(fraction=0.6, dropout=0.1)}
     whole = run(recipe, SHARDS, on_round=snapshots.append, **options)
-    assert len(snapshots) == 13
-    for snapshot in (snapshots[0], snapshots[6], snapshots[-1]):
+    assert len(snapshots) == 4 + 12 + 1
+    for snapshot in snapshots:
         resumed = run(recipe, SHARDS, resume=snapshot, **options)
         np.testing.assert_array_equal(resumed.outcome.relaxed, whole.outcome.relaxed)
         assert resumed.history == whole.history
@@ -146,10 +148,14 @@ def test_literal_clients_start_on_their_own():
 
 
 def test_early_stop_when_boolean_and_still():
-    finished = run(felb(60, 4, rate=1.5, max_rounds=500), SHARDS)
+    finished = run(felb(60, 4, rate=1.5, max_rounds=500, tol=0.01), SHARDS)
     assert finished.outcome.n_iter < 60
     assert finished.outcome.converged
     assert finished.outcome.integrality_gap <= 0.01
+    decided = run(felb(60, 4, rate=1.5, max_rounds=500), SHARDS)
+    assert decided.outcome.n_iter < finished.outcome.n_iter
+    assert decided.outcome.converged
+    np.testing.assert_array_equal(decided.outcome.components, finished.outcome.components)
 
 
 @pytest.mark.parametrize("wrong", [{"fraction": 0}, {"fraction": 1.1}, {"dropout": 1}, {"quorum": 0}])

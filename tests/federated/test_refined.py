@@ -14,9 +14,9 @@ from felb.federated.phases.base import Known
 from felb.federated.phases.pipeline import pipeline
 from felb.federated.phases.refine import Refine
 from felb.federated.recipes.aligned import aligned
+from felb.federated.recipes.felb import felb as felb_recipe
 from felb.federated.recipes.felb import felb_mu
 from felb.federated.recipes.felb_setting import LITERAL
-from felb.federated.recipes.felb import felb as felb_recipe
 from felb.federated.recipes.posthoc import posthoc
 from felb.federated.recipes.refined import refined
 from felb.federated.recipes.sums import federated_bmf
@@ -158,7 +158,7 @@ def test_a_sample_of_clients_may_refine_but_all_assign():
     model = felb.FELBMU(4, max_iter=8, refine=True, participation=Participation(fraction=0.4), random_state=0)
     model.fit(list(SHARDS.values()))
     players = {row["task"]: row["clients"] for row in model.history_}
-    assert players == {"factorize": 2, "gains": 2, "assign": 5}
+    assert players == {"sketch": 5, "signs": 5, "factorize": 2, "gains": 2, "assign": 5}
     assert model.refinement.memory > 0
 
 

@@ -157,7 +157,7 @@ def test_a_repeated_question_gets_the_same_bytes_and_takes_no_step(loop, monkeyp
 
 
 def test_another_question_under_the_same_number_starts_from_the_state_before(loop, tmp_path):
-    for _ in range(3):
+    for _ in range(6):
         loop.round()
     asked = loop.recipe.server.broadcast(loop.snapshot.server)
     other = Broadcast(asked.task, asked.round, {"V": np.clip(asked.values["V"] + 0.1, 0, 1).astype(np.float32)})
@@ -254,7 +254,8 @@ def test_the_outbound_log_tells_what_left_and_nothing_has_the_size_of_rows(loop)
     loop.finish()
     lines = read_outbound(loop.folder / "site-0" / "state")
     assert {(line["run"], line["client"]) for line in lines} == {("r1", "site-0")}
-    assert {tuple(line["shape"]) for line in lines} == {(4, 17), (), (4,)}
+    # Columns of the sketch: one for each component and ten more.
+    assert {tuple(line["shape"]) for line in lines} == {(17, 4 + 10), (4, 17), (), (4,)}
     assert read_outbound(loop.folder / "site-0" / "state", run_id="other") == []
 
 

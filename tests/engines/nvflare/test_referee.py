@@ -16,9 +16,10 @@ from felb.federated.messages import Broadcast, Total
 from felb.linalg.binary import BinaryMatrix
 
 RECIPE = Plan("r1", "felb-mu", 3, 8).recipe()
-QUESTION = RECIPE.server.broadcast(RECIPE.server.start(0))
+START = RECIPE.server.broadcast(RECIPE.server.start(0))
+QUESTION = Broadcast("factorize", 4, {"V": np.full((3, 8), 0.5, np.float32)})
 ASSIGN = Broadcast("assign", 5, {"components": np.ones((3, 8), bool)}, everyone=True)
-V, LOSS = np.ones((3, 8), np.float32), np.asarray(2.0)
+V = np.ones((3, 8), np.int64)
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,12 @@ def good(referee, broadcast=QUESTION):
 
 
 def test_it_knows_what_answers_look_like(referee):
-    assert referee.expect(QUESTION)["V"].shape == (3, 8)
-    assert referee.expect(QUESTION)["V"].dtype == np.float32
+    assert {name: (e.shape, e.dtype) for name, e in referee.expect(START).items()} == {"sketch": ((8, 8), np.int64)}
+    assert {name: (e.shape, e.dtype) for name, e in referee.expect(QUESTION).items()} == {
+        "V": ((3, 8), np.int64),
+        "curvature": ((3,), np.int64),
+        "loss": ((), np.float64),
+    }
     assert referee.expect(ASSIGN)["counts"].shape == (4,)
     release = referee.admit(pack(good(referee)), QUESTION, site="a")
     np.testing.assert_array_equal(release.values["V"], V)
@@ -57,11 +62,13 @@ def test_every_pass_of_an_alignment_is_answered_alike():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda v: {**v, "V": np.full((3, 8), np.nan, np.float32)}, "NaN or infinity"),
-        (lambda v: {**v, "V": np.full((3, 8), np.inf, np.float32)}, "NaN or infinity"),
-        (lambda v: {**v, "V": np.ones((8, 3), np.float32)}, "shape"),
-        (lambda v: {**v, "V": np.ones((3, 8), np.int32)}, "type"),
-        (lambda v: {**v, "V": np.ones((3000, 800), np.float32)}, "at most"),
+        (lambda v: {**v, "loss": np.asarray(np.nan)}, "NaN or infinity"),
+        (lambda v: {**v, "loss": np.asarray(np.inf)}, "NaN or infinity"),
+        (lambda v: {**v, "V": np.ones((8, 3), np.int64)}, "shape"),
+        (lambda v: {**v, "V": np.ones((3, 8), np.float32)}, "type"),
+        (lambda v: {**v, "V": np.full((3, 8), np.nan, np.float32)}, "type"),
+        (lambda v: {**v, "V": np.full((3, 8), np.iinfo(np.int64).max)}, "no data can have"),
+        (lambda v: {**v, "V": np.ones((3000, 800), np.int64)}, "at most"),
         (lambda v: {**v, "U": np.ones(3)}, "instead of"),
         (lambda v: {"V": v["V"]}, "instead of"),
     ],
