@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from felb import datasets, metrics, privacy
     from felb.engines.local import Participation
     from felb.errors import ConvergenceWarning, FelbError, InputError
+    from felb.estimators.competitors import FedNMF, FedProx, ProxSkip, Scaffold
     from felb.estimators.felb import FELB, FELBMU
     from felb.estimators.posthoc import PostHoc
     from felb.estimators.sums import FederatedBMF
-    from felb.federated.algorithms.felb import Setting as FelbSetting
+    from felb.federated.algorithms.felb_setting import Setting as FelbSetting
     from felb.linalg.binary import BinaryMatrix
     from felb.models.asso import Asso
     from felb.models.elbmf import ELBMF
@@ -34,6 +35,8 @@ __all__ = [
     "Asso",
     "BinaryMatrix",
     "ConvergenceWarning",
+    "FedNMF",
+    "FedProx",
     "FederatedBMF",
     "FelbError",
     "FelbSetting",
@@ -41,6 +44,8 @@ __all__ = [
     "InputError",
     "Participation",
     "PostHoc",
+    "ProxSkip",
+    "Scaffold",
     "Zhang",
     "__version__",
     "datasets",
@@ -56,14 +61,18 @@ _LAZY = {
     "ELBMF": "felb.models.elbmf",
     "FELB": "felb.estimators.felb",
     "FELBMU": "felb.estimators.felb",
+    "FedNMF": "felb.estimators.competitors",
+    "FedProx": "felb.estimators.competitors",
     "FederatedBMF": "felb.estimators.sums",
     "FelbError": "felb.errors",
-    "FelbSetting": "felb.federated.algorithms.felb:Setting",
+    "FelbSetting": "felb.federated.algorithms.felb_setting:Setting",
     "GreConD": "felb.models.grecond",
     "InputError": "felb.errors",
     "MEBF": "felb.models.mebf",
     "Participation": "felb.engines.local",
     "PostHoc": "felb.estimators.posthoc",
+    "ProxSkip": "felb.estimators.competitors",
+    "Scaffold": "felb.estimators.competitors",
     "Zhang": "felb.models.zhang",
     "datasets": "felb.datasets:",
     "metrics": "felb.metrics:",

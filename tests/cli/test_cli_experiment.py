@@ -118,6 +118,24 @@ def test_without_the_extra_the_table_is_printed_and_the_extra_named(felb, stored
     assert done.err == "note: no figure was drawn: drawing needs an optional package: pip install 'felb[report]'\n"
 
 
+def test_the_data_folder_reaches_the_experiments_that_read_it(felb, in_folder, monkeypatch):
+    seen = {}
+
+    def run_study(study, *args, **options):
+        seen[study.name] = study.data
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb, "run_study", run_study)
+    (in_folder / "my data").mkdir()
+    done = felb("experiment", "run", "realworld", "--quick", "--data", "my data")
+    assert seen == {"realworld": "my data"}
+    assert "felb experiment run realworld --quick --data 'my data'" in done.err
+    felb("experiment", "run", "all", "--quick", "--data", "my data")
+    assert seen["invader"] is None
+    assert "makes its own data" in felb("experiment", "run", "noise", "--data", "my data").err
+    assert "no folder nowhere" in felb("experiment", "run", "sync", "--data", "nowhere").err
+
+
 REAL = """
 import sys
 from dataclasses import replace

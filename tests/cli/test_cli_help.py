@@ -74,6 +74,8 @@ def test_help_lists_the_methods_a_verb_can_run(felb, name):
     for method in ("felb", "felb-mu"):
         assert f"\n    {method} " in listed
     assert ("\n    elbmf " in listed) == (name == "fit")
+    assert "asso+vote" in listed
+    assert "asso+aligned-vote" in listed
 
 
 def test_version(felb):

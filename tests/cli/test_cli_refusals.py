@@ -162,7 +162,7 @@ def test_rows_without_a_client(refused, in_folder):
         (("-k", 0), 2, ("'--components'", "x>=1")),
         (("-k", -2), 2, ("'--components'", "x>=1")),
         (("-k", 1.5), 2, ("'--components'", "'1.5'")),
-        (("--method", "nmf"), 1, ("unknown method 'nmf'", "felb, felb-mu, elbmf")),
+        (("--method", "nmf"), 1, ("unknown method 'nmf'", "felb, felb-mu, fednmf")),
         (("--l1", -1), 2, ("'--l1'", "x>=0")),
         (("--l2", "nan"), 1, ("l2", "nan")),
         (("--inertia", 0.5), 2, ("'--inertia'", "0<=x<0.5")),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from felb.federated.aggregate import (
+    ALIGNED_AGGREGATIONS,
     BOOLEAN_AGGREGATIONS,
     logical_or,
     majority_vote,
@@ -16,6 +17,7 @@ from felb.federated.aggregate import (
     proximal_mean,
     rounded_mean,
 )
+from felb.federated.alignment import align, anchor
 
 AGGREGATIONS = {
     "mean": mean,
@@ -73,6 +75,20 @@ def test_vote_is_the_rounded_mean_except_at_ties_and_or_is_above_both(components
 
 def test_the_words_of_the_command_line():
     assert set(BOOLEAN_AGGREGATIONS) == {"mean", "vote", "or"}
+    assert ALIGNED_AGGREGATIONS == {"aligned-mean": "mean", "aligned-vote": "vote", "aligned-or": "or"}
+
+
+@pytest.mark.parametrize("word", ALIGNED_AGGREGATIONS)
+@settings(max_examples=25)
+@given(component=hnp.arrays(bool, (3, 5)), clients=st.integers(1, 9), order=st.randoms(use_true_random=False))
+def test_alignment_keeps_agreement_whatever_the_order_of_components(word, component, clients, order):
+    shuffled = []
+    for _ in range(clients):
+        rows = list(component)
+        order.shuffle(rows)
+        shuffled.append(align(np.array(rows), anchor(0, (3, 5))))
+    result = BOOLEAN_AGGREGATIONS[ALIGNED_AGGREGATIONS[word]](np.sum(shuffled, axis=0), clients)
+    assert sorted(result.tolist()) == sorted(component.tolist())
 
 
 def test_proximal_mean_is_drawn_towards_booleans():

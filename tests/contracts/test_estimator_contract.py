@@ -22,21 +22,31 @@ def maker(estimator, **defaults):
     return lambda **options: estimator(**{name: x for name, x in (defaults | options).items() if name in names})
 
 
-def post_hoc(**options):
-    outer = {name: options.pop(name) for name in ("binarize_threshold", "random_state") if name in options}
-    return felb.PostHoc(maker(felb.GreConD)(**options), "vote", **outer)
+def post_hoc(aggregation):
+    """Return what makes a post-hoc federation of GreConD."""
+
+    def make_post_hoc(**options):
+        outer = {name: options.pop(name) for name in ("binarize_threshold", "random_state") if name in options}
+        return felb.PostHoc(maker(felb.GreConD)(**options), aggregation, **outer)
+
+    return make_post_hoc
 
 
 ESTIMATORS = {
     "FederatedBMF": maker(felb.FederatedBMF),
     "FELB": maker(felb.FELB, max_iter=30),
     "FELBMU": maker(felb.FELBMU, max_iter=30),
+    "FedNMF": maker(felb.FedNMF, max_iter=30),
+    "FedProx": maker(felb.FedProx, max_iter=60),
+    "Scaffold": maker(felb.Scaffold, max_iter=60),
+    "ProxSkip": maker(felb.ProxSkip, max_iter=60),
     "ELBMF": maker(felb.ELBMF, max_iter=200),
     "Asso": maker(felb.Asso),
     "GreConD": maker(felb.GreConD),
     "MEBF": maker(felb.MEBF),
     "Zhang": maker(felb.Zhang, max_iter=50),
-    "PostHoc": post_hoc,
+    "PostHoc": post_hoc("vote"),
+    "PostHoc, aligned": post_hoc("aligned-vote"),
 }
 DATA = planted(200, 40, 4, noise=0.05, seed=1)
 

@@ -183,7 +183,16 @@ def test_bad_marks_say_what_is_wrong(X, unknown, message):
 
 @pytest.mark.parametrize(
     "other",
-    [felb.FELB(2), felb.FELBMU(2), felb.ELBMF(2), felb.Asso(2), felb.GreConD(2), felb.PostHoc(felb.GreConD(2), "vote")],
+    [
+        felb.FELB(2),
+        felb.FELBMU(2),
+        felb.FedNMF(2),
+        felb.Scaffold(2),
+        felb.ELBMF(2),
+        felb.Asso(2),
+        felb.GreConD(2),
+        felb.PostHoc(felb.GreConD(2), "vote"),
+    ],
     ids=lambda other: type(other).__name__,
 )
 def test_other_methods_refuse_unknown_cells(other):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from study_records import made_up
 
@@ -60,6 +62,9 @@ def agreeing(name):
         aggregated = 0.7 if cell.method == "Asso+or" else 0.99
         return {"f1_star": aggregated, "f1_star_local": 0.9}
 
+    def clients(cell):
+        return {"f1": 0.6 if " 1 client" in cell.method else 0.59 if "even" in cell.method else 0.58}
+
     def nothing(cell):
         return {}
 
@@ -111,6 +116,11 @@ def contrary(name):
     def invader(cell):
         return {"f1_star": 0.9, "f1_star_local": 0.8}
 
+    def clients(cell):
+        return {"f1": 0.2 if " 50 clients" in cell.method or " 15 clients" in cell.method else 0.1} | (
+            {"f1": 0.3} if "even" in cell.method or "by component" in cell.method else {}
+        )
+
     def nothing(cell):
         return {}
 
@@ -156,17 +166,93 @@ def test_one_bad_level_of_noise_is_enough():
 
 
 def test_published_figures_are_compared_where_their_data_was_run():
-    from dataclasses import replace
-
     study = replace(find_study("realworld"), sources=("tcga",), trials=1)
-    paper = study.view().published
+    paper, (rows, columns) = study.view().published, study.view().published_shapes["tcga"]
+    shape = {"rows": rows, "columns": columns}
 
     def exact(cell):
-        return {metric: paper[metric]["tcga"].get(cell.method) for metric in ("f1", "rmsd_table")}
+        return {metric: paper[metric]["tcga"].get(cell.method) for metric in ("f1", "rmsd_table")} | shape
 
     def far(cell):
-        return {"f1": 0.9, "rmsd_table": 1.0}
+        return {"f1": 0.9, "rmsd_table": 1.0, **shape}
 
+    def part(cell):
+        return {**exact(cell), "rows": rows - 1}
+
+    other = study.claims(made_up(study, part))[-1]
+    assert (other.verdict, other.numbers) == ("undecided", "none of the paper's data is at hand in its published shape")
     assert study.claims(made_up(study, exact))[-1].verdict == "reproduced"
     assert study.claims(made_up(study, exact))[-1].numbers == "14 of 14 figures"
     assert study.claims(made_up(study, far))[-1].verdict == "not reproduced"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_with_cells_missing_nothing_is_reproduced_on_all_of_them_and_every_claim_says_so(name):
+    study = find_study(name, quick=True, trials=2)
+    figures, curves = agreeing(name)
+    whole = made_up(study, figures, curves=curves)
+    late = next((cell.key for cell in whole.planned if cell.method in ("FELB", "ELBMF", "Asso+or")), None)
+    if late is None:
+        pytest.skip("judged method by method, see below")
+    cells = {**whole.cells, late: replace(whole.cells[late], status="timeout", figures={}, curves={})}
+    assert "missing" not in " ".join(claim.numbers for claim in study.judge(whole))
+    judged = study.judge(replace(whole, cells=cells))
+    for claim in judged:
+        assert claim.verdict != "reproduced"
+        if "published tables" not in claim.says:
+            assert "cells are missing (1 out of time)" in claim.numbers
+
+
+def nine():
+    """The study of real data on nine sets of any name."""
+    names = tuple(f"set-{number}" for number in range(9))
+    study = replace(find_study("realworld", quick=True, trials=1), sources=("zoo",))
+    record = made_up(study, agreeing("realworld")[0])
+    planned = tuple(replace(cell, key=f"{cell.key}-{name}", place=name) for name in names for cell in record.planned)
+    cells = {cell.key: replace(record.cells[cell.key.rpartition("-set")[0]], key=cell.key) for cell in planned}
+    return study, replace(record, planned=planned, cells=cells)
+
+
+def verdicts(study, record, **ended):
+    """Judge with some cells out of time, or with other figures; by a word of each claim."""
+    cells = {
+        cell.key: replace(record.cells[cell.key], **ended.get(f"{cell.method}@{cell.place}", {}))
+        for cell in record.planned
+    }
+    judged = study.judge(replace(record, cells=cells))
+    words = ("and FELB-MU are the", "or FELB", "most")
+    return {word: claim.verdict for claim in judged for word in words if word in claim.says}
+
+
+LATE = {"status": "timeout", "figures": {}}
+
+
+def test_most_data_sets_are_enough_for_one_claim_and_all_are_needed_for_the_others():
+    study, record = nine()
+    assert set(verdicts(study, record).values()) == {"reproduced"}
+    two = {f"Asso@set-{number}": LATE for number in range(2)}
+    assert verdicts(study, record, **two) == {
+        "and FELB-MU are the": "undecided",
+        "or FELB": "undecided",
+        "most": "reproduced",
+    }
+    three = {f"Asso@set-{number}": LATE for number in range(3)}
+    assert verdicts(study, record, **three)["most"] == "undecided"
+    lost = {f"FELB@set-{number}": {"figures": {"f1": 0.1}} for number in range(3)}
+    assert verdicts(study, record, **lost) == {
+        "and FELB-MU are the": "not reproduced",
+        "or FELB": "reproduced",
+        "most": "not reproduced",
+    }
+    both = {f"{method}@set-0": {"figures": {"f1": 0.1}} for method in FELB}
+    assert verdicts(study, record, **both, **{"Asso@set-1": LATE})["or FELB"] == "not reproduced"
+
+
+def test_a_missing_number_of_clients_leaves_its_claims_open_and_no_others():
+    study = find_study("clients", quick=True)
+    whole = made_up(study, agreeing("clients")[0])
+    late = next(cell.key for cell in whole.planned if cell.method == "FELB · 30 clients")
+    judged = study.judge(replace(whole, cells={**whole.cells, late: replace(whole.cells[late], **LATE)}))
+    open_ = [claim for claim in judged if claim.verdict == "undecided"]
+    assert [claim.says for claim in open_] == ["FELB: 30 clients are as good as 15 (F1 within 0.06)"]
+    assert "1 of 4 cells are missing (1 out of time)" in open_[0].numbers

@@ -64,6 +64,8 @@ def undisturbed(tmp_path, make_job):
 KINDS = {
     "felb-mu": {},
     "felb": {"method": "felb"},
+    "scaffold": {"method": "scaffold"},
+    "proxskip": {"method": "proxskip", "participation": {"fraction": 0.6, "dropout": 0.4}, "clients": 5},
     "inertia": {"parameters": {"inertia": 0.2}},
     "own starts": {"parameters": {"setting": "literal"}},
     "missing clients": {"participation": {"fraction": 0.6, "dropout": 0.4}, "clients": 5},
@@ -141,7 +143,7 @@ def test_what_a_killed_process_leaves_half_written_is_cleared_away(out, make_job
         with pytest.raises(KeyboardInterrupt):
             simulate(make_job(), out, on_round=stop_after(6))
     log = unfinished / "outbound" / "client-01.jsonl"
-    assert len(log.read_text().splitlines()) == 12
+    assert len(log.read_text().splitlines()) == 18  # six rounds: V, loss and ones
     with log.open("a") as file:
         file.write('{"time": "2026-01-01", "client": "cli')
     (unfinished / "journal" / ".states.safetensors.123.partial").write_bytes(b"half")

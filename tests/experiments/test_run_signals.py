@@ -94,7 +94,7 @@ def test_a_signal_keeps_the_last_round_and_says_how_to_go_on(tmp_path, start, da
     out = tmp_path / "the result"
     unfinished = tmp_path / "the result.unfinished"
     process = start("simulate", data, "-o", out, *OPTIONS, *options)
-    wait_for(lambda: lines(unfinished / "outbound" / "client-05.jsonl") >= 6, process)
+    wait_for(lambda: lines(unfinished / "outbound" / "client-05.jsonl") >= 9, process)
     process.send_signal(number)
     printed, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code

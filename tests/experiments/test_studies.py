@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import FrozenInstanceError, fields, replace
 
+import numpy as np
 import pytest
+import scipy.sparse
 
 from felb.errors import InputError
 from felb.estimators.methods import METHODS
 from felb.experiments.catalogue import NAMES, find_study
 from felb.experiments.cells import Cell, MethodUse, Noise, PlantedData, SourceData, cell_of
 from felb.experiments.studies import published
+from felb.linalg import BinaryMatrix
 
 FORMS = [(name, quick) for name in NAMES for quick in (True, False)]
-SEVEN = {"Asso", "GreConD", "MEBF", "Zhang", "ELBMF", "FELB", "FELB-MU"}
+POST_HOC = ("Asso", "GreConD", "MEBF", "Zhang", "ELBMF")
+OWN_TRIALS = {"realworld": (3, 600), "clients": (1, 600)}
+"""Trials and seconds a cell of full forms that are not as the paper's."""
+
+SEVEN = {*POST_HOC, "FELB", "FELB-MU"}
 
 
 @pytest.mark.parametrize(("name", "quick"), FORMS)
@@ -36,8 +44,7 @@ def test_cells_are_distinct_complete_and_plain(name, quick):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_full_form_has_ten_trials_and_the_quick_one_is_small(name):
     full, quick = find_study(name), find_study(name, quick=True)
-    assert full.trials == 10
-    assert full.time_limit == 12 * 3600
+    assert (full.trials, full.time_limit) == OWN_TRIALS.get(name, (10, 12 * 3600))
     assert quick.trials <= 3
     assert quick.time_limit <= 90
     assert len(quick.cells()) < len(full.cells())
@@ -59,7 +66,13 @@ def test_the_view_shows_every_cell(name, quick):
 
 @pytest.mark.parametrize("name", ["noise", "scarcity", "abundance", "realworld"])
 def test_all_seven_methods_stand_beside_the_default_one(name):
-    assert set(find_study(name).view().methods) == SEVEN | {"FederatedBMF"}
+    expected = SEVEN | {"FederatedBMF"}
+    if name == "realworld":
+        others = {*(f"{label} aligned" for label in POST_HOC), "FedNMF", "FedProx", "SCAFFOLD", "ProxSkip"}
+        assert expected <= set(find_study(name).view().methods) <= expected | others
+        assert set(find_study(name, quick=True).view().methods) == expected
+    else:
+        assert set(find_study(name).view().methods) == expected
 
 
 def test_published_settings():
@@ -108,6 +121,7 @@ CHANGES = [
     {"trial": 1},
     {"watch": "rounds"},
     {"noise": Noise("gaussian", 0.1)},
+    {"split": "uneven"},
 ]
 
 
@@ -126,7 +140,8 @@ def test_every_field_of_a_cell_that_is_measured_is_in_its_parameters():
     shown_only = {"place", "panel"}
     told = {"use": ("method", "method_parameters"), "trial": ("seed",)}
     names = {field.name for field in fields(Cell)} - shown_only
-    assert {word for name in names for word in told.get(name, (name,))} | {"measure"} == set(CELL.parameters)
+    written = set(replace(CELL, split="uneven").parameters)
+    assert {word for name in names for word in told.get(name, (name,))} | {"measure"} == written
 
 
 # -- the published tables ----------------------------------------------------------------------------------------------
@@ -182,15 +197,84 @@ def test_published_data_is_in_the_catalogue():
         assert (find(row.name).shape, find(row.name).density) == (row.shape, row.density)
 
 
-def test_real_data_in_the_folder_is_run_and_other_is_not(tmp_path, monkeypatch):
+SHIPPED = {"zoo", "soybean", "sc_10x_brain_10k"}
+
+
+def places(**options):
+    return {cell.place for cell in find_study("realworld", **options).cells()}
+
+
+@pytest.fixture
+def matrices(tmp_path):
+    """A folder with two matrices, a data set of the paper as raw files and one as a matrix, and other files."""
+    folder = tmp_path / "matrices"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    scipy.sparse.save_npz(folder / "visits.npz", scipy.sparse.csr_array((rng.random((60, 12)) < 0.3).astype(np.uint8)))
+    BinaryMatrix.of(rng.random((200, 40)) < 0.2).save(folder / "tcga.felb")
+    (folder / "netflix").mkdir()
+    (folder / "zoo.npz").touch()  # comes with felb, so nobody reads it
+    (folder / "README.md").touch()
+    return folder
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_real_data_in_the_folder_is_run_and_other_is_not(matrices, tmp_path, monkeypatch, quick):
     monkeypatch.setenv("FELB_DATA", str(tmp_path))
-    shipped = ["zoo", "soybean", "sc_10x_brain_10k"]
-    assert find_study("realworld").names() == shipped
-    (tmp_path / "netflix").mkdir()
-    (tmp_path / "tcga.felb").touch()
-    assert find_study("realworld").names() == [*shipped, "netflix", "tcga"]
-    ks = {cell.place: cell.data.components for cell in find_study("realworld", trials=1).cells()}
-    assert ks["tcga"] == 33
+    assert places(quick=quick) == SHIPPED
+    assert places(quick=quick, data=matrices) == SHIPPED | {"visits", "tcga", "netflix"}
+    monkeypatch.setenv("FELB_DATA", str(matrices))
+    assert places(quick=quick) == SHIPPED | {"visits", "tcga", "netflix"}
+    cells = {cell.place: cell for cell in find_study("realworld", quick=quick).cells()}
+    assert cells["tcga"].data.components == 33
+    assert cells["visits"].data.components == 12  # it has no more columns
+    assert cells["visits"].clients == 6
+
+
+def test_cheap_data_comes_first_and_large_data_has_one_trial(matrices):
+    cells = find_study("realworld", data=matrices).cells()
+    order = list(dict.fromkeys(cell.place for cell in cells))
+    assert order == ["visits", "zoo", "tcga", "soybean", "sc_10x_brain_10k", "netflix"]
+    trials = {place: {cell.trial for cell in cells if cell.place == place} for place in order}
+    assert trials["zoo"] == {0, 1, 2}
+    assert trials["netflix"] == {0}
+
+
+def test_another_file_of_the_same_name_is_another_cell(matrices):
+    def key():
+        return next(cell.key for cell in find_study("realworld", data=matrices).cells() if cell.place == "visits")
+
+    before = key()
+    matrix = scipy.sparse.load_npz(matrices / "visits.npz").toarray()
+    moved = matrices.parent / "moved"
+    shutil.copytree(matrices, moved)
+    cells = find_study("realworld", data=moved).cells()
+    assert before in {cell.key for cell in cells}  # wherever the folder is
+    matrix[0, 0] ^= 1
+    scipy.sparse.save_npz(matrices / "visits.npz", scipy.sparse.csr_array(matrix))
+    assert key() != before
+
+
+def test_a_file_that_is_no_matrix_is_left_out_with_a_warning(matrices):
+    (matrices / "weights.npz").touch()
+    with pytest.warns(UserWarning, match="weights.npz is left out"):
+        assert "weights" not in places(data=matrices)
+
+
+def test_a_data_folder_is_refused_where_it_is_absent_or_of_no_use(tmp_path):
+    with pytest.raises(InputError, match="no folder"):
+        find_study("realworld", data=tmp_path / "nowhere")
+    with pytest.raises(InputError, match="makes its own data"):
+        find_study("noise", data=tmp_path)
+
+
+def test_a_matrix_of_the_folder_is_measured(matrices):
+    from felb.experiments.measuring import measure
+
+    cell = next(c for c in find_study("realworld", data=matrices).cells() if c.place == "visits")
+    found = measure(cell_of(json.loads(json.dumps(cell.parameters))), folder=matrices).figures
+    assert (found["rows"], found["columns"]) == (60, 12)
+    assert 0 < found["f1"] <= 1
 
 
 def test_no_client_of_real_data_has_fewer_than_ten_rows():

@@ -25,9 +25,9 @@ SLOW = MethodUse("FELB-MU", "felb-mu", {"max_iter": 100_000, "tol": 0.0, "l2_rat
 class InProcess(Pool):
     """Measures here instead of in processes, which take seconds to come up."""
 
-    def measure(self, requests, *, limit, cache=None):
+    def measure(self, requests, *, limit, folders):
         for key, parameters in requests:
-            yield key, answer({"parameters": json.loads(json.dumps(parameters))})
+            yield key, answer({"parameters": json.loads(json.dumps(parameters)), **folders})
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_every_cell_is_stored_with_what_made_it(finished):
         assert {"felb", "date", "machine"} <= set(raw["provenance"])
         assert {"rmsd", "f1", "f1_star", "seconds_per_client"} <= set(raw["figures"])
         assert 0 <= raw["figures"]["f1_star"] <= 1
-    assert read_claims(folder) == tiny().claims(record)
+    assert read_claims(folder) == tiny().judge(record)
     assert not list(folder.rglob("*.partial"))
 
 
@@ -109,6 +109,24 @@ def test_a_cell_beyond_its_time_is_ended_and_the_others_go_on(tmp_path):
     assert "4 s" in ended.message
     assert run(study, tmp_path, time_limit=3.0)[1] == 0  # it had more time before
     assert not runner._settled(tmp_path, study.cells()[0], 4.5)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="signals of POSIX")
+def test_a_cell_that_hangs_without_running_any_python_is_ended_too():
+    slow, fast = (cell for cell in tiny(methods=(SLOW, ASSO), levels=(0.0,)).cells())
+    with Pool(1) as pool:
+
+        def stop():  # as a compiled kernel would that never returns and keeps the interpreter locked
+            while not (pool._workers and pool._workers[0].key):
+                time.sleep(0.05)
+            time.sleep(1.0)
+            os.kill(pool._workers[0].process.pid, signal.SIGSTOP)
+
+        threading.Thread(target=stop, daemon=True).start()
+        requests = [(cell.key, cell.parameters) for cell in (slow, fast)]
+        answers = dict(pool.measure(requests, limit=4.0))
+    assert answers[slow.key]["status"] == "timeout"
+    assert answers[fast.key]["status"] == "done"
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")

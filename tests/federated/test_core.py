@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 
 from felb.errors import FederationError, InputError
-from felb.federated.algorithms.felb import (
-    LOCAL_FACTOR,
-    ClientState,
-    FelbParameters,
-    Setting,
-    aggregated,
-    felb,
-    felb_server,
-)
+from felb.federated.algorithms.felb import LOCAL_FACTOR, ClientState, aggregated, felb, felb_server
+from felb.federated.algorithms.felb_setting import CHOICES, FelbParameters, Setting
 from felb.federated.entries import from_arrays, to_arrays
 from felb.federated.gate import Gate
 from felb.federated.protocol import Algorithm, Checkpoint, Release, Request, Sums, Update
@@ -119,27 +112,40 @@ def test_parameters_are_checked_once_at_the_edge(change, message):
         FelbParameters(**({"n_components": 2, "rule": Lipschitz()} | change))
 
 
-@pytest.mark.parametrize("field", ["clock", "server_scale", "aggregation"])
+@pytest.mark.parametrize("field", CHOICES)
 def test_settings_are_checked(field):
     with pytest.raises(InputError, match=field):
         Setting(**{field: "moon"})
 
 
+def parameters(**changes):
+    return FelbParameters.of(2, Lipschitz(), **{"kappa": 0.0, "lam": 0.25, "rate": 1.0, **changes})
+
+
 def test_the_server_needs_only_the_sum_and_the_count():
-    parameters = FelbParameters(2, Lipschitz(), kappa=0.0, lam=1.0, rate=1.0)
-    total = np.array([[4.0, 0.0, 1.0], [3.0, 1.0, 4.0]])
-    # prox of the mean with λ/C = ¼: x/1.25 below a half, (x + .25)/1.25 above.
-    np.testing.assert_allclose(aggregated(parameters, total, 4, 0), [[1, 0, 0.2], [0.8, 0.2, 1]], rtol=1e-6)
+    total = Sums({"V": np.array([[4.0, 0.0, 1.0], [3.0, 1.0, 4.0]])}, 4)
+    # prox of the mean with λ = ¼: x/1.25 below a half, (x + .25)/1.25 above.
+    V = aggregated(parameters(setting=Setting(start="random", average="equal")), total, 0, before=None)
+    np.testing.assert_allclose(V, [[1, 0, 0.2], [0.8, 0.2, 1]], rtol=1e-6)
+
+
+def test_the_server_weighs_components_by_curvature_and_keeps_those_nobody_uses():
+    s, V = np.array([[3.0, 0.0], [1.0, 0.0]]), np.random.default_rng(0).random((2, 2, 3))
+    before = np.random.default_rng(1).random((2, 3)).astype(np.float32)
+    total = Sums({"V": (s[:, :, None] * V).sum(axis=0), "curvature": s.sum(axis=0)}, 2)
+    new = aggregated(parameters(lam=0.0), total, 0, before=before)
+    np.testing.assert_allclose(new[0], (3 * V[0, 0] + V[1, 0]) / 4, rtol=1e-6)
+    np.testing.assert_array_equal(new[1], before[1])
 
 
 def test_a_boolean_aggregate_stays_put_and_ends_the_rounds():
-    server = felb_server(FelbParameters(2, Lipschitz(), tol=0.0), 3)(0)
+    server = felb_server(parameters(tol=0.0, setting=Setting(start="random")), 3)(0)
     V = np.array([[1, 0, 1], [0, 1, 1]], dtype=np.float32)
     checkpoint = next(server)
     assert isinstance(checkpoint, Checkpoint)
     request = server.send((40, V, False))
     assert (request.task, int(request.values["t"])) == (LOCAL_FACTOR, 40)
-    request = server.send(Sums({"V": 5.0 * V, "loss": np.float64(0)}, 5))
+    request = server.send(Sums({"V": 5.0 * V, "curvature": np.full(2, 5.0), "loss": np.float64(0)}, 5))
     assert request.task == "assign"
     np.testing.assert_array_equal(request.values["components"], V > 0.5)
 

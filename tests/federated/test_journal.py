@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from felb import FELBMU
+from felb import FELBMU, GreConD, PostHoc, ProxSkip, Scaffold
 from felb.datasets import partition, planted
 from felb.datasets.shards import split
 from felb.engines import run
@@ -24,6 +24,9 @@ SHARDS, _ = split(planted(30, 9, 2, seed=0).A, [f"h/{i}" for i in partition.even
 ALGORITHMS = {
     "recommended": FELBMU(2, max_iter=4, inertia=0.1).algorithm(9),
     "literal": FELBMU(2, max_iter=4, inertia=0.1, setting="literal").algorithm(9),
+    "control variates": Scaffold(2, max_iter=4).algorithm(9),
+    "steps by lot": ProxSkip(2, max_iter=4).algorithm(9),
+    "aligned": PostHoc(GreConD(2), "aligned-vote").algorithm(9),
     "bmf": federated_bmf(9, 2, effort=Effort(relaxed_rounds=3, refine_rounds=2, tries=2)),
 }
 
@@ -127,8 +130,8 @@ def test_a_flipped_byte_is_refused_or_harmless(played):
 def test_a_missing_round_is_not_skipped(tmp_path):
     algorithm = ALGORITHMS["recommended"]
     run(algorithm, SHARDS, seed=2, journal=Journal(tmp_path / "j"))
-    (tmp_path / "j" / "round-0000002.safetensors").unlink()
-    with pytest.raises(InputError, match="does not hold round 2"):
+    (tmp_path / "j" / "round-0000006.safetensors").unlink()
+    with pytest.raises(InputError, match="does not hold round 6"):
         run(algorithm, SHARDS, seed=2, journal=Journal(tmp_path / "j"))
 
 

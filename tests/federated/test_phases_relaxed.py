@@ -6,7 +6,7 @@ from driving import cut, dense, drive
 
 from felb.datasets import planted
 from felb.errors import InputError
-from felb.federated.steps.init import FLOOR, spectral_init
+from felb.federated.steps.init import FLOOR, SPECTRAL_ROUNDS, spectral_init
 from felb.federated.steps.known import Known
 from felb.federated.steps.nmf import FIRST_ROWS, SWEEPS, nmf
 from felb.federated.steps.objective import Cost, NegativeF1
@@ -51,11 +51,22 @@ def test_start_is_nndsvd_of_pooled_data():
 
 
 def test_start_with_more_components_than_columns_or_nothing_to_see():
+    driven = drive(spectral_init(3, 6, seed=0), [BinaryMatrix.of(np.vstack([np.eye(3)] * 3))])
+    V = driven.known.relaxed
+    assert driven.rounds == SPECTRAL_ROUNDS
+    assert not driven.known.exact
+    assert V.shape == (6, 3)
+    assert np.isfinite(V).all()
+    assert (V > 0).all()
     for A in (np.eye(3), np.zeros((5, 3))):
-        V = drive(spectral_init(3, 6, seed=0), [BinaryMatrix.of(A)]).known.relaxed
-        assert V.shape == (6, 3)
-        assert np.isfinite(V).all()
-        assert (V > 0).all()
+        driven = drive(spectral_init(3, 6, seed=0), [BinaryMatrix.of(A)])
+        assert driven.rounds == 1
+        assert driven.known.exact
+        assert driven.known.settled
+        assert driven.known.components.shape == (6, 3)
+        assert driven.known.components[: len(A)].sum() == A.sum()
+        few = drive(spectral_init(3, 6, seed=0, keep_empty=False), [BinaryMatrix.of(A)]).known
+        assert len(few.components) == max(1, A.any(axis=0).sum())
 
 
 def test_relaxed_is_hals_on_pooled_data():

@@ -36,6 +36,12 @@ CASES = {
     "felb, agreed rounds": felb.FELB(**FELB, privacy=Privacy(2.0, rounds=2, **CLIENT)),
     "felb, literal": felb.FELB(**FELB, setting="literal", privacy=Privacy(2.0, **CLIENT)),
     "posthoc, bits": felb.PostHoc(BITS, random_state=0, privacy=Privacy(2.0, unit="client")),
+    "posthoc, aligned bits": felb.PostHoc(
+        BITS, "aligned-vote", alignment_passes=3, random_state=0, privacy=Privacy(2.0, unit="client")
+    ),
+    "posthoc, agreed uploads": felb.PostHoc(
+        BITS, "aligned-vote", random_state=0, privacy=Privacy(2.0, unit="client", rounds=2)
+    ),
     "felb, paper": felb.FELB(**FELB, privacy=Privacy(1.0, mechanism="paper", theta=2.0)),
     "felb-mu, laplace": felb.FELBMU(
         **FELB, privacy=Privacy(1.0, mechanism="paper", paper_noise="laplace", theta=1.0, clip="elementwise")
@@ -62,7 +68,7 @@ def test_only_noisy_components_leave_and_their_total_is_what_was_agreed(case):
     assert finished.outcome.supports is None
     assert {len(U) for U in finished.assignments.values()} == {40}
     told = {key for row in finished.history for key in row}
-    assert told <= {"round", "task", "clients", "integrality_gap", "change", "lam"}
+    assert told <= {"round", "task", "clients", "integrality_gap", "change", "lam", "agreement"}
 
 
 def test_without_a_clip_there_is_no_total_but_still_nothing_else_leaves():

@@ -10,9 +10,11 @@ import felb
 from felb.datasets import partition, planted
 from felb.datasets.shards import split
 from felb.engines import Participation, run
+from felb.federated.algorithms.aligned import aligned
 from felb.federated.algorithms.bmf import federated_bmf
-from felb.federated.algorithms.felb import LITERAL, felb_mu
 from felb.federated.algorithms.felb import felb as felb_algorithm
+from felb.federated.algorithms.felb import felb_mu
+from felb.federated.algorithms.felb_setting import LITERAL
 from felb.federated.algorithms.post_hoc import post_hoc
 from felb.federated.algorithms.refined import refined
 from felb.federated.steps.known import Known
@@ -27,6 +29,7 @@ ALGORITHMS = {
     "felb-mu": felb_mu(40, 4, max_rounds=8),
     "felb, own starts": felb_algorithm(40, 4, max_rounds=8, setting=LITERAL),
     "asso+vote": post_hoc(felb.Asso(4), "vote"),
+    "asso+aligned-vote": aligned(post_hoc(felb.Asso(4), "vote"), 40),
     "elbmf+or": post_hoc(felb.ELBMF(4, max_iter=20), "or"),
     "sums": federated_bmf(40, 4, objective="hamming", effort="fast"),
     "belief": federated_bmf(40, 4, objective="recover"),
@@ -83,7 +86,7 @@ def test_what_the_algorithm_says_of_itself_is_kept():
     assert (plain.integrality_gap, plain.converged) == (both.integrality_gap, both.converged)
 
 
-@pytest.mark.parametrize("name", ["felb", "asso+vote", "sums"])
+@pytest.mark.parametrize("name", ["felb", "asso+vote", "asso+aligned-vote", "sums"])
 def test_a_run_goes_on_from_disk_as_if_undisturbed(tmp_path, name):
     whole = run(refined(ALGORITHMS[name]), SHARDS, seed=2)
     assert {"flip_gains", "assign"} <= {row["task"] for row in whole.history}
@@ -147,7 +150,7 @@ def test_a_sample_of_clients_may_refine_but_all_assign():
     model = felb.FELBMU(4, max_iter=8, refine=True, participation=Participation(fraction=0.4), random_state=0)
     model.fit(list(SHARDS.values()))
     players = {row["task"]: row["clients"] for row in model.history_}
-    assert players == {"local_factor": 2, "flip_gains": 2, "assign": 5}
+    assert players == {"gram_sketch": 5, "sign_norms": 5, "local_factor": 2, "flip_gains": 2, "assign": 5}
     assert model.refine_memory > 0
 
 

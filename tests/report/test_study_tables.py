@@ -12,6 +12,8 @@ from felb.cli import main
 from felb.errors import InputError
 from felb.report.studies import (
     DASH,
+    FAILED,
+    OUT_OF_TIME,
     failures,
     index_markdown,
     provenance_text,
@@ -21,7 +23,7 @@ from felb.report.studies import (
     to_markdown,
 )
 from felb.report.studies_page import is_experiment, study_page
-from felb.report.study_figures import draw_study, mean_curves
+from felb.report.study_figures import draw_study, mean_curves, names_in_a_line
 from felb.results.study import CellRecord, Claim, Metric, Planned, StudyRecord, View, write_claims
 
 METRICS = (Metric("f1", "F1", "high", digits=2), Metric("cost", "cost", digits=1))
@@ -42,17 +44,78 @@ VIEW = View("lines", "flipped", METRICS, ("Asso", "FELB"), percent=True, note="A
 RECORD = StudyRecord("noise", "Noise", "How much?", "quick", VIEW, PLANNED, cells=CELLS)
 
 
-def test_cells_hold_mean_and_interval_the_best_is_marked_and_what_is_missing_is_a_dash():
+def test_cells_hold_mean_and_interval_the_best_is_marked_and_what_is_missing_says_why():
     (table,) = study_tables(RECORD)  # no cell has a cost
     assert table.title == "F1"
     assert table.head == ("flipped", "0%", "10%")
-    assert table.rows == (("Asso", "0.30 ±1.27", DASH), ("FELB", "0.80*", DASH))
+    assert table.rows == (("Asso", "0.30 ±1.27", FAILED), ("FELB", "0.80*", OUT_OF_TIME))
+    (table,) = study_tables(replace(RECORD, cells={}))
+    assert table.rows[0] == ("Asso", DASH, DASH)
+
+
+def test_a_mean_of_some_trials_says_how_many_where_the_others_ended_without_figures():
+    late = {**CELLS, "FELB-0.0-1": CellRecord("FELB-0.0-1", "timeout")}
+    (table,) = study_tables(replace(RECORD, cells=late))
+    assert table.rows[1][1] == "0.80 (1 of 2)*"
+
+
+def ranked(values, better="high", **ended):
+    """A record of one trial on two data sets, with figures by method; None where a cell has none."""
+    planned = tuple(Planned(f"{m}-{p}", m, p, "", 0) for m in values for p in ("zoo", "tcga"))
+    cells = {
+        f"{m}-{p}": CellRecord(f"{m}-{p}", "timeout" if v is None else "done", {"f1": v, "rows": 3, "columns": 2})
+        for m, both in values.items()
+        for p, v in zip(("zoo", "tcga"), both, strict=True)
+    }
+    metric = replace(METRICS[0], better=better)
+    view = View("points", "data", (metric,), tuple(values), scale="names", ranked=tuple(values)[:3], **ended)
+    return replace(RECORD, view=view, planned=planned, cells=cells)
+
+
+FOUR = {"Asso": (0.5, 0.2), "Zhang": (0.5, None), "FELB": (0.7, 0.4), "FederatedBMF": (0.9, 0.6)}
+
+
+def test_ranks_are_among_the_ranked_methods_and_those_without_a_figure_come_last():
+    record = ranked(FOUR)
+    assert record.ranks(METRICS[0], "zoo") == {"Asso": 2, "Zhang": 2, "FELB": 1}
+    assert record.ranks(METRICS[0], "tcga") == {"Asso": 2, "Zhang": 3, "FELB": 1}
+    assert record.ranks(replace(METRICS[0], better="low"), "zoo") == {"Asso": 1, "Zhang": 1, "FELB": 3}
+    scores, ranks = study_tables(record)
+    assert scores.rows[-1] == ("FederatedBMF", "0.90*", "0.60*")
+    assert ranks.head == ("data", "zoo", "tcga", "average")
+    assert ranks.rows == (("Asso", "2", "2", "2.00"), ("Zhang", "2", "3", "2.50"), ("FELB", "1", "1", "1.00*"))
+
+
+def test_the_best_is_bold_and_the_second_underlined_in_pages(tmp_path):
+    record = ranked(FOUR)
+    page = to_markdown(record, [])
+    assert "| FELB | <u>0.70</u> | <u>0.40</u> |" in page
+    assert "| FederatedBMF | **0.90** | **0.60** |" in page
+    assert "| Zhang | 0.50 | out of time |" in page
+    (tmp_path / "cells").mkdir()
+    record.write_manifest(tmp_path)
+    for cell in record.cells.values():
+        cell.write(tmp_path)
+    html = study_page(tmp_path).html()
+    assert "<strong>0.90</strong>" in html
+    assert "<u>0.70</u>" in html
+
+
+def test_published_figures_do_not_stand_beside_data_of_another_shape():
+    paper = {"published": {"f1": {"zoo": {"FELB": 0.25}, "tcga": {"FELB": 0.35}}}}
+    shapes = {"published_shapes": {"zoo": (3, 2), "tcga": (30, 2)}}
+    record = ranked(FOUR, **paper, **shapes)
+    measured, _, alone = study_tables(record)
+    assert measured.rows[2] == ("FELB", "0.70 / 0.25", "0.40")
+    assert alone.head == ("data", "tcga")
+    assert alone.rows == (("FELB", "0.35"),)
+    assert StudyRecord.published(record, "f1", "tcga") == {}
 
 
 def test_published_figures_stand_beside_measured_ones_and_alone_where_nothing_was_run():
     published = {"f1": {"0.0": {"Asso": 0.25, "FELB": None}, "elsewhere": {"FELB": 0.5}}}
     measured, paper = study_tables(replace(RECORD, view=replace(VIEW, published=published)))
-    assert measured.rows[0][1:] == ("0.30 ±1.27 / 0.25", DASH)
+    assert measured.rows[0][1:] == ("0.30 ±1.27 / 0.25", FAILED)
     assert measured.rows[1][1] == f"0.80* / {DASH}"
     assert paper.head == ("flipped", "elsewhere")
     assert paper.rows == (("FELB", "0.50"),)
@@ -79,7 +142,8 @@ def test_a_page_has_everything():
         assert part in page
     assert "| F1\\* \\| falls | **not reproduced** | 0 &lt; 1 |" in page
     assert "- Asso 10%: no \\| luck" in page
-    assert "| Asso | 0.30 ±1.27 | – |" in page
+    assert "| Asso | 0.30 ±1.27 | failed |" in page
+    assert "| FELB | **0.80** | out of time |" in page
     index = index_markdown([(RECORD, claims, "noise.md")])
     assert "| [Noise](noise.md) | quick | 3 of 8 | 1 | 1 | 0 |" in index
     assert "Quick forms use smaller data" in index
@@ -169,6 +233,12 @@ def test_every_kind_of_figure_is_drawn_with_gaps(name, tmp_path):
     draw_study(FIGURES[name], tmp_path / "a" / "figure.png")
     assert (tmp_path / "a" / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["figure.png"]
+
+
+def test_the_legend_breaks_lines_only_where_it_must():
+    assert names_in_a_line(["FELB", "Asso"], 9.0) == 2
+    assert names_in_a_line(["FELB · 50 clients, by component"] * 12, 9.0) == 3
+    assert names_in_a_line(["x" * 500], 9.0) == 1
 
 
 def test_figures_are_the_same_every_time(tmp_path):

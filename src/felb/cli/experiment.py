@@ -79,9 +79,17 @@ def list_(as_json: bool) -> None:
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="For each cell (default: the experiment's own, twelve hours in full form).",
+    help="For each cell (default: the experiment's own; in full form twelve hours, ten minutes on real data).",
 )
-@click.option("--trials", help="Repetitions of each cell (default: ten in full form).", **options.COUNT)
+@click.option(
+    "--trials", help="Repetitions of each cell (default: ten in full form, three on real data).", **options.COUNT
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Run on the matrices in this folder, too: SciPy .npz or .felb files (default: $FELB_DATA, or ~/felb-data).",
+)
 @options.as_json
 def run(
     name: str,
@@ -90,26 +98,29 @@ def run(
     jobs: int | None,
     time_limit: float | None,
     trials: int | None,
+    data: str | None,
     as_json: bool,
 ) -> None:
     """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
 
     Cells that are in the folder already are not run again. A cell that fails or takes too long is recorded as such and
-    shown as a dash. With NAME "all", --out is the folder of all the folders.
+    shown without a figure. With NAME "all", --out is the folder of all the folders.
     """
     names = NAMES if name == ALL else (name,)
-    studies = [find_study(each, quick=quick, trials=trials) for each in names]
+    studies = [
+        find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)) for each in names
+    ]
     told = []
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
-        advice = partial(how_to_go_on, name, quick=quick, out=out, trials=trials, time_limit=time_limit)
+        advice = partial(how_to_go_on, name, quick=quick, out=out, trials=trials, time_limit=time_limit, data=data)
         with advising(advice), cell_progress(study.name) as advance:
             record = run_study(study, folder, jobs=jobs or cores(), time_limit=time_limit, on_progress=advance)
         figure, note = drawn(record, folder / FIGURE)
         if as_json:
-            told.append(facts(record, study.claims(record), folder, figure=figure))
+            told.append(facts(record, study.judge(record), folder, figure=figure))
         else:
-            show(record, study.claims(record), folder, figure=figure)
+            show(record, study.judge(record), folder, figure=figure)
         if note:
             click.echo(f"note: {note}", err=True)
     if as_json:
@@ -131,7 +142,7 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
     if as_csv + as_markdown + as_json > 1:
         raise click.UsageError("Give one of --csv, --markdown and --json.")
     folder, record = stored(name, quick, out)
-    claims = find_study(name, quick=record.form == "quick").claims(record)
+    claims = find_study(name, quick=record.form == "quick").judge(record)
     if as_csv:
         click.echo(to_csv(record), nl=False)
     elif as_markdown:
@@ -158,7 +169,7 @@ def pages(folder: str, target: str, as_json: bool) -> None:
         )
     place.mkdir(parents=True, exist_ok=True)
     for record in sorted(found.values(), key=lambda record: NAMES.index(record.name)):
-        claims = find_study(record.name, quick=record.form == "quick").claims(record)
+        claims = find_study(record.name, quick=record.form == "quick").judge(record)
         draw_study(record, place / f"{record.name}.png")
         write(place / f"{record.name}.md", to_markdown(record, claims, figure=f"{record.name}.png"))
         entries.append((record, claims, f"{record.name}.md"))
@@ -180,6 +191,11 @@ def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> P
     if out is not None and not many:
         return Path(out)
     return Path(FOLDER if out is None else out) / f"{name}-{form}"
+
+
+def data_for(name: str, data: str | None, *, many: bool) -> str | None:
+    """Return the data folder for an experiment; among many, those that make their own data go without."""
+    return None if many and not find_study(name).reads_data else data
 
 
 def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:

@@ -12,7 +12,7 @@ from felb.cli.output import print_result
 from felb.estimators.methods import DEFAULT, make_federated, summaries
 from felb.experiments import Job, simulate
 from felb.experiments.job import PARTITIONS
-from felb.federated.algorithms.felb import SETTINGS
+from felb.federated.algorithms.felb_setting import SETTINGS
 
 EPILOG = options.methods(*summaries(pooled=False))
 DEFAULT_CLIENTS = 10

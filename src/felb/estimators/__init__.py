@@ -1,4 +1,4 @@
-"""The scikit-learn faces of the recipes, on the local engine."""
+"""The scikit-learn faces of the algorithms, on the local engine."""
 
 from felb.estimators.felb import FELB, FELBMU
 

@@ -156,8 +156,11 @@ class FederatedEstimator(BooleanFactorization):
         self.warn_about_outcome(outcome)
 
     def warn_about_outcome(self, outcome: Outcome) -> None:
-        """Warn about a result that collapsed, is not Boolean, or was cut short."""
-        self.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
+        """Warn about data without ones, about a result that collapsed, is not Boolean, or was cut short."""
+        counts = outcome.counts
+        ones = None if counts is None or not counts.cells else counts.tp + counts.fn
+        if ones is None or not self.warn_of_few_ones(ones, len(outcome.components)) or ones:
+            self.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
         if not outcome.complete:
             warn_of_time_limit(type(self).__name__, self.limit())
 

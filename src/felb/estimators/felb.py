@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.estimators.uploads import UploadingEstimator
-from felb.federated.algorithms.felb import SETTINGS, Setting, felb, felb_mu
+from felb.federated.algorithms.felb import felb, felb_mu
+from felb.federated.algorithms.felb_setting import SETTINGS, UNWEIGHTED, Setting
 from felb.privacy.uploads import Uploads
 
 if TYPE_CHECKING:
@@ -18,22 +20,28 @@ if TYPE_CHECKING:
 class FELB(UploadingEstimator):
     """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
 
+    The paper is Dalleiger, Vreeken and Kamp: Federated Binary Matrix Factorization using Proximal Optimization, AAAI
+    2025, doi:10.1609/aaai.v39i15.33773.
+
     Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
     them and draws the average towards Boolean values. Rows and their assignments never leave a client.
 
     Parameters
     ----------
     n_components : int
-    l1, l2 : weights κ and λ of the regularizer
-    l2_rate : λ grows by this factor each round
+    l1, l2 : weights κ and λ of the regularizer, in the units of the setting; None for those of the setting
+    l2_rate : λ grows by this factor each round; None for that of the setting
     inertia : β of iPALM; 0 gives PALM
-    proximity : γ, how strongly clients are held near the shared components
+    proximity : γ, how strongly clients are held near the shared components, in the units of the setting; None for that
+        of the setting
     local_steps : b, steps between two synchronisations
-    max_iter : rounds at most
-    tol : stop when the shared components are Boolean up to `tol` and change by no more
+    max_iter : rounds of local steps at most; None for those of the setting (200)
+    tol : stop when no entry of the shared components is farther than `tol` from 0 and 1 and at most 1% of them have
+        changed sides; None for that of the setting (¼, at which the cut at ½ is unambiguous)
     refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
         and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
-    setting : "recommended", "literal" (Alg. 1 word for word) or a `felb.FelbSetting`
+    setting : "recommended", "unweighted" (clients weigh the same, from a random start), "literal" (Alg. 1 word for
+        word) or a `felb.FelbSetting`
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
         client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
         Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` cannot be had
@@ -53,7 +61,7 @@ class FELB(UploadingEstimator):
     privacy_statement_ : what was promised to whom, or what the paper's noise adds up to; None without `privacy`
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
-    n_iter_ : rounds played before the assignment
+    n_iter_ : rounds played before the assignment, those of the spectral start included
 
     Examples
     --------
@@ -69,14 +77,14 @@ class FELB(UploadingEstimator):
         self,
         n_components: int = 10,
         *,
-        l1: float = 0.001,
-        l2: float = 0.1,
-        l2_rate: float = 1.05,
+        l1: float | None = None,
+        l2: float | None = None,
+        l2_rate: float | None = None,
         inertia: float = 0.001,
-        proximity: float = 1.0,
+        proximity: float | None = None,
         local_steps: int = 10,
-        max_iter: int = 100,
-        tol: float = 0.01,
+        max_iter: int | None = None,
+        tol: float | None = None,
         refine: bool = False,
         setting: str | Setting = "recommended",
         privacy: Privacy | None = None,
@@ -108,17 +116,27 @@ class FELB(UploadingEstimator):
 
     def plain_algorithm(self, n_features: int) -> Algorithm:
         """Return the algorithm without refinement."""
-        return self._with_rounds(n_features, self.max_iter)
+        return self._with_rounds(n_features, self._rounds())
 
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
         """V in every round, of which there are `max_iter` unless the agreement says otherwise."""
-        return Uploads(rounds or int(self.max_iter), int(self.n_components) * n_features)
+        return Uploads(rounds or self._rounds(), int(self.n_components) * n_features)
 
     def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm with as many rounds as there may be uploads."""
-        return self._with_rounds(n_features, uploads.rounds)
+        """Return the algorithm with as many rounds as there may be uploads, in which V alone leaves a client."""
+        return self._with_rounds(n_features, uploads.rounds, start=UNWEIGHTED.start, average=UNWEIGHTED.average)
 
-    def _with_rounds(self, n_features: int, rounds: int) -> Algorithm:
+    def plain_rounds(self) -> int:
+        """Return the rounds at most before refinement: those of the start and of local steps."""
+        return as_setting(self.setting).start_rounds + self._rounds()
+
+    def _rounds(self) -> int:
+        return as_setting(self.setting).max_iter if self.max_iter is None else int(self.max_iter)
+
+    def _with_rounds(self, n_features: int, rounds: int, **changes: Any) -> Algorithm:
+        setting = as_setting(self.setting)
+        if changes and setting.start != "independent":
+            setting = replace(setting, **changes)
         return self._make(
             n_features,
             int(self.n_components),
@@ -130,7 +148,7 @@ class FELB(UploadingEstimator):
             local_steps=self.local_steps,
             max_rounds=rounds,
             tol=self.tol,
-            setting=as_setting(self.setting),
+            setting=setting,
             dtype=self.dtype,
         )
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
+from felb.estimators.competitors import FedNMF, FedProx, ProxSkip, Scaffold
 from felb.estimators.federated import FederatedEstimator
 from felb.estimators.felb import FELB, FELBMU
 from felb.estimators.posthoc import PostHoc
 from felb.estimators.sums import FederatedBMF
-from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
+from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
 from felb.models.asso import Asso
 from felb.models.elbmf import ELBMF
 from felb.models.grecond import GreConD
@@ -40,7 +41,7 @@ class Method:
 
     @property
     def post_hoc(self) -> bool:
-        """Whether it is a method for pooled data, run at every client and aggregated once."""
+        """Whether it is a method for pooled data, run once at every client, its components aggregated."""
         return self.estimator is PostHoc
 
     def parameters(self) -> list[str]:
@@ -61,6 +62,10 @@ FEDERATED = (
     Method(DEFAULT, FederatedBMF, "sums over clients, the same result as pooling; recommended"),
     Method("felb", FELB, "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)"),
     Method("felb-mu", FELBMU, "FELB with multiplicative steps, one step size per entry"),
+    Method("fednmf", FedNMF, "competitor: non-negative factorization from summed statistics, thresholded once"),
+    Method("fedprox", FedProx, "competitor: the objective of FELB with a pull towards V, plain averages"),
+    Method("scaffold", Scaffold, "competitor: the objective of FELB with control variates against drift"),
+    Method("proxskip", ProxSkip, "competitor: the objective of FELB, gradient steps and a prox now and then"),
 )
 POOLED = (
     Method("elbmf", ELBMF, "the optimisation of FELB on pooled data"),
@@ -72,7 +77,7 @@ POOLED = (
 POST_HOC = tuple(
     Method(f"{method.name}{JOIN}{aggregation}", PostHoc, f"{method.name} at every client, aggregated by {aggregation}")
     for method in POOLED
-    for aggregation in BOOLEAN_AGGREGATIONS
+    for aggregation in (*BOOLEAN_AGGREGATIONS, *ALIGNED_AGGREGATIONS)
 )
 METHODS: dict[str, Method] = {method.name: method for method in FEDERATED + POOLED + POST_HOC}
 
@@ -80,8 +85,11 @@ METHODS: dict[str, Method] = {method.name: method for method in FEDERATED + POOL
 def summaries(*, pooled: bool = True) -> list[tuple[str, str]]:
     """Return names and summaries for a help text; the post-hoc methods, which are many, in one line."""
     methods = FEDERATED + (POOLED if pooled else ())
-    models, aggregations = "|".join(method.name for method in POOLED), "|".join(BOOLEAN_AGGREGATIONS)
-    combined = f"({models}){JOIN}({aggregations}), e.g. asso+vote: a pooled method at every client, aggregated once"
+    models, words = ("|".join(names) for names in ([method.name for method in POOLED], BOOLEAN_AGGREGATIONS))
+    combined = (
+        f"({models}){JOIN}({words}), e.g. asso+vote: a pooled method at every client, aggregated once by component; "
+        "asso+aligned-vote etc. match the clients' components first"
+    )
     return [*((method.name, method.summary) for method in methods), ("post-hoc", combined)]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from felb.errors import InputError
 
 if TYPE_CHECKING:
+    import os
+
     from felb.experiments.spec import Study
 
 NAMES = (
@@ -22,14 +25,33 @@ NAMES = (
     "aggregation",
     "convergence",
     "drift",
+    "clients",
 )
-"""In the order of the paper."""
+"""In the order of the paper, and those after them that it does not have."""
 
 
-def find_study(name: str, *, quick: bool = False, trials: int | None = None) -> Study:
-    """Return the quick or full form of an experiment, with another number of trials if one is given."""
+def find_study(
+    name: str, *, quick: bool = False, trials: int | None = None, data: str | os.PathLike[str] | None = None
+) -> Study:
+    """Return the quick or full form of an experiment.
+
+    Parameters
+    ----------
+    name : one of `NAMES`
+    quick : the small form
+    trials : in place of the experiment's own number
+    data : folder with data, for the experiments that run on it
+    """
     if name not in NAMES:
         raise InputError(f"there is no experiment {name!r}; felb knows {', '.join(NAMES)}")
     module = import_module(f"felb.experiments.studies.{name}")
     study: Study = module.QUICK if quick else module.FULL
-    return study if trials is None else replace(study, trials=trials)
+    if trials is not None:
+        study = replace(study, trials=trials)
+    if data is None:
+        return study
+    if not study.reads_data:
+        raise InputError(f"the experiment {name!r} makes its own data; it has no use for a data folder")
+    if not Path(data).is_dir():
+        raise InputError(f"there is no folder {data}; name the folder with the matrices")
+    return replace(study, data=str(data))

@@ -17,6 +17,7 @@ MEASURE = 1
 """Goes up when the same parameters would be measured differently, so that older cells are run again."""
 
 Watch = Literal["scores", "rounds", "pictures"]
+Split = Literal["even", "uneven", "by component"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,27 @@ class PlantedData:
 
 @dataclass(frozen=True, slots=True)
 class SourceData:
-    """A public data set by its name in `felb.datasets.catalogue`; with `rows`, that many drawn by the seed."""
+    """A data set by its name: of `felb.datasets.catalogue`, or a matrix in the data folder.
+
+    Parameters
+    ----------
+    name : in the catalogue, or of the file without its suffix
+    components : to look for
+    rows : take that many, drawn by the seed of the cell; None for all
+    contents : start of the fingerprint of a matrix in the data folder: another file of this name is another cell
+    columns : take that many with the most ones, see `felb.experiments.subset`; None for all
+    """
 
     name: str
     components: int
     rows: int | None = None
+    contents: str | None = None
+    columns: int | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fields as plain data; those that came later are left out where they say nothing."""
+        later = ("contents", "columns")
+        return {key: value for key, value in asdict(self).items() if key not in later or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +104,12 @@ class Cell:
     Parameters
     ----------
     use : the method
-    data, clients : what it runs on, and over how many even clients
+    data, clients : what it runs on, and over how many clients
     place, panel : where the cell is shown; not part of what is measured
     trial : number of the repetition; also the seed of data, split and method
     watch : scores of the end, figures of every round, or pictures
     noise : on what clients send
+    split : how rows are dealt out to clients, for data by name
     """
 
     use: MethodUse
@@ -102,20 +120,22 @@ class Cell:
     panel: str = ""
     watch: Watch = "scores"
     noise: Noise | None = None
+    split: Split = "even"
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Everything that decides the figures, as plain data."""
+        """Everything that decides the figures, as plain data; an even split goes without saying."""
         kind = next(name for name, of in KINDS.items() if isinstance(self.data, of))
         return {
             "measure": MEASURE,
             "method": self.use.method,
             "method_parameters": dict(self.use.parameters),
-            "data": {"kind": kind, **asdict(self.data)},
+            "data": {"kind": kind, **(self.data.plain() if isinstance(self.data, SourceData) else asdict(self.data))},
             "clients": self.clients,
             "seed": self.trial,
             "watch": self.watch,
             "noise": None if self.noise is None else asdict(self.noise),
+            **({} if self.split == "even" else {"split": self.split}),
         }
 
     @property
@@ -147,4 +167,5 @@ def cell_of(parameters: Mapping[str, Any]) -> Cell:
         trial=parameters["seed"],
         watch=parameters["watch"],
         noise=None if noise is None else Noise(**noise),
+        split=parameters.get("split", "even"),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from felb.results.study import Claim
@@ -58,6 +59,31 @@ def listed(record: StudyRecord, metric: str, methods: Sequence[str], place: Plac
     """Say the means of some methods at a place: "FELB 0.912, Asso 0.020"."""
     means = [(method, record.mean(metric, method, place, panel)) for method in methods]
     return ", ".join(f"{method} {'–' if mean is None else format(mean, '.3g')}" for method, mean in means)
+
+
+def missing_text(record: StudyRecord, methods: Collection[str] | None = None) -> str:
+    """Say how many cells of some methods (all if None) have no figures, and why; empty if all are done."""
+    planned = [cell for cell in record.planned if methods is None or cell.method in methods]
+    found = Counter(record.cells[cell.key].status if cell.key in record.cells else "missing" for cell in planned)
+    words = {"timeout": "out of time", "failed": "failed", "missing": "not run yet"}
+    told = ", ".join(f"{found[status]} {word}" for status, word in words.items() if found[status])
+    return f"{len(planned) - found['done']} of {len(planned)} cells are missing ({told})" if told else ""
+
+
+def judged_with_missing(record: StudyRecord, claims: Iterable[Claim]) -> list[Claim]:
+    """Return claims as they may stand while cells are missing: each says so, and none counts as reproduced."""
+    told = missing_text(record)
+    if not told:
+        return list(claims)
+    return [
+        Claim(each.says, "undecided" if each.verdict == "reproduced" else each.verdict, said(each.numbers, told))
+        for each in claims
+    ]
+
+
+def said(*parts: str) -> str:
+    """Join the parts of what a claim says."""
+    return "; ".join(part for part in parts if part)
 
 
 def holds_if_any(seen: Collection[object], holds: bool) -> bool | None:

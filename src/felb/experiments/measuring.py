@@ -17,11 +17,13 @@ from felb.estimators.methods import make_federated
 from felb.experiments.cells import Cell, InvaderData, PlantedData, SourceData
 from felb.experiments.invader import invader_clients, picture
 from felb.experiments.sources import load_source
+from felb.experiments.subset import subset
 from felb.experiments.uploads import NoisyUploads, total_cost
 from felb.federated.algorithms.felb import LOCAL_FACTOR
 from felb.linalg.assign import assign_rows
 from felb.linalg.binary import BinaryMatrix
 from felb.metrics import confusion
+from felb.models.grecond import GreConD
 from felb.privacy.policy import Privacy
 
 if TYPE_CHECKING:
@@ -52,27 +54,29 @@ class Ready:
     signal: BinaryMatrix | None
 
 
-def measure(cell: Cell, *, cache: Path | None = None) -> Measured:
+def measure(cell: Cell, *, cache: Path | None = None, folder: Path | None = None) -> Measured:
     """Return the figures of a cell.
 
     ``rmsd``, ``f1`` compare with the data, ``f1_star`` with the planted signal; ``seconds_per_client`` is the wall time
-    of the run over the number of clients, which work one after the other, without compilation.
+    of the run over the number of clients, which work one after the other, without compilation; ``rows`` and ``columns``
+    are those of the data.
 
     Parameters
     ----------
     cell : what to measure
     cache : folder with matrices of public data that were made before
+    folder : with data that does not come with felb; None for `felb.datasets.catalogue.data_folder`
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a method collapses is what the figures show
-        ready = prepare(cell, cache=cache)
+        ready = prepare(cell, cache=cache, folder=folder)
         warm_up(cell.use.method)
         if cell.watch == "pictures":
             return _pictured(cell, ready)
         return _measured(cell, ready)
 
 
-def prepare(cell: Cell, *, cache: Path | None = None) -> Ready:
+def prepare(cell: Cell, *, cache: Path | None = None, folder: Path | None = None) -> Ready:
     """Make the data of a cell and deal it out; the trial is the seed of both."""
     data, seed = cell.data, cell.trial
     if isinstance(data, InvaderData):
@@ -82,10 +86,8 @@ def prepare(cell: Cell, *, cache: Path | None = None) -> Ready:
             BinaryMatrix.of(np.vstack(parts)), _named(clients), BinaryMatrix.of(np.vstack([signal] * cell.clients))
         )
     if isinstance(data, SourceData):
-        A = load_source(data.name, cache=cache)
-        if data.rows is not None and data.rows < len(A):
-            A = A.take(np.sort(np.random.default_rng(seed).choice(len(A), data.rows, replace=False)))
-        return Ready(A, _named(partition.even(len(A), cell.clients, seed=seed)), None)
+        A = subset(load_source(data.name, cache=cache, folder=folder), data.rows, data.columns, seed=seed)
+        return Ready(A, _named(_dealt_out(A, cell)), None)
     assert isinstance(data, PlantedData)
     made = planted(
         data.rows,
@@ -97,6 +99,16 @@ def prepare(cell: Cell, *, cache: Path | None = None) -> Ready:
         seed=seed,
     )
     return Ready(made.A, _named(partition.even(data.rows, cell.clients, seed=seed)), made.signal)
+
+
+def _dealt_out(A: BinaryMatrix, cell: Cell) -> NDArray[np.int64]:
+    """Return the client of each row."""
+    if cell.split == "even":
+        return partition.even(len(A), cell.clients, seed=cell.trial)
+    if cell.split == "uneven":
+        return partition.uneven(len(A), cell.clients, seed=cell.trial)
+    concepts = GreConD(cell.data.components).find(A, cell.data.components, seed=cell.trial)
+    return partition.by_component(concepts.U, cell.clients, seed=cell.trial)
 
 
 @cache
@@ -125,6 +137,8 @@ def _measured(cell: Cell, ready: Ready) -> Measured:
         "integrality_gap": outcome.integrality_gap,
         "rounds": float(outcome.n_iter),
         "ones": float(np.count_nonzero(outcome.components)),
+        "rows": float(ready.A.shape[0]),
+        "columns": float(ready.A.shape[1]),
     }
     if ready.signal is not None:
         figures["f1_star"] = confusion(ready.signal, U, outcome.components).f1

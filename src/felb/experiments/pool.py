@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import FelbError
@@ -110,18 +111,25 @@ class Pool:
                 signal.signal(signal.SIGINT, before)
 
     def measure(
-        self, requests: Iterable[tuple[str, Mapping[str, Any]]], *, limit: float, cache: Path | None = None
+        self,
+        requests: Iterable[tuple[str, Mapping[str, Any]]],
+        *,
+        limit: float,
+        folders: Mapping[str, Path] = MappingProxyType({}),
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield keys and answers as they come; a cell beyond `limit` seconds is ended and answered as a timeout."""
+        """Yield keys and answers as they come; a cell beyond `limit` seconds is ended and answered as a timeout.
+
+        `folders` are given to `felb.experiments.measuring.measure` by their names.
+        """
         waiting = deque(requests)
         for _ in range(min(self.jobs, len(waiting))):
             self._workers.append(Worker(self._answers))
-        folder = None if cache is None else str(cache)
+        places = {name: str(path) for name, path in folders.items()}
         while waiting or any(worker.key for worker in self._workers):
             for worker in self._workers:
                 if worker.ready and worker.key is None and waiting:
                     key, parameters = waiting.popleft()
-                    worker.ask(key, {"parameters": parameters, "cache": folder})
+                    worker.ask(key, {"parameters": parameters, **places})
             yield from self._collect(limit, more=bool(waiting))
 
     def _collect(self, limit: float, *, more: bool) -> Iterator[tuple[str, dict[str, Any]]]:

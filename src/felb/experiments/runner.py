@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
 from felb.atomic import try_lock
-from felb.errors import InputError
+from felb.errors import FelbError, InputError
+from felb.experiments.cells import SourceData
 from felb.experiments.pool import Pool
+from felb.experiments.sources import keep_source
 from felb.results.result import machine_facts
 from felb.results.study import CELLS, MANIFEST, CellRecord, StudyRecord, name_of, write_claims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from felb.experiments.cells import Cell
     from felb.experiments.spec import Study
@@ -65,16 +67,29 @@ def run_study(
         open_cells = [cell for cell in cells.values() if not _settled(folder, cell, limit)]
         kept, total = len(cells) - len(open_cells), len(cells)
         on_progress(Progress(kept, 0, total))
+        folders = _folders(study, folder)
+        _convert(open_cells, folders)
         with Pool(jobs) as pool:
             requests = [(cell.key, cell.parameters) for cell in open_cells]
-            for number, (key, found) in enumerate(
-                pool.measure(requests, limit=limit, cache=folder.resolve() / DATA), start=1
-            ):
+            for number, (key, found) in enumerate(pool.measure(requests, limit=limit, folders=folders), start=1):
                 _record(cells[key], found, limit).write(folder)
                 on_progress(Progress(kept, number, total, last=f"{cells[key].use.label} {cells[key].place}"))
         finished = StudyRecord.read(folder)
-        write_claims(folder, study.claims(finished))
+        write_claims(folder, study.judge(finished))
     return finished
+
+
+def _folders(study: Study, folder: Path) -> dict[str, Path]:
+    """Return where a cell finds its data: the cache of the experiment, and the data folder if one was named."""
+    named = {} if study.data is None else {"folder": Path(study.data).resolve()}
+    return {"cache": folder.resolve() / DATA, **named}
+
+
+def _convert(cells: Sequence[Cell], folders: Mapping[str, Path]) -> None:
+    """Make matrices of raw files once, before the time of any cell begins; what fails is told by the cells."""
+    for name in dict.fromkeys(cell.data.name for cell in cells if isinstance(cell.data, SourceData)):
+        with suppress(FelbError, OSError):
+            keep_source(name, **folders)
 
 
 def _manifest(study: Study) -> StudyRecord:

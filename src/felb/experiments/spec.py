@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from felb.estimators.methods import METHODS
 from felb.experiments.cells import MethodUse
+from felb.experiments.evidence import judged_with_missing
 from felb.results.study import Metric
 
 if TYPE_CHECKING:
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
 
 FELB, FELB_MU, OURS = "FELB", "FELB-MU", "FederatedBMF"
 ASSO, GRECOND, MEBF, ZHANG, ELBMF = "Asso", "GreConD", "MEBF", "Zhang", "ELBMF"
+POST_HOC = (ASSO, GRECOND, MEBF, ZHANG, ELBMF)
+SEVEN = (*POST_HOC, FELB, FELB_MU)
+"""The methods that the paper compares."""
 
-PUBLISHED_FELB = {"l1": 0.001, "l2": 0.1, "l2_rate": 1.05, "inertia": 0.001, "max_iter": 100, "local_steps": 10}
+LOCAL_STEPS = {"local_steps": 10}
+"""Of the evaluation; the other parameters of FELB and FELB-MU are those that felb recommends."""
 PUBLISHED_ELBMF = {"l1": 0.01, "l2": 0.01, "l2_rate": 1.02, "inertia": 0.01}
 
 
@@ -34,9 +40,30 @@ def post_hoc_methods(aggregation: str = "vote", *, iterations: int = 1000) -> tu
 
 
 def federated_methods(**changes: Any) -> tuple[MethodUse, ...]:
-    """Return FELB and FELB-MU with the parameters of the evaluation."""
-    parameters = {**PUBLISHED_FELB, **changes}
+    """Return FELB and FELB-MU as felb recommends them, with ten local steps."""
+    parameters = {**LOCAL_STEPS, **changes}
     return MethodUse(FELB, "felb", parameters), MethodUse(FELB_MU, "felb-mu", parameters)
+
+
+def aligned_methods(*, iterations: int = 1000) -> tuple[MethodUse, ...]:
+    """Return the post-hoc methods with components that are matched across clients before the vote."""
+    voting = post_hoc_methods("aligned-vote", iterations=iterations)
+    return registered([replace(use, label=f"{use.label} aligned") for use in voting])
+
+
+def competitors() -> tuple[MethodUse, ...]:
+    """Return federated non-negative factorization and other federated optimisers, with ten local steps if any."""
+    names = {"FedNMF": "fednmf", "FedProx": "fedprox", "SCAFFOLD": "scaffold", "ProxSkip": "proxskip"}
+    uses = registered([MethodUse(label, method) for label, method in names.items()])
+    return tuple(
+        replace(use, parameters=LOCAL_STEPS) if "local_steps" in METHODS[use.method].parameters() else use
+        for use in uses
+    )
+
+
+def registered(uses: Sequence[MethodUse]) -> tuple[MethodUse, ...]:
+    """Return the uses of methods that felb has."""
+    return tuple(use for use in uses if use.method in METHODS)
 
 
 def all_methods(*, iterations: int = 1000) -> tuple[MethodUse, ...]:
@@ -62,7 +89,11 @@ class Study(ABC):
     form : "quick" or "full"
     trials : repetitions of each cell, with seeds 0, 1, …
     time_limit : seconds that a cell may take
+    data : folder with data that does not come with felb; None for ``$FELB_DATA``
     """
+
+    reads_data: ClassVar[bool] = False
+    """Whether it runs on data of the data folder."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -71,6 +102,7 @@ class Study(ABC):
     form: str = "full"
     trials: int = 10
     time_limit: float = 12 * 3600.0
+    data: str | None = None
 
     @abstractmethod
     def cells(self) -> tuple[Cell, ...]:
@@ -84,9 +116,14 @@ class Study(ABC):
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Hold what the paper says against stored cells."""
 
+    def judge(self, record: StudyRecord) -> list[Claim]:
+        """Return the claims; while cells are missing, each says so and none counts as reproduced."""
+        return judged_with_missing(record, self.claims(record))
+
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain data, for the manifest."""
-        return {key: value for key, value in asdict(self).items() if key != "form"}
+        hidden = ("form",) if self.reads_data else ("form", "data")
+        return {key: value for key, value in asdict(self).items() if key not in hidden}
 
 
 def labels(methods: Sequence[MethodUse]) -> tuple[str, ...]:

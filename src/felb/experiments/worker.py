@@ -27,9 +27,9 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from felb.experiments.measuring import measure
 
     start = time.perf_counter()
-    cache = request.get("cache")
+    folders = {name: Path(path) for name in ("cache", "folder") if (path := request.get(name)) is not None}
     try:
-        measured = measure(cell_of(request["parameters"]), cache=None if cache is None else Path(cache))
+        measured = measure(cell_of(request["parameters"]), **folders)
     except Exception as error:  # whatever a method raises belongs into the record of its cell
         message = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_MESSAGE]
         return {"status": "failed", "message": message, "seconds": time.perf_counter() - start}

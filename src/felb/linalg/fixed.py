@@ -34,6 +34,15 @@ GRAM_ROWS = 1 << 20
 """Rows whose squares are added in float64 at once."""
 
 
+WEIGHTED_BITS = 24
+"""Fractional bits of weighted uploads, as many as a float32 in [½, 1) has; weights are below 2^39."""
+
+
+def whole_multiples(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return values in units of 2^-24, so that sums over clients are exact and do not depend on their order."""
+    return np.rint(np.ldexp(np.asarray(values, np.float64), WEIGHTED_BITS)).astype(np.int64)
+
+
 class FixedStatistics(NamedTuple):
     """AᵀX (m × k), XᵀX (k × k) and column sums (k) of whole-numbered rows X, as int64."""
 

@@ -19,6 +19,10 @@ SMALLEST_DENOMINATOR = 1e-12
 """Denominators of multiplicative steps are at least this."""
 
 
+NEGLIGIBLE = 1e-15
+"""Entries of a factor that are no larger after the proximal operator are 0."""
+
+
 class Numbers(NamedTuple):
     """A rule as numbers.
 

@@ -156,6 +156,20 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
                 stacklevel=3,
             )
 
+    def warn_of_few_ones(self, ones: int, k: int) -> bool:
+        """Warn about data with no more ones than components, in which there is nothing to find; tell whether it is."""
+        if ones > k:
+            return False
+        what = "no ones" if not ones else "a single one" if ones == 1 else f"only {ones} ones"
+        found = "all components are empty" if not ones else "there is nothing to summarise"
+        warnings.warn(
+            f"the data of {type(self).__name__} has {what} for n_components={k}: {found}. "
+            "Check that the data was read as it was meant.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+        return True
+
     @staticmethod
     def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
         """Return the number of components, or say why it cannot be; more than the data's rank can be is a warning."""

@@ -53,6 +53,10 @@ class PooledFactorization(BooleanFactorization):
     def factorize(self, A: BinaryMatrix, k: int, *, seed: int, deadline: Deadline) -> Factors:
         """Return at most k components and the records that have them; when `deadline` has passed, the best so far."""
 
+    def shortcut(self, A: BinaryMatrix, k: int) -> Factors | None:  # noqa: ARG002
+        """Return the factors of data that needs no search, for methods that would search nevertheless."""
+        return None
+
     def check(self) -> None:
         """Raise an `InputError` if a parameter makes no sense."""
 
@@ -75,14 +79,17 @@ class PooledFactorization(BooleanFactorization):
 
     def _fit(self, X: Any) -> NDArray[np.bool_]:
         A = self._matrix(X, reset=True)
-        found = self.find(A, self.check_rank(self.n_components, A.shape), seed=self._seed())
+        k = self.check_rank(self.n_components, A.shape)
+        self.check()
+        found = self.shortcut(A, k) or self.find(A, k, seed=self._seed())
         self.components_ = found.V
         self.supports_ = np.count_nonzero(found.U, axis=0)
         self.complete_ = found.complete
         self.history_, self.n_iter_, self.integrality_gap_, self.converged_ = History(), len(found.V), 0.0, True
         for name, value in found.attributes.items():
             setattr(self, name, value)
-        self.warn_about(found.V, self.supports_, self.integrality_gap_)
+        if not self.warn_of_few_ones(A.nnz, k) or A.nnz:
+            self.warn_about(found.V, self.supports_, self.integrality_gap_)
         if not found.complete:
             warn_of_time_limit(type(self).__name__, self.time_limit)
         return found.U

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from felb.linalg.assign import assign_rows
+from felb.linalg.trivial import exact_components
 from felb.metrics import DECIDED
 from felb.models.pooled import Factors, PooledFactorization
 from felb.results.history import History
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.deadline import Deadline
+    from felb.linalg.binary import BinaryMatrix
 
 
 class RelaxedFactorization(PooledFactorization):
@@ -20,6 +24,7 @@ class RelaxedFactorization(PooledFactorization):
 
     max_iter: int
     tol: float
+    dtype: str
 
     def goes_on(self, rows: list[dict[str, float]], deadline: Deadline) -> bool:
         """Whether to take another step: always a first one, then until out of iterations or time, or settled."""
@@ -34,6 +39,19 @@ class RelaxedFactorization(PooledFactorization):
             return False
         change = abs(rows[-1]["loss"] - rows[-2]["loss"])
         return change <= self.tol * max(rows[-2]["loss"], 1.0)
+
+    def shortcut(self, A: BinaryMatrix, k: int) -> Factors | None:
+        """Return the factors of data with at most k ones, or with nothing else: no iteration is needed."""
+        V = exact_components(A.column_sums(), A.known_cells, k)
+        if V is None:
+            return None
+        found = self.factors(assign_rows(A, V), V, relaxed=V.astype(self.dtype), gap=0.0, rows=[], **self.of_shortcut)
+        return replace(found, complete=True)
+
+    @property
+    def of_shortcut(self) -> dict[str, Any]:
+        """Further attributes that a fit without iterations shows."""
+        return {}
 
     def factors(
         self,

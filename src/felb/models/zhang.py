@@ -116,6 +116,11 @@ class Zhang(RelaxedFactorization):
             raise InputError(f'dtype must be "float32" or "float64", got {self.dtype!r}')
         threshold_grid(self.grid)
 
+    @property
+    def of_shortcut(self) -> dict[str, Any]:
+        """Return the thresholds for factors that are Boolean."""
+        return {"thresholds_": (0.5, 0.5)}
+
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:  # noqa: ARG002
         """Warn about a result that collapsed; one that is not Boolean is what the thresholds are for."""
         super().warn_about(components, supports, 0.0)

@@ -2,8 +2,10 @@
 
     argmin_{U,V} ½‖A − UV‖² + R_κλ(U) + R_κλ(V) + (γ/2)‖V − V̂‖²,  U, V in [0, upper]
 
-One step updates U for fixed V, then V for the new U (Gauss-Seidel). A is touched once, by `linalg.passes.row_pass`:
-what the V step and the loss need, AᵀU and UᵀU, falls off the same pass. V is kept transposed (features × components).
+`palm_step` updates U for fixed V, then V for the new U (Gauss-Seidel). A is touched once, by `linalg.passes.row_pass`:
+what the V step and the loss need, AᵀU and UᵀU, falls off the same pass. `palm_blocks` takes several steps of U for
+fixed V, then as many of V for fixed U; A is touched twice, however many steps there are. V is kept transposed
+(features × components).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.linalg.passes import Statistics, factor_step, row_pass, squared_loss
+from felb.linalg.passes import Statistics, factor_step, gather, row_pass, squared_loss, statistics_pass
 from felb.optim.prox import elb_penalty
 from felb.optim.steps import Penalty
 
@@ -25,19 +27,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The regularizer but for its growing λ: κ (`l1`), the pull γ towards V̂, the upper end of the box, which prox."""
+    """The regularizer but for its growing λ: κ (`l1`), the pull γ towards V̂, the upper end of the box, which prox.
+
+    With `relative`, κ, λ and γ are in units of the mean curvature tr(G)/k of the factor that moves, G = VVᵀ for U and
+    UᵀU for V. Multiplying the rows of A then multiplies every term of the objective alike.
+    """
 
     kappa: float = 0.001
     gamma: float = 0.0
     upper: float = 1.0
     exact: bool = False
+    relative: bool = False
 
-    def penalty(self, lam: float) -> Penalty:
-        """Return the penalty with λ at its present value."""
-        return Penalty(self.kappa, lam, self.gamma, self.upper, self.exact)
+    def penalty(self, lam: float, gram: Array) -> Penalty:
+        """Return the penalty with λ at its present value, for the factor whose data term has the curvature `gram`."""
+        unit = mean_curvature(gram) if self.relative else 1.0
+        return Penalty(unit * self.kappa, unit * lam, unit * self.gamma, self.upper, self.exact)
 
     def value(self, loss: float, U: Array, Vt: Array, *, lam: float, target: Array | None = None) -> float:
-        """½ loss + R(U) + R(V) + (γ/2)‖V − V̂‖² in float64, with the λ that the chosen prox belongs to."""
+        """½ loss + R(U) + R(V) + (γ/2)‖V − V̂‖² in float64, absolute weights, with the λ that the prox belongs to."""
         weight = lam if self.exact else lam / 2
         pull = 0.0 if target is None else self.gamma / 2 * float(((Vt - target).astype(np.float64) ** 2).sum())
         return loss / 2 + elb_penalty(U, self.kappa, weight) + elb_penalty(Vt, self.kappa, weight) + pull
@@ -73,12 +81,46 @@ def palm_step(
 
     U ← prox(Ũ − ν(ŨVVᵀ − AVᵀ)) with Ũ = U + β(U − U_before), then V ← prox(Ṽ − ξ(UᵀUṼ − UᵀA)) likewise.
     """
-    penalty, gram = objective.penalty(lam), point.Vt.T @ point.Vt
-    step, before = rule.step(gram, penalty, beta=beta), point.U_before
+    gram = point.Vt.T @ point.Vt
+    step, before = rule.step(gram, objective.penalty(lam, gram), beta=beta), point.U_before
     U, AtU, UtU = row_pass(A, point.U, point.Vt, rule=step, U_prev=before, beta=beta, gram=gram, threads=threads)
-    step = rule.step(UtU, penalty, beta=beta)
+    step = rule.step(UtU, objective.penalty(lam, UtU), beta=beta)
     Vt = factor_step(point.Vt, AtU, UtU, rule=step, X_prev=point.Vt_before, beta=beta, target=target)
     return Point(U, Vt, point.U, point.Vt), Statistics(AtU, UtU)
+
+
+def palm_blocks(
+    A: BinaryMatrix,
+    point: Point,
+    objective: Objective,
+    *,
+    rule: StepRule,
+    lam: float,
+    steps: int,
+    beta: float = 0.0,
+    target: Array | None = None,
+    threads: int | None = None,
+) -> tuple[Point, Statistics]:
+    """Take `steps` steps of U for fixed V, then `steps` of V for fixed U; return the new point and its AᵀU and UᵀU.
+
+    With one step this is `palm_step`, but for rounding.
+    """
+    gathered, gram = gather(A, point.Vt, threads=threads), point.Vt.T @ point.Vt
+    step = rule.step(gram, objective.penalty(lam, gram), beta=beta)
+    U, U_before = point.U, point.U_before
+    for _ in range(steps):
+        U, U_before = factor_step(U, gathered, gram, rule=step, X_prev=U_before, beta=beta), U
+    AtU, UtU = statistics_pass(A, U, threads=threads)
+    step = rule.step(UtU, objective.penalty(lam, UtU), beta=beta)
+    Vt, Vt_before = point.Vt, point.Vt_before
+    for _ in range(steps):
+        Vt, Vt_before = factor_step(Vt, AtU, UtU, rule=step, X_prev=Vt_before, beta=beta, target=target), Vt
+    return Point(U, Vt, U_before, Vt_before), Statistics(AtU, UtU)
+
+
+def mean_curvature(gram: Array) -> float:
+    """tr(G)/k, the mean second derivative of ½‖A − UV‖² along the components of the factor that moves."""
+    return float(np.trace(gram, dtype=np.float64)) / len(gram)
 
 
 def loss_at(A: BinaryMatrix, point: Point, statistics: Statistics) -> float:

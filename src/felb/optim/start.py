@@ -36,3 +36,9 @@ def projected_rows(A: BinaryMatrix, Vt: Array) -> Array:
     """U = AVᵀ ⊘ 1VVᵀ in [0, 1], what a multiplicative step makes of constant rows."""
     scale = np.maximum(Vt.T @ Vt.sum(axis=1), Vt.dtype.type(SMALLEST_SCALE))
     return np.asarray(np.clip(gather(A, Vt) / scale, 0, 1))
+
+
+def typical_scale(V: Array) -> Array:
+    """Return V >= 0 with rows divided by Σv²/Σv, their typical entry: 1 for a row of zeros and ones; rows of 0 stay."""
+    sums, squares = V.sum(axis=1, keepdims=True), (V * V).sum(axis=1, keepdims=True)
+    return np.asarray(V * np.divide(sums, squares, out=np.ones_like(sums), where=squares > 0))

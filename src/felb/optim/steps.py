@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from felb.errors import InputError
-from felb.linalg.rules import GRADIENT, HALS, MULTIPLICATIVE, SMALLEST_DENOMINATOR, Numbers
+from felb.linalg.rules import GRADIENT, HALS, MULTIPLICATIVE, NEGLIGIBLE, SMALLEST_DENOMINATOR, Numbers
 from felb.optim.prox import prox_elb, prox_elb_and_towards, prox_elb_exact, prox_elb_then_towards
 from felb.optim.start import constant_rows, projected_rows
 
@@ -116,7 +116,7 @@ class Penalty:
             shrunk = prox_elb_and_towards(x, kappa, lam, gamma=eta * self.gamma, target=target)
         else:
             shrunk = prox_elb_then_towards(x, kappa, lam, gamma=eta * self.gamma, target=target, upper=self.upper)
-        return np.clip(shrunk, 0, self.upper)
+        return np.where(shrunk > NEGLIGIBLE, np.minimum(shrunk, shrunk.dtype.type(self.upper)), shrunk.dtype.type(0))
 
     def numbers(self, code: float, *, beta: float, lowest: float, step: float, pulled: bool) -> Numbers | None:
         """Return the numbers of a step with this penalty; kernels do not know the exact operator of the sum."""

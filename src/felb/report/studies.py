@@ -6,10 +6,10 @@ import csv
 import io
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from felb.results.study import Claim, Interval, Metric, Place, StudyRecord
 
@@ -20,20 +20,46 @@ DASH = "–"
 """Stands where there is no figure: a cell failed, ran out of time, or was not run yet."""
 
 
+OUT_OF_TIME, FAILED = "out of time", "failed"
+"""Stand where all trials ended in this way."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """A cell of a table: its text, whether it is the best or second best of its column, and what is published."""
+
+    text: str
+    mark: Literal["", "best", "second"] = ""
+    published: str | None = None
+
+    def written(self, best: Callable[[str], str], second: Callable[[str], str]) -> str:
+        """Return the cell with its mark set by one of the functions."""
+        text = {"best": best, "second": second}.get(self.mark, str)(self.text)
+        return text if self.published is None else f"{text} / {self.published}"
+
+
 @dataclass(frozen=True, slots=True)
 class StudyTable:
-    """One figure of one panel: a row for each method, a column for each place, cells as text."""
+    """One figure of one panel: a row for each method, a column for each place."""
 
     title: str
     head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    cells: tuple[tuple[str, tuple[TableCell, ...]], ...]
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The cells as plain text; the best of a column is marked with *."""
+        return tuple(
+            (method, *(cell.written(lambda text: f"{text}*", str) for cell in cells)) for method, cells in self.cells
+        )
 
 
 def study_tables(record: StudyRecord) -> list[StudyTable]:
     """Return the tables of an experiment: mean ± half the 95% interval over the trials.
 
-    The best mean of a column is marked with *. Where there are published figures, they follow after a slash. A figure
-    of which no value is good, such as a cost, is left out where no cell has it.
+    The best and the second best mean of a column are marked. Where there are published figures of the same data, they
+    follow after a slash. A figure of which no value is good, such as a cost, is left out where no cell has it. Where
+    the view ranks methods, a table of their ranks follows.
     """
     tables = []
     for panel in record.view.panels:
@@ -44,16 +70,19 @@ def study_tables(record: StudyRecord) -> list[StudyTable]:
                 for method in methods
                 for place in places
             }
-            published = record.view.published.get(metric.key, {})
+            published = {place: record.published(metric.key, place) for place in places}
             if not metric.better and not any(found.values()):
                 continue
-            best = {place: _best(metric, [found[method, place] for method in methods]) for place in places}
+            top = {place: _best_two(metric, [found[method, place] for method in methods]) for place in places}
             rows = tuple(
                 (
                     method,
-                    *(
-                        _cell(metric, found[method, place], best=best[place])
-                        + (f" / {_value(metric, published[str(place)].get(method))}" if str(place) in published else "")
+                    tuple(
+                        TableCell(
+                            _cell(record, metric, method, place, panel),
+                            _mark(found[method, place], top[place]),
+                            _value(metric, published[place].get(method)) if published[place] else None,
+                        )
                         for place in places
                     ),
                 )
@@ -61,21 +90,55 @@ def study_tables(record: StudyRecord) -> list[StudyTable]:
             )
             axis = record.view.axes.get(panel, record.view.axis)
             head = (axis, *(place_text(record, place) for place in places))
-            tables.append(StudyTable(" · ".join(filter(None, (panel, metric.label))), head, rows))
+            title = " · ".join(filter(None, (panel, metric.label)))
+            tables.append(StudyTable(title, head, rows))
+            tables += _rank_tables(record, metric, panel, head=head, title=title)
     return tables + _only_published(record)
 
 
+def _rank_tables(
+    record: StudyRecord, metric: Metric, panel: str, *, head: tuple[str, ...], title: str
+) -> list[StudyTable]:
+    """Return the ranks of the methods that the view ranks, with their average over the places; or nothing."""
+    ranks = {place: found for place in record.places(panel) if (found := record.ranks(metric, place, panel))}
+    if metric.log or not metric.better or not ranks:
+        return []
+    methods = [method for method in record.methods(panel) if method in record.view.ranked]
+    averages = {method: sum(found[method] for found in ranks.values()) / len(ranks) for method in methods}
+    low = sorted(set(averages.values()))
+    marks: dict[float, Literal["best", "second"]] = dict(zip(low[:2], ("best", "second"), strict=False))
+    rows = tuple(
+        (
+            method,
+            (
+                *(TableCell(str(ranks[place][method]) if place in ranks else DASH) for place in record.places(panel)),
+                TableCell(f"{averages[method]:.2f}", marks.get(averages[method], "")),
+            ),
+        )
+        for method in methods
+    )
+    return [StudyTable(f"{title} · rank among {len(methods)}", (*head, "average"), rows)]
+
+
 def _only_published(record: StudyRecord) -> list[StudyTable]:
-    """Return the published figures of data that was not run."""
+    """Return the published figures of data that was not run, or in another shape."""
     tables = []
-    run = {str(place) for panel in record.view.panels for place in record.places(panel)}
+    run = {str(place): place for panel in record.view.panels for place in record.places(panel)}
     for metric in record.view.metrics:
-        others = {name: row for name, row in record.view.published.get(metric.key, {}).items() if name not in run}
+        others = {
+            name: row
+            for name, row in record.view.published.get(metric.key, {}).items()
+            if name not in run or not record.published(metric.key, run[name])
+        }
         if others:
             methods = [method for method in record.view.methods if any(method in row for row in others.values())]
-            rows = tuple((method, *(_value(metric, row.get(method)) for row in others.values())) for method in methods)
+            rows = tuple(
+                (method, tuple(TableCell(_value(metric, row.get(method))) for row in others.values()))
+                for method in methods
+            )
             head = (record.view.axis, *others)
-            tables.append(StudyTable(f"published only, data not at hand · {metric.label}", head, rows))
+            title = f"published only, data of that shape not at hand · {metric.label}"
+            tables.append(StudyTable(title, head, rows))
     return tables
 
 
@@ -86,18 +149,27 @@ def place_text(record: StudyRecord, place: Place) -> str:
     return f"{place:.0%}" if record.view.percent else f"{place:g}"
 
 
-def _best(metric: Metric, intervals: Sequence[Interval | None]) -> float | None:
+def _best_two(metric: Metric, intervals: Sequence[Interval | None]) -> list[float]:
+    """Return the best mean and, of three or more, the second best; nothing where there is no choice."""
     means = [interval.mean for interval in intervals if interval is not None]
     if not metric.better or len(means) < 2:
-        return None
-    return max(means) if metric.better == "high" else min(means)
+        return []
+    return sorted(set(means), reverse=metric.better == "high")[: 2 if len(means) > 2 else 1]
 
 
-def _cell(metric: Metric, interval: Interval | None, *, best: float | None) -> str:
+def _mark(interval: Interval | None, top: Sequence[float]) -> Literal["", "best", "second"]:
+    if interval is None or interval.mean not in top:
+        return ""
+    return "best" if interval.mean == top[0] else "second"
+
+
+def _cell(record: StudyRecord, metric: Metric, method: str, place: Place, panel: str) -> str:
+    interval, ended = record.interval(metric.key, method, place, panel), record.statuses(method, place, panel)
     if interval is None:
-        return DASH
+        return OUT_OF_TIME if "timeout" in ended else FAILED if "failed" in ended else DASH
     spread = "" if math.isnan(interval.half) else f" ±{_value(metric, interval.half)}"
-    return f"{_value(metric, interval.mean)}{spread}{'*' if best is not None and interval.mean == best else ''}"
+    some = f" ({interval.n} of {len(ended)})" if {"timeout", "failed"} & set(ended) else ""
+    return f"{_value(metric, interval.mean)}{spread}{some}"
 
 
 def _value(metric: Metric, value: float | None) -> str:
@@ -108,8 +180,8 @@ def _value(metric: Metric, value: float | None) -> str:
     return f"{value:.{metric.digits}f}"
 
 
-def summary(record: StudyRecord) -> str:
-    """Say in a line how many cells there are and how they ended."""
+def summary(record: StudyRecord, *, marks: str = "* best") -> str:
+    """Say in a line how many cells there are and how they ended, and what marks mean."""
     parts = [f"{record.count('done')} of {len(record.planned)} cells done"]
     if failed := record.count("failed"):
         parts.append(f"{failed} failed")
@@ -119,7 +191,7 @@ def summary(record: StudyRecord) -> str:
         parts.append(f"{record.missing} not run yet")
     trials = record.trials
     spread = "mean ± half the 95% interval" if trials > 1 else "one trial, no interval"
-    return f"{', '.join(parts)}; {trials} trial{'s' if trials > 1 else ''}, {spread}; * best; {DASH} no figure"
+    return f"{', '.join(parts)}; {trials} trial{'s' if trials > 1 else ''}, {spread}; {marks}; {DASH} no figure"
 
 
 def failures(record: StudyRecord) -> list[str]:
@@ -181,7 +253,7 @@ def to_rows(record: StudyRecord) -> list[dict[str, Any]]:
                             "low": found.low if found is not None and known else None,
                             "high": found.high if found is not None and known else None,
                             "trials": 0 if found is None else found.n,
-                            "published": record.view.published.get(metric.key, {}).get(str(place), {}).get(method),
+                            "published": record.published(metric.key, place).get(method),
                         }
                     )
     return rows
@@ -199,7 +271,7 @@ def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | N
         *_claims_markdown(claims),
         f"{mark}# Figures",
         "",
-        f"{_escaped(summary(record))}.",
+        f"{_escaped(summary(record, marks='bold: best, underlined: second best'))}.",
         "",
     ]
     for table in study_tables(record):
@@ -207,6 +279,8 @@ def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | N
     if wrong := failures(record):
         lines += [f"{mark}# Cells without figures", "", *(f"- {_escaped(reason)}" for reason in wrong), ""]
     command = f"felb experiment run {record.name}{' --quick' if record.form == 'quick' else ''}"
+    if record.settings.get("data"):
+        command += " --data FOLDER"
     lines += [f"{mark}# Made by", "", f"`{command}`, {record.form} form; {provenance_text(record)}.", ""]
     return "\n".join(lines)
 
@@ -242,7 +316,13 @@ def _verdict(verdict: str) -> str:
 def _table_markdown(table: StudyTable) -> list[str]:
     head = "| " + " | ".join(_escaped(text) for text in table.head) + " |"
     rule = "|---|" + "---:|" * (len(table.head) - 1)
-    return [head, rule, *("| " + " | ".join(_escaped(text) for text in row) + " |" for row in table.rows)]
+    rows = [(_escaped(method), *map(_cell_markdown, cells)) for method, cells in table.cells]
+    return [head, rule, *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def _cell_markdown(cell: TableCell) -> str:
+    plain = TableCell(_escaped(cell.text), cell.mark, cell.published)
+    return plain.written(lambda text: f"**{text}**", lambda text: f"<u>{text}</u>")
 
 
 def _escaped(text: str) -> str:

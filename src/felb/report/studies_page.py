@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from felb.report.page import Html, Section
-    from felb.report.studies import StudyTable
+    from felb.report.studies import StudyTable, TableCell
     from felb.results.study import Claim
 
 FIGURE = "figure.png"
@@ -36,7 +36,8 @@ def study_page(folder: str | os.PathLike[str]) -> Page:
     if figure.is_file():
         sections.append(section("Figure", _embedded(figure, record)))
     sections.append(section("What the paper says", _claims(claims)))
-    sections.append(section("Tables", parts.paragraph(f"{summary(record)}."), map(_table, study_tables(record))))
+    told = summary(record, marks="bold: best, underlined: second best")
+    sections.append(section("Tables", parts.paragraph(f"{told}."), map(_table, study_tables(record))))
     if wrong := failures(record):
         sections.append(section("Cells without figures", tag("ul", (tag("li", reason) for reason in wrong))))
     settings = {name: _plain(value) for name, value in record.settings.items() if name != "methods"}
@@ -61,7 +62,14 @@ def _claims(claims: Sequence[Claim]) -> Html:
 
 def _table(shown: StudyTable) -> Html:
     columns = [parts.Column(title, "number" if number else "words") for number, title in enumerate(shown.head)]
-    return parts.table(columns, shown.rows, caption=shown.title)
+    rows = [(method, *map(_cell, cells)) for method, cells in shown.cells]
+    return parts.table(columns, rows, caption=shown.title)
+
+
+def _cell(cell: TableCell) -> object:
+    marked = {"best": "strong", "second": "u"}.get(cell.mark)
+    text = cell.text if marked is None else tag(marked, cell.text)
+    return text if cell.published is None else tag("span", text, f" / {cell.published}")
 
 
 def _plain(value: object) -> str:

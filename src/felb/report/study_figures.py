@@ -33,9 +33,28 @@ STYLES = {
 }
 """Colour (of Okabe and Ito, told apart by the colour-blind too), marker and line of each method."""
 
+STYLES |= {
+    f"{name} aligned": (STYLES[name][0], marker, ":")
+    for name, marker in {"Asso": "<", "GreConD": ">", "MEBF": "p", "Zhang": "*", "ELBMF": "h"}.items()
+}
+STYLES |= {
+    "FedNMF": ("#7F3C8D", "o", "-."),
+    "FedProx": ("#A04000", "s", "-."),
+    "SCAFFOLD": ("#3B6E22", "D", "-."),
+    "ProxSkip": ("#2C3E90", "^", "-."),
+}
+
 OTHER = ("#8C8C8C", ".", ":")
 REGIMES = (("#56B4E9", "o"), ("#0072B2", "s"), ("#111111", "D"), ("#E69F00", "^"))
 """Colour and marker of the panels of ratios, in their order."""
+
+SETTING = " · "
+"""Between a method and how it was run, where one method has several rows."""
+
+MARKERS = ("o", "s", "D", "^", "v", "P")
+
+LETTER, SYMBOL = 0.075, 0.6
+"""Inches that a letter of the legend takes, and a symbol with the space around it."""
 
 GRID = "#EBEBEB"
 DPI = 160
@@ -60,6 +79,16 @@ def draw_study(record: StudyRecord, path: str | os.PathLike[str]) -> None:
         FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
 
 
+def _style(methods: Sequence[str], method: str) -> tuple[str, str, str]:
+    """Return the style of a method; "FELB · 10 clients" has the colour of FELB and a marker of its own."""
+    if method in STYLES or SETTING not in method:
+        return STYLES.get(method, OTHER)
+    family = method.split(SETTING)[0]
+    number = [other for other in methods if other.split(SETTING)[0] == family].index(method)
+    colour, _, line = STYLES.get(family, OTHER)
+    return colour, MARKERS[number % len(MARKERS)], line
+
+
 def _figure(width: float, height: float) -> Any:
     try:
         from matplotlib.figure import Figure
@@ -76,7 +105,7 @@ def _heading(figure: Any, record: StudyRecord, handles: Sequence[Any], names: Se
             handles,
             names,
             loc="outside lower left",
-            ncols=len(names),
+            ncols=names_in_a_line(names, figure.get_figwidth()),
             frameon=False,
             fontsize=10,
             handlelength=2.2,
@@ -85,6 +114,13 @@ def _heading(figure: Any, record: StudyRecord, handles: Sequence[Any], names: Se
         )
         for text in legend.get_texts():
             text.set_color(TITLE_COLOUR)
+
+
+def names_in_a_line(names: Sequence[str], width: float) -> int:
+    """Return how many names a line of the legend holds in a figure of that width: all, if there is room."""
+    if sum(LETTER * len(name) + SYMBOL for name in names) <= width:
+        return len(names)
+    return max(1, int(width / (LETTER * max(map(len, names)) + SYMBOL)))
 
 
 def _dress(axes: Any) -> None:
@@ -245,19 +281,23 @@ def _points(record: StudyRecord) -> Any:
     """Draw a row for each data set and a point for each method; hollow points are published."""
     metrics = _drawn(record)
     published = sorted({name for metric in metrics for name in record.view.published.get(metric.key, {})})
-    places = [str(place) for place in record.places()]
-    places += [name for name in published if name not in places]
-    figure = _figure(4.4 * len(metrics) + 1, 1.6 + 0.62 * len(places))
+    measured = [str(place) for place in record.places()]
+    # Published figures of other data than was measured have rows of their own.
+    alone = [name for name in published if not any(record.published(metric.key, name) for metric in metrics)]
+    alone += [name for name in published if name not in measured and name not in alone]
+    places = [*measured, *(f"{name} (published)" if name in measured else name for name in alone)]
+    paper_of = dict(zip(places, [*(None if name in alone else name for name in measured), *alone], strict=True))
+    figure = _figure(4.4 * len(metrics) + 1, 1.6 + max(0.62, 0.07 * len(record.methods())) * len(places))
     grid = figure.subplots(1, len(metrics), squeeze=False, sharey=True)
     handles: dict[str, Any] = {}
     for axes, metric in zip(grid.flat, metrics, strict=True):
         _dress(axes)
         methods = record.methods()
         for offset, method in zip(np.linspace(-0.3, 0.3, len(methods)), methods, strict=True):
-            colour, marker, _ = STYLES.get(method, OTHER)
+            colour, marker, _ = _style(methods, method)
             for row, place in enumerate(places):
                 found = record.interval(metric.key, method, place)
-                paper = record.view.published.get(metric.key, {}).get(place, {}).get(method)
+                paper = record.view.published.get(metric.key, {}).get(paper_of[place] or "", {}).get(method)
                 if paper is not None:
                     axes.plot(paper, row + offset, marker, color=colour, markersize=6, markerfacecolor="white")
                 if found is not None:
@@ -273,6 +313,7 @@ def _points(record: StudyRecord) -> Any:
         ]
         if metric.log and values:
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter("")  # within a decade, they would run into each other
             axes.set_xlim(min(values) / 1.6, max(values) * 1.6)
         elif metric.key in UNIT:
             axes.set_xlim(-0.03, 1.03)

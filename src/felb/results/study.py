@@ -96,6 +96,8 @@ class View:
     axes : label of the axis of a panel where it differs
     note : what a reader must know
     published : figures of the paper, by metric, place and method; None where it reports none
+    published_shapes : rows and columns of the paper's data by place; its figures are not compared with other shapes
+    ranked : methods that are ranked against each other at every place
     ratio : draw this instead of the metrics: a metric and two methods, the first over the second
     """
 
@@ -110,6 +112,8 @@ class View:
     note: str = ""
     published: Mapping[str, Mapping[str, Mapping[str, float | None]]] = field(default_factory=dict)
     ratio: tuple[str, str, str] | None = None
+    published_shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ranked: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> View:
@@ -119,6 +123,8 @@ class View:
             "methods": tuple(raw["methods"]),
             "panels": tuple(raw["panels"]),
             "ratio": None if raw["ratio"] is None else tuple(raw["ratio"]),
+            "published_shapes": {name: tuple(shape) for name, shape in raw.get("published_shapes", {}).items()},
+            "ranked": tuple(raw.get("ranked", ())),
         }
         return cls(**{**raw, **changed})
 
@@ -244,6 +250,54 @@ class StudyRecord:
         """Mean over the trials; None where no trial was finished."""
         found = self.interval(metric, method, place, panel)
         return None if found is None else found.mean
+
+    def statuses(self, method: str, place: Place, panel: str = "") -> list[Status | None]:
+        """How the planned cells of a method at a place ended, in the order of their trials; None: not run yet."""
+        return [
+            self.cells[cell.key].status if cell.key in self.cells else None
+            for cell in self.planned
+            if (cell.method, cell.place, cell.panel) == (method, place, panel)
+        ]
+
+    def complete(self, method: str, place: Place, panel: str = "") -> bool:
+        """Whether a method has cells at a place and all of them are done."""
+        found = self.statuses(method, place, panel)
+        return bool(found) and all(status == "done" for status in found)
+
+    def shape(self, place: Place) -> tuple[int, int] | None:
+        """Rows and columns of the data at a place, from the cells that are done; None if they do not tell."""
+        for cell in self.planned:
+            stored = self.cells.get(cell.key)
+            if cell.place == place and stored is not None and stored.status == "done":
+                rows, columns = stored.figures.get("rows"), stored.figures.get("columns")
+                if rows is not None and columns is not None:
+                    return int(rows), int(columns)
+        return None
+
+    def published(self, metric: str, place: Place) -> Mapping[str, float | None]:
+        """Published figures of a place by method; none if the data there has another shape than the paper's."""
+        expected = self.view.published_shapes.get(str(place))
+        if expected is not None and self.shape(place) != expected:
+            return {}
+        return self.view.published.get(metric, {}).get(str(place), {})
+
+    def ranks(self, metric: Metric, place: Place, panel: str = "") -> dict[str, int]:
+        """Rank the methods that the view ranks by their means: 1 is the best, equal means share a rank.
+
+        A method without a figure is ranked after all that have one. Empty if none has one.
+        """
+        methods = [method for method in self.methods(panel) if method in self.view.ranked]
+        means = {
+            method: mean if metric.better == "high" else -mean
+            for method in methods
+            if (mean := self.mean(metric.key, method, place, panel)) is not None
+        }
+        if not means:
+            return {}
+        return {
+            method: 1 + (sum(other > means[method] for other in means.values()) if method in means else len(means))
+            for method in methods
+        }
 
     def count(self, status: Status) -> int:
         """Planned cells that ended in this way."""

@@ -60,6 +60,7 @@ def test_same_result_as_the_local_engine_and_assignments_stay_at_the_sites(loop,
         ("bmf", {"objective": "recover"}),
         ("felb", {"max_iter": 4}),
         ("asso+vote", {"tau": 0.8}),
+        ("asso+aligned-vote", {"tau": 0.8, "alignment_passes": 4}),
         ("elbmf+or", {"max_iter": 20}),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
@@ -105,7 +106,7 @@ def test_a_repeated_request_gets_the_same_bytes_and_takes_no_step(loop, monkeypa
 
 
 def test_another_request_under_the_same_number_starts_from_the_state_before(loop):
-    for _ in range(3):
+    for _ in range(6):
         loop.round()
     asked = loop.request
     V = np.clip(asked.values["V"] + 0.1, 0, 1).astype(np.float32)
@@ -125,13 +126,13 @@ def test_rounds_long_ago_are_refused(loop):
 
 
 def test_a_damaged_last_round_is_asked_again_and_the_sites_answer_from_their_responses(loop, local, monkeypatch):
-    for _ in range(4):
+    for _ in range(6):
         loop.round()
     path = max((loop.record.folder / "journal").glob("round-*"))
     path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(RuntimeWarning, match="round before"):
         loop.restart()
-    assert len(loop.history) == 3
+    assert len(loop.history) == 5
     with monkeypatch.context() as patch:
         patch.setattr(Desk, "shard", lambda self: pytest.fail("a step was taken"))
         loop.round()
@@ -206,7 +207,8 @@ def test_the_outbound_log_tells_what_left_and_nothing_has_the_size_of_rows(loop)
     loop.finish()
     lines = read_outbound(loop.folder / "site-0" / "state")
     assert {(line["run"], line["client"]) for line in lines} == {("r1", "site-0")}
-    assert {tuple(line["shape"]) for line in lines} == {(4, 17), (), (4,)}
+    # Columns of the sketch: one for each component and ten more.
+    assert {tuple(line["shape"]) for line in lines} == {(17, 4 + 10), (4, 17), (), (4,)}
     assert read_outbound(loop.folder / "site-0" / "state", run_id="other") == []
 
 

@@ -108,10 +108,11 @@ def test_with_the_same_noise_it_is_the_local_engine(tmp_path):
         ("bmf", {"effort": "fast"}, {"score_share": 0.05}),
         ("felb-mu", {"max_iter": 4}, {"mechanism": "uploads", "theta": 3.0}),
         ("asso+vote", {"tau": 0.8}, {"unit": "client"}),
+        ("asso+aligned-vote", {"tau": 0.8}, {"unit": "client"}),
         ("felb-mu", {"max_iter": 4}, {"mechanism": "paper", "theta": 3.0}),
         ("felb-mu", {"max_iter": 4}, {"mechanism": "paper"}),
     ],
-    ids=["statistics", "hybrid", "scores", "uploads", "bits", "paper", "paper without a bound"],
+    ids=["statistics", "hybrid", "scores", "uploads", "bits", "aligned bits", "paper", "paper without a bound"],
 )
 def test_every_mechanism_is_charged_once_though_everything_dies_after_every_round(tmp_path, method, parameters, terms):
     agreed = {"epsilon": 1.0, **terms}

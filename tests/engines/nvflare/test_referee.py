@@ -3,18 +3,24 @@
 import numpy as np
 import pytest
 
+from felb.datasets import partition, planted
+from felb.datasets.shards import split
+from felb.engines import run
 from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.referee import Referee
 from felb.engines.nvflare.rounds import Answers
 from felb.errors import FederationError
+from felb.estimators.methods import FEDERATED
 from felb.federated.execution import Execution
-from felb.federated.protocol import Request
+from felb.federated.protocol import Request, Sums
 from felb.federated.wire import pack
+from felb.linalg.binary import BinaryMatrix
 
 ALGORITHM = Plan("r1", "felb-mu", 3, 8).algorithm()
-REQUEST = Execution(ALGORITHM, seed=0).request
+START = Execution(ALGORITHM, seed=0).request
+REQUEST = Request("local_factor", t=0, V=np.full((3, 8), 0.5, np.float32))
 ASSIGN = Request("assign", components=np.ones((3, 8), bool), all_clients=True)
-V, LOSS = np.ones((3, 8), np.float32), np.asarray(2.0)
+V = np.ones((3, 8), np.int64)
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +33,40 @@ def good(referee, request=REQUEST):
 
 
 def test_it_knows_what_answers_look_like(referee):
-    assert referee.expect(REQUEST)["V"].shape == (3, 8)
-    assert referee.expect(REQUEST)["V"].dtype == np.float32
+    assert {name: (e.shape, e.dtype) for name, e in referee.expect(START).items()} == {"sketch": ((8, 8), np.int64)}
+    assert {name: (e.shape, e.dtype) for name, e in referee.expect(REQUEST).items()} == {
+        "V": ((3, 8), np.int64),
+        "curvature": ((3,), np.int64),
+        "loss": ((), np.float64),
+    }
     assert referee.expect(ASSIGN)["counts"].shape == (4,)
     release = referee.admit(pack(good(referee)), REQUEST, site="a")
     np.testing.assert_array_equal(release.values["V"], V)
 
 
+def test_every_pass_of_an_alignment_is_answered_alike():
+    algorithm, rng = Plan("r1", "asso+aligned-vote", 3, 8).algorithm(), np.random.default_rng(0)
+    referee, execution = Referee(algorithm, 8), Execution(algorithm, seed=0)
+    site, shard, asked = None, BinaryMatrix.of(rng.random((30, 8)) < 0.5), []
+    while (request := execution.request) is not None:
+        site, update = algorithm.respond(site, shard, request, rng=rng)
+        execution.receive(Sums.of([referee.admit(pack(update.values), request, site="a")]))
+        asked.append(request.task)
+    assert asked == ["aligned_components", "aligned_components", "assign"]
+    with pytest.raises(FederationError, match=r"rejected.*shape"):
+        referee.admit(pack({**update.values, "supports": np.ones(4, int)}), ASSIGN, site="a")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda v: {**v, "V": np.full((3, 8), np.nan, np.float32)}, "NaN or infinity"),
-        (lambda v: {**v, "V": np.full((3, 8), np.inf, np.float32)}, "NaN or infinity"),
-        (lambda v: {**v, "V": np.ones((8, 3), np.float32)}, "shape"),
-        (lambda v: {**v, "V": np.ones((3, 8), np.int32)}, "type"),
-        (lambda v: {**v, "V": np.ones((3000, 800), np.float32)}, "at most"),
+        (lambda v: {**v, "loss": np.asarray(np.nan)}, "NaN or infinity"),
+        (lambda v: {**v, "loss": np.asarray(np.inf)}, "NaN or infinity"),
+        (lambda v: {**v, "V": np.ones((8, 3), np.int64)}, "shape"),
+        (lambda v: {**v, "V": np.ones((3, 8), np.float32)}, "type"),
+        (lambda v: {**v, "V": np.full((3, 8), np.nan, np.float32)}, "type"),
+        (lambda v: {**v, "V": np.full((3, 8), np.iinfo(np.int64).max)}, "no data can have"),
+        (lambda v: {**v, "V": np.ones((3000, 800), np.int64)}, "at most"),
         (lambda v: {**v, "U": np.ones(3)}, "instead of"),
         (lambda v: {"V": v["V"]}, "instead of"),
     ],
@@ -75,3 +100,21 @@ def test_a_late_or_second_answer_does_not_count(referee):
     assert (list(releases), reasons) == (["a"], {"b": "was away"})
     np.testing.assert_array_equal(releases["a"].values["V"], V)
     assert answers.counts() == (1, 1)
+
+
+@pytest.mark.parametrize("method", [method.name for method in FEDERATED])
+def test_answers_of_every_federated_method_are_admitted_and_lead_to_the_local_result(method):
+    """Every method can be deployed: a plan makes its algorithm, and what clients send passes the wire and the check."""
+    parameters = {"effort": "fast"} if method == "bmf" else {"max_iter": 6}
+    algorithm = Plan("r1", method, 3, 12, parameters).algorithm()
+    shards = split(planted(60, 12, 3, noise=0.02, seed=0).A, partition.uneven(60, 3, seed=0))[0]
+    referee, execution, clients = Referee(algorithm, 12), Execution(algorithm, seed=0), {}
+    while (request := execution.request) is not None:
+        releases = []
+        for site, shard in shards.items():
+            rng = np.random.default_rng(0)
+            clients[site], update = algorithm.respond(clients.get(site), shard, request, rng=rng)
+            releases.append(referee.admit(pack(update.values), request, site=site))
+        execution.receive(Sums.of(releases))
+    expected = run(algorithm, shards, seed=0).outcome
+    np.testing.assert_array_equal(execution.outcome.components, expected.components)

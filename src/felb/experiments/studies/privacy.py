@@ -74,10 +74,10 @@ class PrivacyStudy(Study):
     def cells(self) -> tuple[Cell, ...]:
         """One for each trial, mechanism, level and method."""
         plans: list[tuple[str, Mechanism, float | None, Sequence[float], Sequence[MethodUse]]] = [
-            (GAUSSIAN, "gaussian", None, self.levels, federated_methods()),
-            (LAPLACE, "laplace", None, self.levels, federated_methods()),
-            (GAUSSIAN_CLIPPED, "gaussian", self.theta, self.levels, federated_methods()),
-            (LAPLACE_CLIPPED, "laplace", self.theta, self.levels, federated_methods()),
+            (GAUSSIAN, "gaussian", None, self.levels, federated_methods(setting="unweighted")),
+            (LAPLACE, "laplace", None, self.levels, federated_methods(setting="unweighted")),
+            (GAUSSIAN_CLIPPED, "gaussian", self.theta, self.levels, federated_methods(setting="unweighted")),
+            (LAPLACE_CLIPPED, "laplace", self.theta, self.levels, federated_methods(setting="unweighted")),
             (XOR, "xor", None, self.flips, post_hoc_methods(iterations=self.iterations)),
             (RECORD, "record", None, self.epsilons, (MethodUse(OURS, "bmf"),)),
         ]

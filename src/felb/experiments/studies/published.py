@@ -26,6 +26,11 @@ class PublishedData:
         """RMSD of a reconstruction without a single one: every one of the data is wrong."""
         return 50 * math.sqrt(self.density)
 
+    @property
+    def ones(self) -> int:
+        """Ones of the matrix, as many as its density says."""
+        return round(self.density * self.shape[0] * self.shape[1])
+
     def table(self, metric: str) -> dict[str, float | None]:
         """One row of a table by method."""
         return dict(zip(METHODS, self.f1 if metric == "f1" else self.rmsd, strict=True))

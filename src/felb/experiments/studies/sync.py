@@ -25,6 +25,7 @@ class SyncStudy(Study):
     name = "sync"
     title = "Frequency of synchronisation"
     question = "Is FELB-MU better than FELB when clients rarely synchronise?"
+    reads_data = True
 
     clients: int = 50
     sources: tuple[str, ...] | None = None
@@ -35,7 +36,9 @@ class SyncStudy(Study):
         # The cells of that study say which data there is, and over how many clients.
         data = {
             cell.place: (cell.data, cell.clients)
-            for cell in RealworldStudy(trials=1, clients=self.clients, sources=self.sources, rows=self.rows).cells()
+            for cell in RealworldStudy(
+                trials=1, clients=self.clients, sources=self.sources, rows=self.rows, data=self.data
+            ).cells()
         }
         return tuple(
             Cell(use, source, clients, place, trial, panel=REGIMES[steps])

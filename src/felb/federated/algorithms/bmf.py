@@ -188,7 +188,9 @@ class BooleanFit:
     def search(self, seed: int) -> Steps:
         """Find components: fit them, and where noise may hide them, recover them."""
         k, m = self.n_components, self.n_features
-        known = yield from step("spectral init", spectral_init(m, k, seed=seed))
+        known = yield from step("spectral init", spectral_init(m, k, seed=seed, keep_empty=not self.selects_rank))
+        if known.exact:
+            return known
         known = yield from step("nmf", nmf(known, self.effort.relaxed_rounds, memory=self.memory))
         known = yield from step("threshold search", threshold_search(known, self.cost))
         if self.objective == "recover":
@@ -293,6 +295,7 @@ def assigned_rows(known: Known, *, complete: bool, node_cap: int) -> Generator[R
     """Have everybody assign their rows: exactly, or by a belief if one was decided on."""
     found = {
         "relaxed": known.relaxed,
+        "integrality_gap": known.gap,
         "converged": known.settled and complete,
         "complete": complete,
     }

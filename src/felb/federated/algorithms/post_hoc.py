@@ -2,7 +2,8 @@
 
 Every client factorizes its own rows and sends its Boolean V_i, once; the server aggregates them (rounded mean, majority
 vote, logical or), and every client assigns its rows to the aggregate. Components are aggregated by their number:
-nothing makes the first component of one client mean the same as the first of another.
+nothing makes the first component of one client mean the same as the first of another, unless they are aligned (see
+`felb.federated.algorithms.aligned`).
 """
 
 from __future__ import annotations

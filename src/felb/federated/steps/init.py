@@ -15,6 +15,7 @@ import numpy as np
 from felb.federated.protocol import Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far, stream
 from felb.linalg.fixed import as_sketch, fixed_sketch, from_sketch
+from felb.linalg.trivial import exact_components_of_sketch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from felb.linalg.binary import BinaryMatrix
 
 GRAM_SKETCH, SIGN_NORMS = "gram_sketch", "sign_norms"
+
+POWER = 2
+"""How often the basis is multiplied by AᵀA; more brings it closer to the leading vectors."""
+
+SPECTRAL_ROUNDS = POWER + 2
+"""Rounds of the spectral init with the usual power: one for each power, the Gram matrix, the parts of left vectors.
+Of trivial data there is one round only."""
 
 EXTRA = 10
 """Columns of the basis beyond the components; they catch what the first ones would miss."""
@@ -68,25 +76,41 @@ def sign_norms_task(
 INIT_TASKS: dict[str, Task] = {GRAM_SKETCH: gram_sketch_task, SIGN_NORMS: sign_norms_task}
 
 
-def spectral_init(n_features: int, n_components: int, *, seed: int, power: int = 2) -> Steps:
+def spectral_init(
+    n_features: int, n_components: int, *, seed: int, power: int = POWER, keep_empty: bool = True
+) -> Steps:
     """Find a non-negative V to start from; everybody's rows count, so everybody is asked.
+
+    The first sketch tells trivial data, such as that without ones; then what is returned are its `exact` components.
 
     Parameters
     ----------
     n_features, n_components : size of V
     power : how often the basis is multiplied by AᵀA before the Gram matrix is taken
+    keep_empty : of trivial data, return empty components up to `n_components`; otherwise one at least
     """
     width = min(n_features, n_components + EXTRA)
     Q = as_sketch(np.linalg.qr(stream(seed, "start", 0).standard_normal((n_features, width)))[0])
     with best_so_far(lambda: Known(relaxed=_absolute(Q, n_components))):
-        for _ in range(power):
-            sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
-            Q = as_sketch(np.linalg.qr(from_sketch(sums["sketch"]))[0])
         sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
-        vectors, values = leading_vectors(Q, from_sketch(sums["sketch"]), n_components)
+        product = from_sketch(sums["sketch"])
+        exact = exact_components_of_sketch(product, Q, n_components)
+        if exact is not None:
+            return exactly_known(exact, keep_empty=keep_empty)
+        for _ in range(power):
+            Q = as_sketch(np.linalg.qr(product)[0])
+            sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
+            product = from_sketch(sums["sketch"])
+        vectors, values = leading_vectors(Q, product, n_components)
         sums = yield Request(SIGN_NORMS, vectors=vectors, values=values, all_clients=True)
     V = stream(seed, "start", power + 2).random((n_components, n_features))
     return Known(relaxed=larger_parts(V, vectors, sums["positive"], sums["negative"]))
+
+
+def exactly_known(components: NDArray[np.bool_], *, keep_empty: bool) -> Known:
+    """Return the components of trivial data, after which no step has anything to do."""
+    used = len(components) if keep_empty else max(1, int(np.count_nonzero(components.any(axis=1))))
+    return Known(components=components[:used], settled=True, exact=True)
 
 
 def leading_vectors(

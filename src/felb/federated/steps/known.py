@@ -38,6 +38,8 @@ class Known:
     settled : refinement found nothing more to flip
     belief : a model of the noise and log-odds of V under it; if it has a threshold, rows are inferred from it
     patterns : sets of columns that often occur together, patterns × features
+    gap : how far `relaxed` is from Boolean where `components` are its cut at ½; 0 for components found otherwise
+    exact : the components reconstruct everything, so that no other step has anything to do
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -51,6 +53,8 @@ class Known:
     settled: bool = False
     belief: Belief | None = field(default=None, metadata=holding(Belief))
     patterns: NDArray[np.bool_] | None = None
+    gap: float = 0.0
+    exact: bool = False
 
     def boolean(self) -> NDArray[np.bool_]:
         """Return the components; those of a relaxed V are cut at half of each row's largest entry."""
@@ -73,11 +77,19 @@ class ClientState:
     relaxed : its rows of the relaxed U
     assigned : its assignment to the final V
     log_odds : what it believes of its rows of U, see `felb.optim.belief`
+    control : control variate of its steps of V, features × components, see `felb.federated.steps.local_steps`
+    local : V at its last local step, features × components, until the server's V is known
+    step_size : of its last local step
+    t : round of local steps that `local` is from
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
     assigned: NDArray[np.bool_] | None = None
     log_odds: NDArray[np.float32] | None = None
+    control: NDArray[np.floating[Any]] | None = None
+    local: NDArray[np.floating[Any]] | None = None
+    step_size: float | None = None
+    t: int | None = None
 
 
 def required(value: Any, what: str) -> Any:
