@@ -114,7 +114,7 @@ def first_shared(recipe, shards, *, seed):
     """Return the V̂ with which the local steps begin, and the rounds before them."""
     seen = []
     local.run(recipe, shards, seed=seed, on_round=lambda now: seen.append(now.server))
-    before = [state for state in seen if state.start is None][0]
+    before = next(state for state in seen if state.start is None)
     return before.V, before.round
 
 
