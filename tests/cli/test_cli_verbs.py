@@ -41,7 +41,7 @@ def test_simulate_prints_facts_scores_and_components(felb, table, in_folder):
         "method felb-mu, seed 0",
         "data table.csv: 60 records x 12 features",
         "clients 4 with 15 records each",
-        "rounds 9 (8 factorize, 1 assign)",
+        "rounds 13 (3 sketch, 1 signs, 8 factorize, 1 assign)",
         "f1 rmsd precision recall coverage errors",
         "component support size features",
     ):
@@ -54,7 +54,7 @@ def test_simulate_json_is_all_of_stdout_and_agrees_with_the_folder(simulated):
     for key in ("scores", "supports", "clients", "converged", "provenance", "n_components", "n_features"):
         assert printed[key] == stored[key]
     assert printed["folder"] == "out"
-    assert printed["rounds"] == {"factorize": 8, "assign": 1}
+    assert printed["rounds"] == {"sketch": 3, "signs": 1, "factorize": 8, "assign": 1}
     found = Result.read("out")
     assert [(c["number"], tuple(c["features"]), c["support"]) for c in printed["components"]] == [
         (c.number, c.features, c.support) for c in found.described()
@@ -102,8 +102,8 @@ def test_the_record_says_how_to_make_the_result_again(simulated, in_folder, rows
     with warnings.catch_warnings(action="ignore", category=library.ConvergenceWarning):  # eight rounds are few
         model.fit(matrix, groups=groups)
     assert np.array_equal(model.components_, Result.read("out").components)
-    assert [row["round"] for row in record["history"]] == list(range(9))
-    assert [row["loss"] for row in record["history"][:8]] == model.history_["loss"].tolist()
+    assert [row["round"] for row in record["history"]] == list(range(13))
+    assert [row["loss"] for row in record["history"][4:12]] == model.history_["loss"].tolist()
     assert record["history"][-1]["f1"] == record["scores"]["f1"] == model.counts_.f1
 
 
@@ -112,13 +112,18 @@ def test_the_logs_tell_everything_that_left_each_client_and_nothing_else(simulat
     assert leftovers(in_folder / "out" / "outbound") == [f"{name}.jsonl" for name in sorted(clients)]
     for name, size in clients.items():
         lines = read_log(in_folder / "out" / "outbound" / f"{name}.jsonl")
-        expected = [(r, "factorize", what) for r in range(8) for what in ("V", "loss", "ones")]
-        expected += [(8, "assign", "counts"), (8, "assign", "supports")]
+        expected = [(r, "sketch", "sketch") for r in range(3)]
+        expected += [(3, "signs", "positive"), (3, "signs", "negative")]
+        expected += [(r, "factorize", what) for r in range(4, 12) for what in ("V", "curvature", "loss")]
+        expected += [(12, "assign", "counts"), (12, "assign", "supports")]
         assert [(line["round"], line["task"], line["what"]) for line in lines] == expected
         shapes = {
-            "V": ([3, 12], 3 * 12 * 4),
+            "sketch": ([12, 12], 12 * 12 * 8),
+            "positive": ([3], 24),
+            "negative": ([3], 24),
+            "V": ([3, 12], 3 * 12 * 8),
+            "curvature": ([3], 24),
             "loss": ([], 8),
-            "ones": ([], 8),
             "counts": ([4], 32),
             "supports": ([3], 24),
         }
@@ -193,8 +198,10 @@ def test_sampling_and_dropout_are_recorded(felb, table):
     assert done.json["provenance"]["parameters"]["participation"] == {"fraction": 0.5, "dropout": 0.3}
     assert len(set(done.json["clients"].values())) > 1
     history = Result.read("out").history
-    assert all(1 <= row["clients"] <= 3 for row in history[:-1])
-    assert history[-1]["clients"] == 6
+    asked = [row["clients"] for row in history if row["task"] == "factorize"]
+    assert len(asked) == 8
+    assert all(1 <= clients <= 3 for clients in asked)
+    assert {row["clients"] for row in history if row["task"] != "factorize"} == {6}  # the start and the assignment
 
 
 @pytest.mark.parametrize("option", [("--method", "felb"), ("--setting", "literal"), ("--local-steps", 1), ("--l1", 0)])
@@ -301,7 +308,7 @@ def test_show_tells_data_clients_rounds_and_components(felb, simulated):
     words = " ".join(shown.out.split())
     assert "data table.csv: 60 records x 12 features" in words
     assert "clients 4 with 15 records each" in words
-    assert "rounds 9 (8 factorize, 1 assign)" in words
+    assert "rounds 13 (3 sketch, 1 signs, 8 factorize, 1 assign)" in words
     best = Result.read("out").described()[0]
     assert f"{best.number} {best.support} {len(best.features)} {', '.join(best.features)}" in words
 

@@ -134,7 +134,7 @@ def test_what_a_killed_process_leaves_half_written_is_cleared_away(out, make_job
         with pytest.raises(KeyboardInterrupt):
             simulate(make_job(), out, on_round=stop_after(6))
     log = unfinished / "outbound" / "client-01.jsonl"
-    assert len(log.read_text().splitlines()) == 18  # six rounds: V, loss and ones
+    assert len(log.read_text().splitlines()) == 3 + 2 + 2 * 3  # sketches; signs; V, curvature and loss
     with log.open("a") as file:
         file.write('{"time": "2026-01-01", "client": "cli')
     (unfinished / ".checkpoint.npz.123.partial").write_bytes(b"half")
@@ -305,7 +305,7 @@ def test_large_checkpoints_are_written_less_often(out, make_job, monkeypatch):
         clock[0] += 10.0
 
     simulate(make_job(), out, on_round=a_while)
-    assert saved == [2.0, 44.0, 86.0, 128.0]  # 40 seconds and more between two that take two seconds each
+    assert saved == [2.0, 44.0, 86.0, 128.0, 170.0]  # 40 seconds and more between two that take two seconds each
 
 
 def test_a_killed_fit_is_told_apart_from_a_simulation(out, make_job, unfinished):
