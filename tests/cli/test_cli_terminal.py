@@ -27,8 +27,8 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("verb", "shown"),
     [
-        (("simulate", *SMALL), ("rounds", "9/9")),
-        (("fit", "--method", "felb-mu", "-k", 3, "--max-iter", 8), ("rounds", "9/?")),
+        (("simulate", *SMALL), ("rounds", "13/13")),
+        (("fit", "--method", "felb-mu", "-k", 3, "--max-iter", 8), ("rounds", "13/?")),
         (("fit", "--method", "grecond", "-k", 3), ("rounds", "0/?")),
     ],
 )

@@ -143,7 +143,7 @@ def test_what_a_killed_process_leaves_half_written_is_cleared_away(out, make_job
         with pytest.raises(KeyboardInterrupt):
             simulate(make_job(), out, on_round=stop_after(6))
     log = unfinished / "outbound" / "client-01.jsonl"
-    assert len(log.read_text().splitlines()) == 18  # six rounds: V, loss and ones
+    assert len(log.read_text().splitlines()) == 3 + 2 + 2 * 3  # sketches; signs; V, curvature and loss
     with log.open("a") as file:
         file.write('{"time": "2026-01-01", "client": "cli')
     (unfinished / "journal" / ".states.safetensors.123.partial").write_bytes(b"half")

@@ -124,6 +124,6 @@ def test_a_killed_run_goes_on_in_another_process(tmp_path, start, data, undistur
     done = start("simulate", "--resume", out, "--json")
     printed, said = done.communicate(timeout=PATIENCE)
     assert done.returncode == 0, said
-    assert json.loads(printed)["rounds"] == {"local_factor": ROUNDS, "assign": 1}
+    assert json.loads(printed)["rounds"] == {"gram_sketch": 3, "sign_norms": 1, "local_factor": ROUNDS, "assign": 1}
     assert contents(out) == undisturbed
     assert list(tmp_path.iterdir()) == [out]

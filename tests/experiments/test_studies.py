@@ -77,8 +77,8 @@ def test_all_seven_methods_stand_beside_the_default_one(name):
 
 def test_published_settings():
     by_label = {cell.use.label: cell.use for cell in find_study("noise").cells()}
-    felb = {"l1": 0.001, "l2": 0.1, "l2_rate": 1.05, "inertia": 0.001, "max_iter": 100, "local_steps": 10}
-    assert by_label["FELB"].parameters == by_label["FELB-MU"].parameters == felb
+    # Of the paper's methods the synchronisation is that of the evaluation; weights and rounds are those of the setting.
+    assert by_label["FELB"].parameters == by_label["FELB-MU"].parameters == {"local_steps": 10}
     elbmf = {"l1": 0.01, "l2": 0.01, "l2_rate": 1.02, "inertia": 0.01, "max_iter": 1000}
     assert by_label["ELBMF"].parameters == elbmf
     assert by_label["Zhang"].parameters == {"max_iter": 1000}

@@ -19,7 +19,7 @@ from felb.privacy.policy import Privacy
 
 SHAPE = (20, 500)
 DATA = PlantedData(60, 12, 2, heights=(0.4, 0.6), widths=(0.4, 0.6))
-FELB = MethodUse("FELB", "felb", {"max_iter": 5, "local_steps": 1})
+FELB = MethodUse("FELB", "felb", {"max_iter": 5, "local_steps": 1, "setting": "unweighted"})
 ASSO = MethodUse("Asso", "asso+vote")
 
 
@@ -91,6 +91,11 @@ def test_a_private_algorithm_takes_no_other_noise():
     algorithm = FederatedBMF(2, privacy=Privacy(1.0)).algorithm_for(shards)
     with pytest.raises(PrivacyError, match="brings its own noise"):
         run(algorithm, shards, mechanism=NoisyUploads.of(Noise("gaussian", 1.0)))
+
+
+def test_noise_for_real_values_is_refused_where_whole_numbers_are_sent():
+    with pytest.raises(InputError, match="V is int64"):
+        measured(MethodUse("FELB", "felb", {"max_iter": 5}), Noise("gaussian", 0.5))
 
 
 def test_heavy_noise_hurts():
