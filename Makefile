@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+LOWEST := .venv-lowest
 
-.PHONY: help install browser demo test test-federation lint types imports unit docs gallery quality scale bench experiments experiments-full clean
+.PHONY: help install browser demo test test-federation test-lowest check lint types imports unit docs gallery quality scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -35,6 +36,24 @@ test: lint types imports unit  ## everything CI runs: linter, types, import cont
 
 test-federation: $(STAMP)  ## coordinator and sites as real processes over TLS: faults, intruders and privacy, ten to fifteen minutes
 	$(BIN)/python -m pytest -m federation tests/engines/nvflare
+
+$(LOWEST)/.installed: pyproject.toml
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable ".[all]" --group test
+	@touch $@
+
+# Old packages beside new ones warn about each other; only here that is no error.
+test-lowest: $(LOWEST)/.installed  ## the computing parts of the test suite with the oldest packages pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile -m 'not federation' -W default \
+	  tests/optim tests/linalg tests/models tests/federated tests/estimators
+
+check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=src/felb/optim/prox.py
+	@test -f "$(FILE)" || { echo "name a file: make check FILE=src/felb/optim/prox.py"; exit 2; }
+	$(BIN)/ruff check "$(FILE)"
+	$(BIN)/ruff format --check "$(FILE)"
+	case "$(FILE)" in src/*) $(BIN)/mypy "$(FILE)";; esac
+	$(BIN)/python -m pytest --exitfirst $$($(BIN)/python .ci/mirror.py "$(FILE)")
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -75,5 +94,5 @@ experiments-full: $(STAMP)  ## the same in full form, many hours; goes on where 
 	$(BIN)/felb experiment pages experiments-full --to docs/results/full
 
 clean:  ## remove the virtual environment and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output experiments-output build
+	rm -rf $(VENV) $(LOWEST) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage demo-output experiments-output build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
