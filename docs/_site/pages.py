@@ -28,6 +28,8 @@ OUTSIDE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "code-of-conduct.md",
+    "SECURITY.md": "security.md",
     **{f"benchmarks/{name}": f"measurements/{name.lower()}" for name in MEASURED},
 }
 """Files beside docs/ that pages link to, as a reader of the repository needs it, and their place on the site."""
