@@ -102,7 +102,7 @@ def run(command, capsys):
             assert Path(path).is_file()
             return subprocess.run(command, check=True, capture_output=True, text=True).stdout
         case ["make", *targets]:
-            assert set(targets) <= make_targets()
+            assert {target for target in targets if "=" not in target} <= make_targets()
         case ["pip", "install", *_, what]:
             assert set(extras(what)) <= optional_dependencies()
         case [".venv/bin/python", "-m", "pytest", *paths]:
