@@ -134,7 +134,9 @@ def test_a_straggler_is_left_out_after_the_grace_period_and_not_counted_twice(fe
         for process in stopped:
             os.kill(process, signal.SIGCONT)
 
-    result, _ = play(federation, tmp_path / "out", plan("straggler", rounds=20), trouble=slow, quorum=2, grace=2.0)
+    result, _ = play(
+        federation, tmp_path / "out", plan("straggler", rounds=20), trouble=slow, at=6, quorum=2, grace=2.0
+    )
     clients = [row["clients"] for row in result.history]
     assert set(clients) == {2, 3}
     assert clients[-1] == 3

@@ -74,5 +74,5 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         sp.load_npz(tmp_path / "out" / "components.npz").toarray(), expected.outcome.components
     )
     assert found["provenance"]["data"]["rows"] == len(ZOO)
-    assert len(felb("site", "log", tmp_path / "site-1", "--json")) == 14
+    assert len(felb("site", "log", tmp_path / "site-1", "--json")) == 3 + 2 + 3 * 6 + 2  # start, rounds, assignment
     assert "exists" in felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", code=1)
