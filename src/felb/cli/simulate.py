@@ -38,8 +38,14 @@ DEFAULT_CLIENTS = 10
 @click.option("--rounds", help="Rounds at most; of a post-hoc method, iterations at each client.", **options.COUNT)
 @click.option("--local-steps", help="Steps of a client between two rounds.", **options.COUNT)
 @options.weights
-@click.option("--proximity", help="Pull γ of clients towards the shared components.", **options.WEIGHT)
-@click.option("--setting", type=click.Choice(list(SETTINGS)), help="literal: the paper's Alg. 1 word for word.")
+@click.option(
+    "--proximity", help="Pull γ of clients towards the shared components, in units of the setting.", **options.WEIGHT
+)
+@click.option(
+    "--setting",
+    type=click.Choice(list(SETTINGS)),
+    help="recommended (default), unweighted: clients weigh the same, literal: Alg. 1 of the paper.",
+)
 @click.option(
     "--sample",
     type=click.FloatRange(0, 1, min_open=True),
