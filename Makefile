@@ -46,7 +46,7 @@ $(LOWEST)/.installed: pyproject.toml
 # Old packages beside new ones warn about each other; only here that is no error.
 test-lowest: $(LOWEST)/.installed  ## the computing parts of the test suite with the oldest packages pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile -m 'not federation' -W default \
-	  tests/optim tests/linalg tests/models tests/federated tests/estimators
+	  tests/optim tests/data tests/kernels tests/centralized tests/federated tests/estimators
 
 check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=src/felb/optim/prox.py
 	@test -f "$(FILE)" || { echo "name a file: make check FILE=src/felb/optim/prox.py"; exit 2; }

@@ -22,8 +22,8 @@ import numpy as np
 from real_data import FOLDER, real
 
 import felb
-from felb.datasets import load, partition
-from felb.models.pooled import Factors, PooledFactorization
+from felb.centralized.method import Factors, PooledFactorization
+from felb.data import load, partition
 
 if TYPE_CHECKING:
     from felb.deadline import Deadline

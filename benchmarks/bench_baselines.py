@@ -18,16 +18,16 @@ from real_data import real
 
 import felb
 from felb.atomic import replacing
-from felb.datasets import partition
+from felb.data import partition
 from felb.estimators.methods import POOLED, make
 from felb.metrics import confusion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.linalg import BinaryMatrix
+    from felb.centralized.method import PooledFactorization
+    from felb.data import BinaryMatrix
     from felb.metrics import Counts
-    from felb.models.pooled import PooledFactorization
 
 TABLE = Path(__file__).with_name("BASELINES.md")
 CLIENTS = 50
@@ -66,7 +66,7 @@ def oracles() -> list[Figure]:
 
 def sparse_problem() -> BinaryMatrix:
     """Return 20000 × 2000 at 1% ones, in blocks and at random."""
-    data = felb.datasets.planted(20000, 2000, 20, heights=(0.01, 0.05), widths=(0.005, 0.02), noise=0.008, seed=0)
+    data = felb.data.planted(20000, 2000, 20, heights=(0.01, 0.05), widths=(0.005, 0.02), noise=0.008, seed=0)
     return data.A
 
 

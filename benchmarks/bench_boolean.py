@@ -11,15 +11,15 @@ from problem import Problem
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
-from felb.linalg.assign import assign_rows
-from felb.linalg.product import overlap_counts
+from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import overlap_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from figures import Figure
 
-    from felb.linalg import BinaryMatrix
+    from felb.data import BinaryMatrix
 
 
 def measure(name: str, A: BinaryMatrix, k: int, *, repeats: int) -> list[Figure]:

@@ -20,8 +20,8 @@ import numpy as np
 from figures import Figure
 from shapes import SHAPES, generate
 
-from felb.linalg import BinaryMatrix
-from felb.linalg.passes import RowPass, row_pass_into
+from felb.data import BinaryMatrix
+from felb.kernels.passes import RowPass, row_pass_into
 from felb.optim.steps import GradientStep, Penalty
 
 FACTOR, FIXED = 1.3, 300e6

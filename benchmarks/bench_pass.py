@@ -24,14 +24,14 @@ from problem import Problem
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
-from felb.linalg.schedule import available_cpus, count_threads
+from felb.kernels.schedule import available_cpus, count_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from figures import Figure
 
-    from felb.linalg import BinaryMatrix
+    from felb.data import BinaryMatrix
 
 DEFAULT = ("ratings", "acs-income", "single-cell", "hpa-tenth", "small")
 

@@ -14,7 +14,8 @@ HELP_BAR, IMPORT_BAR = 0.5, 1.0
 
 FIRST_PASS = """
 import numpy as np
-from felb.linalg import BinaryMatrix, passes
+from felb.data import BinaryMatrix
+from felb.kernels import passes
 from felb.optim.steps import GradientStep, Penalty
 rng = np.random.default_rng(1)
 A = BinaryMatrix.of(rng.random((200, 50)) < 0.3)
@@ -22,7 +23,7 @@ U, Vt = rng.random((200, 10), dtype=np.float32), rng.random((50, 10), dtype=np.f
 rule = GradientStep(0.01, Penalty(0.001, 0.1))
 moved = passes.row_pass(A, U, Vt, rule=rule)
 passes.factor_step(Vt, moved.AtU, moved.UtU, rule=rule)
-from felb.linalg import kernels
+from felb.kernels import compiled_passes as kernels
 compiled = [each for each in vars(kernels).values() if hasattr(each, "stats")]
 print(sum(sum(kernel.stats.cache_misses.values()) for kernel in compiled))
 """

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 from real_data import FOLDER, real
 
-from felb.datasets import partition
+from felb.data import BinaryMatrix, partition
 from felb.errors import ConvergenceWarning
 from felb.estimators.methods import make
-from felb.linalg import BinaryMatrix
 
 CHOSEN_ON = ("bmf_mushroom", "sc_10x_brain_10k", "tcga_mutation")
 COMPETITORS = ("fednmf", "fedprox", "scaffold", "proxskip")

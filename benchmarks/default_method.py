@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import felb
-from felb.datasets import partition, planted
-from felb.engines import Participation
-from felb.estimators.sums import FederatedBMF
+from felb.data import partition, planted
+from felb.engines.local import Participation
+from felb.estimators.bmf_estimator import FederatedBMF
 from felb.federated.algorithms.bmf import EFFORTS
 from felb.metrics import confusion
 
@@ -166,7 +166,7 @@ def real_figures(folder: Path, effort: str) -> None:
 
 def search_bars(seeds: range, seconds: float) -> None:
     """Print the wrong cells on zoo after a search, alone and over five clients."""
-    zoo = felb.datasets.load("zoo")
+    zoo = felb.data.load("zoo")
     for who, groups, bars in (
         ("alone", None, (271, 126, 39)),
         ("five clients", partition.even(len(zoo), 5), (271, 128, 46)),

@@ -17,10 +17,10 @@ import numpy as np
 from real_data import FOLDER, real
 
 import felb
-from felb.datasets import partition, planted
-from felb.experiments.subset import subset
+from felb.data import partition, planted
 from felb.federated.algorithms.felb_setting import Setting
 from felb.metrics import confusion
+from felb.paper.subset import subset
 
 CHOICES: dict[str, Setting | str] = {
     "nothing": Setting(),

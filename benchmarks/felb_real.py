@@ -3,7 +3,7 @@
     python benchmarks/felb_real.py                                       every matrix of the data folder
     python benchmarks/felb_real.py --sets msweb bmf_mushroom --clients 50 --methods FELB-MU
 
-10000 random rows and their 1000 heaviest columns (`felb.experiments.subset`, seed 0), 20 components, default settings,
+10000 random rows and their 1000 heaviest columns (`felb.paper.subset`, seed 0), 20 components, default settings,
 even clients, F1 of the clients' assignments. The bars: with 50 clients FELB-MU is at most .02 and FELB at most .04
 below ELBMF, for which the value of felb 0.1 stands where there is one; F1 with 50 clients differs from that with one by
 at most .03, and from that with 200 by at most .06. Cells are kept in felb_real_cells/; only those that are absent, or
@@ -25,9 +25,9 @@ from real_data import FOLDER, real
 
 import felb
 from felb.atomic import replacing
-from felb.datasets import partition
-from felb.experiments.subset import subset
+from felb.data import partition
 from felb.metrics import confusion
+from felb.paper.subset import subset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

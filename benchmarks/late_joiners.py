@@ -16,8 +16,8 @@ from collections import Counter
 import numpy as np
 
 import felb
-from felb.datasets import partition, planted
-from felb.engines import Participation
+from felb.data import partition, planted
+from felb.engines.local import Participation
 from felb.metrics import confusion
 
 ROWS, COLUMNS, COMPONENTS, CLIENTS, NOISE = 2000, 200, 8, 8, 0.05

@@ -19,7 +19,7 @@ import numpy as np
 from bench_memory import peak_bytes
 from figures import Figure, at_most
 
-from felb.datasets.sources import goodreads, movielens, netflix
+from felb.paper.sources import goodreads, movielens, netflix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

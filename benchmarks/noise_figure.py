@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from felb.atomic import replacing
-from felb.datasets import partition, planted
-from felb.estimators.felb import FELB, FELBMU
-from felb.estimators.sums import FederatedBMF
+from felb.data import partition, planted
+from felb.estimators.bmf_estimator import FederatedBMF
+from felb.estimators.felb_estimators import FELB, FELBMU
 from felb.metrics import confusion
 from felb.optim.belief import known_components, learn_rates, recover
 from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR

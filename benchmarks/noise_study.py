@@ -17,7 +17,7 @@ import numpy as np
 from machine import facts
 
 from felb.atomic import replacing
-from felb.datasets import partition, planted
+from felb.data import partition, planted
 from felb.estimators.methods import make
 from felb.metrics import confusion
 

@@ -25,12 +25,12 @@ import machine
 import numpy as np
 import scipy.sparse as sp
 
-from felb.engines import run
+from felb.data.binary import BinaryMatrix
+from felb.engines.local import run
 from felb.engines.nvflare.local_federation import LocalFederation
-from felb.engines.nvflare.plan import Plan
+from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.terms import Terms
-from felb.experiments.deployed import DeployedRun, run_deployed
-from felb.linalg.binary import BinaryMatrix
+from felb.runs.deployed import DeployedRun, run_deployed
 
 SITES = 3
 SKIPPED = 2

@@ -18,6 +18,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import lean  # noqa: F401
 from machine import facts
@@ -25,10 +26,13 @@ from shapes import PAPER, SHAPES, generate
 
 import felb
 from felb.atomic import replacing
-from felb.datasets import partition
-from felb.datasets.shards import named, split
-from felb.engines import Run, RunProgress, run
+from felb.data import partition
+from felb.data.shards import named, split
+from felb.engines.local import run
 from felb.estimators.methods import make_federated
+
+if TYPE_CHECKING:
+    from felb.federated.loop import Run, RunProgress
 
 FOLDER = Path(__file__).parent
 RECORDS, TABLE = FOLDER / "paper_scale.json", FOLDER / "PAPER_SCALE.md"

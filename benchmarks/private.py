@@ -18,8 +18,8 @@ import time
 
 import numpy as np
 
-from felb.datasets import planted
-from felb.estimators.sums import FederatedBMF
+from felb.data import planted
+from felb.estimators.bmf_estimator import FederatedBMF
 from felb.metrics import confusion
 from felb.privacy import Privacy
 

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from seeded_noise import draw_by_seed
 
-from felb.datasets import planted
-from felb.estimators.felb import FELB
-from felb.estimators.sums import FederatedBMF
+from felb.data import planted
+from felb.estimators.bmf_estimator import FederatedBMF
+from felb.estimators.felb_estimators import FELB
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.privacy.ledger import calibrated_mu
+from felb.privacy.accountant import calibrated_mu
 from felb.privacy.plan import PAPER_DELTA
 
 if TYPE_CHECKING:

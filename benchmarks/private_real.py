@@ -29,16 +29,16 @@ from seeded_noise import draw_by_seed
 
 import felb
 from felb.atomic import replacing
-from felb.datasets import partition, planted
+from felb.data import partition, planted
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.private_candidates import find_candidates
-from felb.federated.centralized import fit_centralized
-from felb.linalg.exact import assign_rows_exact
+from felb.federated.single_shard import fit_centralized
+from felb.kernels.exact import assign_rows_exact
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.privacy import cooccurrence as pairs
+from felb.privacy import private_cooccurrence as pairs
 from felb.privacy.choice import choose, clipped_gains
-from felb.privacy.policy import LARGEST_DELTA, WIDE
+from felb.privacy.spec import LARGEST_DELTA, WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.decomposition import non_negative_factorization
 
-from felb.linalg.passes import RowPass, factor_step, row_pass_into
+from felb.kernels.passes import RowPass, factor_step, row_pass_into
 from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
 
 if TYPE_CHECKING:
-    from felb.linalg import BinaryMatrix
-    from felb.linalg.rules import Rule
+    from felb.data import BinaryMatrix
+    from felb.kernels.rules import Rule
 
 DENSE_BYTES = 1 << 30
 """A dense A beyond this is not tried."""

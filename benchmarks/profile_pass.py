@@ -21,9 +21,9 @@ from problem import PROX, Problem, prox_in_place
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
-from felb.linalg import kernels
-from felb.linalg.passes import factor_step, squared_loss
-from felb.linalg.schedule import Schedule, block_of, chunks, table_of
+from felb.kernels import compiled_passes as kernels
+from felb.kernels.passes import factor_step, squared_loss
+from felb.kernels.schedule import Schedule, block_of, chunks, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

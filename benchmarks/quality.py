@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 
 import felb
-from felb.datasets import partition, planted
+from felb.data import partition, planted
 from felb.estimators.methods import make
 from felb.metrics import confusion
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felb.datasets import read
+from felb.data import read
 
 if TYPE_CHECKING:
-    from felb.linalg import BinaryMatrix
+    from felb.data import BinaryMatrix
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data"
 

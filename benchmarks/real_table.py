@@ -28,7 +28,7 @@ from real_data import FOLDER, real
 
 import felb
 from felb.atomic import replacing
-from felb.datasets import partition, planted
+from felb.data import partition, planted
 from felb.metrics import confusion
 
 if TYPE_CHECKING:

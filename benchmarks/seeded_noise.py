@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from felb.privacy import discrete, uploads
+from felb.privacy import discrete
+from felb.privacy import private_uploads as uploads
 
 
 def draw_by_seed(seed: int) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from felb.linalg import BinaryMatrix
-from felb.linalg.binary import index_dtype
+from felb.data import BinaryMatrix
+from felb.data.binary import index_dtype
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
 
     rows, effort = (200, "fast") if options.quick else (1000, "default")
-    data = felb.datasets.planted(rows, 80, 6, noise=0.15, heights=(0.2, 0.4), contiguous=True, seed=7)
+    data = felb.data.planted(rows, 80, 6, noise=0.15, heights=(0.2, 0.4), contiguous=True, seed=7)
     found, panels = {}, {}
     for clients in (1, 10, 50):
-        split = felb.datasets.partition.by_component(data.U, clients, seed=0)  # clients with unlike rows
+        split = felb.data.partition.by_component(data.U, clients, seed=0)  # clients with unlike rows
         model = felb.FederatedBMF(6, effort=effort, random_state=0).fit(data.A, groups=split)
         found[clients] = model.components_
         order = np.argsort(model.components_.argmax(axis=1), kind="stable")

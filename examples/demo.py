@@ -18,9 +18,9 @@ from rich.table import Table
 from sklearn.base import clone
 
 import felb
-from felb.datasets import load, partition, planted
-from felb.datasets.registry import row_names
-from felb.experiments import Job, simulate
+from felb import Job, simulate
+from felb.data import load, partition, planted
+from felb.data.registry import row_names
 from felb.metrics import confusion
 from felb.report import draw_matrices
 

@@ -23,10 +23,10 @@ METHODS = {
 
 def recovery(method: felb.FederatedBMF, noise: float, rows: int) -> float:
     """Return F1*, the agreement of the reconstruction with the planted signal."""
-    data = felb.datasets.planted(rows, 80, 5, noise=noise, seed=0)
+    data = felb.data.planted(rows, 80, 5, noise=noise, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", felb.ConvergenceWarning)  # that a method collapses is what the picture shows
-        U = method.fit_transform(data.A, groups=felb.datasets.partition.even(rows, 10, seed=0))
+        U = method.fit_transform(data.A, groups=felb.data.partition.even(rows, 10, seed=0))
     return felb.metrics.confusion(data.signal, U, method.components_).f1
 
 

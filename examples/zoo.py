@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 import felb
-from felb.datasets.registry import row_names
+from felb.data.registry import row_names
 from felb.report import draw_matrices, tile_order
 
 
@@ -20,8 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="less effort")
     options = parser.parse_args(arguments)
 
-    zoo, names = felb.datasets.load("zoo"), row_names("zoo")
-    clients = felb.datasets.partition.even(len(zoo), 10, seed=0)
+    zoo, names = felb.data.load("zoo"), row_names("zoo")
+    clients = felb.data.partition.even(len(zoo), 10, seed=0)
     model = felb.FederatedBMF(6, effort="fast" if options.quick else "default", random_state=0)
     U = model.fit_transform(zoo, groups=clients)
     for features, members in zip(model.component_features(), U.T, strict=True):

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,40 @@ def test_public_names_exist_and_are_listed():
 def test_import_is_light_and_compiles_nothing():
     code = (
         "import sys, felb; assert not {'numpy', 'sklearn', 'numba', 'scipy'} & set(sys.modules), 'felb is not lazy';"
-        "felb.FELB, felb.ELBMF, felb.BinaryMatrix, felb.datasets, felb.metrics;"
+        "felb.FELB, felb.ELBMF, felb.BinaryMatrix, felb.data, felb.metrics;"
         "from numba.core.dispatcher import Dispatcher; import gc;"
         "assert not [d for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures "
         "and d.py_func.__module__.startswith('felb')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_file_name_stands_twice():
+    names = [path.name for path in FILES if path.name != "__init__.py"]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
+def test_every_package_has_its_layer():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (layers,) = (contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers")
+    listed = {name.strip() for layer in layers for name in layer.split("|")}
+    there = {
+        f"felb.{path.stem}" for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()
+    }
+    engines = SOURCE / "engines"
+    there |= {
+        f"felb.engines.{path.stem}" for path in engines.iterdir() if path.suffix == ".py" or path.name == "nvflare"
+    }
+    assert there - {"felb.__init__", "felb.__main__", "felb.engines", "felb.engines.__init__"} == listed
+    assert not any("ignore_imports" in contract for contract in settings["contracts"])
+
+
+def test_nothing_but_the_paper_imports_the_paper():
+    imported = {
+        (path.relative_to(SOURCE).as_posix(), module)
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for module in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [])
+        if module.startswith("felb.paper")
+    }
+    assert {path for path, _ in imported if not path.startswith("paper/")} == set()

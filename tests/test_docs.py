@@ -15,7 +15,8 @@ import pytest
 
 import felb
 from felb.cli import main
-from felb.experiments import Job, simulate
+from felb.runs.job import Job
+from felb.runs.job_runner import simulate
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import felb
-from felb import experiments, report, results
+from felb import report
 
 SOURCE = Path(felb.__file__).parent
 MODULES = sorted(
@@ -49,7 +49,7 @@ def test_an_example_prints_what_it_says(example, tmp_path, monkeypatch):
 
 
 def public():
-    for room in (felb, felb.datasets, felb.datasets.partition, felb.metrics, felb.privacy, report, results):
+    for room in (felb, felb.data, felb.data.partition, felb.metrics, felb.privacy, report):
         names = getattr(room, "__all__", None) or [n for n in vars(room) if not n.startswith("_")]
         for name in names:
             thing = getattr(room, name)
@@ -59,8 +59,6 @@ def public():
                 and name not in EXPLAIN_THEMSELVES
             ):
                 yield pytest.param(thing, id=f"{room.__name__}.{name}")
-    for name in ("Job", "fit", "simulate"):
-        yield pytest.param(getattr(experiments, name), id=f"experiments.{name}")
 
 
 @pytest.mark.parametrize("thing", list(public()))

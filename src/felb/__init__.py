@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, Any
 from felb._version import __version__
 
 if TYPE_CHECKING:
-    from felb import datasets, metrics, privacy
+    from felb import data, metrics, privacy
+    from felb.centralized.asso import Asso
+    from felb.centralized.elbmf import ELBMF
+    from felb.centralized.grecond import GreConD
+    from felb.centralized.mebf import MEBF
+    from felb.centralized.zhang import Zhang
+    from felb.data.binary import BinaryMatrix
     from felb.engines.local import Participation
     from felb.errors import ConvergenceWarning, FelbError, InputError
-    from felb.estimators.competitors import FedNMF, FedProx, ProxSkip, Scaffold
-    from felb.estimators.felb import FELB, FELBMU
-    from felb.estimators.posthoc import PostHoc
-    from felb.estimators.sums import FederatedBMF
+    from felb.estimators.bmf_estimator import FederatedBMF
+    from felb.estimators.competitor_estimators import FedNMF, FedProx, ProxSkip, Scaffold
+    from felb.estimators.felb_estimators import FELB, FELBMU
+    from felb.estimators.post_hoc_estimator import PostHoc
     from felb.federated.algorithms.felb_setting import Setting as FelbSetting
-    from felb.linalg.binary import BinaryMatrix
-    from felb.models.asso import Asso
-    from felb.models.elbmf import ELBMF
-    from felb.models.grecond import GreConD
-    from felb.models.mebf import MEBF
-    from felb.models.zhang import Zhang
+    from felb.runs.job import Job
+    from felb.runs.job_runner import fit, resume, simulate
+    from felb.runs.result import Result
 
 __all__ = [
     "ELBMF",
@@ -42,41 +45,51 @@ __all__ = [
     "FelbSetting",
     "GreConD",
     "InputError",
+    "Job",
     "Participation",
     "PostHoc",
     "ProxSkip",
+    "Result",
     "Scaffold",
     "Zhang",
     "__version__",
-    "datasets",
+    "data",
+    "fit",
     "metrics",
     "privacy",
+    "resume",
+    "simulate",
 ]
 
 # Imported on first use: `import felb` and `felb --help` stay instant.
 _LAZY = {
-    "Asso": "felb.models.asso",
-    "BinaryMatrix": "felb.linalg.binary",
+    "Asso": "felb.centralized.asso",
+    "BinaryMatrix": "felb.data.binary",
     "ConvergenceWarning": "felb.errors",
-    "ELBMF": "felb.models.elbmf",
-    "FELB": "felb.estimators.felb",
-    "FELBMU": "felb.estimators.felb",
-    "FedNMF": "felb.estimators.competitors",
-    "FedProx": "felb.estimators.competitors",
-    "FederatedBMF": "felb.estimators.sums",
+    "ELBMF": "felb.centralized.elbmf",
+    "FELB": "felb.estimators.felb_estimators",
+    "FELBMU": "felb.estimators.felb_estimators",
+    "FedNMF": "felb.estimators.competitor_estimators",
+    "FedProx": "felb.estimators.competitor_estimators",
+    "FederatedBMF": "felb.estimators.bmf_estimator",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.algorithms.felb_setting:Setting",
-    "GreConD": "felb.models.grecond",
+    "GreConD": "felb.centralized.grecond",
     "InputError": "felb.errors",
-    "MEBF": "felb.models.mebf",
+    "Job": "felb.runs.job",
+    "MEBF": "felb.centralized.mebf",
     "Participation": "felb.engines.local",
-    "PostHoc": "felb.estimators.posthoc",
-    "ProxSkip": "felb.estimators.competitors",
-    "Scaffold": "felb.estimators.competitors",
-    "Zhang": "felb.models.zhang",
-    "datasets": "felb.datasets:",
+    "PostHoc": "felb.estimators.post_hoc_estimator",
+    "ProxSkip": "felb.estimators.competitor_estimators",
+    "Result": "felb.runs.result",
+    "Scaffold": "felb.estimators.competitor_estimators",
+    "Zhang": "felb.centralized.zhang",
+    "data": "felb.data:",
+    "fit": "felb.runs.job_runner",
     "metrics": "felb.metrics:",
     "privacy": "felb.privacy:",
+    "resume": "felb.runs.job_runner",
+    "simulate": "felb.runs.job_runner",
 }
 
 

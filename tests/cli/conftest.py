@@ -11,7 +11,7 @@ import pytest
 from cli_files import write_csv
 
 from felb.cli import main
-from felb.datasets import planted
+from felb.data import planted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,7 @@ from cli_files import leftovers, write_csv
 from test_cli_terminal import Terminal
 
 from felb.cli import main
-from felb.datasets import read
-from felb.linalg import BinaryMatrix
+from felb.data import BinaryMatrix, read
 
 
 def test_convert_says_what_was_written(felb, table, in_folder):

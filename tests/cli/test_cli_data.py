@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from cli_files import leftovers
 
-from felb.datasets import load
-from felb.datasets.catalogue import DATA_FOLDER, entries
-from felb.linalg import BinaryMatrix
+from felb.data import BinaryMatrix, load
+from felb.paper.public_data import DATA_FOLDER, entries
 
 MOVIES = "movieId,title,genres\n1,Toy Story (1995),Comedy\n2,Heat (1995),Action\n"
 RATINGS = "userId,movieId,rating,timestamp\n1,1,4.0,0\n3,2,3.5,0\n3,1,1.0,0\n"

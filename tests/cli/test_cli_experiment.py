@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-import felb.cli.experiment as verb
+import felb.paper.commands.experiment as verb
 from felb.errors import MissingExtraError
-from felb.experiments.catalogue import NAMES, find_study
-from felb.experiments.cells import MethodUse
-from felb.experiments.runner import _manifest
-from felb.experiments.studies.noise import QUICK
-from felb.results.study import CELLS, CellRecord
+from felb.paper.catalogue import NAMES, find_study
+from felb.paper.experiment_cells import MethodUse
+from felb.paper.experiments.noise import QUICK
+from felb.paper.runner import _manifest
+from felb.paper.study import CELLS, CellRecord
 
 TINY = replace(
     QUICK,
@@ -139,10 +139,10 @@ def test_the_data_folder_reaches_the_experiments_that_read_it(felb, in_folder, m
 REAL = """
 import sys
 from dataclasses import replace
-import felb.cli.experiment as verb
+import felb.paper.commands.experiment as verb
 from felb.cli import main
-from felb.experiments.catalogue import find_study
-from felb.experiments.cells import MethodUse
+from felb.paper.catalogue import find_study
+from felb.paper.experiment_cells import MethodUse
 
 def tiny(name, **options):
     study = find_study(name, **options)

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from felb.engines.nvflare.kits import Coordinator, Site
-from felb.engines.nvflare.lockdown import listen_on_loopback, write_json
+from felb.engines.nvflare.hardening import listen_on_loopback, write_json
+from felb.engines.nvflare.provisioning import Coordinator, Site
 from felb.engines.nvflare.refusals import note_refusal
 from felb.errors import InputError
-from felb.experiments.deployed import DeployedRun
+from felb.runs.deployed import DeployedRun
 
 GOOD = {"id": '"r1"', "components": "3", "features": "17"}
 

@@ -13,10 +13,10 @@ from cli_files import leftovers
 
 import felb.cli.fit as fit_verb
 import felb.cli.simulate as simulate_verb
+from felb.centralized.elbmf import ELBMF
 from felb.cli import main
-from felb.experiments import fit, simulate
-from felb.models.elbmf import ELBMF
-from felb.results import Result
+from felb.runs.job_runner import fit, simulate
+from felb.runs.result import Result
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from cli_files import leftovers, read_log
 
-from felb.experiments import planning
 from felb.federated.algorithms import private
 from felb.federated.algorithms.private_candidates import Candidates
+from felb.privacy.accountant import _composed_epsilon
 from felb.privacy.discrete import _sampler
-from felb.privacy.ledger import _composed_epsilon
+from felb.runs import privacy_forecast as planning
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from cli_files import leftovers, write_csv
 
-from felb.results import Result
+from felb.runs.result import Result
 
 GOOD = [[1, 0, 1], [0, 1, 0], [1, 1, 1], [0, 0, 1]]
 SMALL = ("--method", "felb-mu", "-k", 2, "--rounds", 3, "--clients", 2)

@@ -10,11 +10,11 @@ import scipy.sparse as sp
 from cli_files import leftovers
 
 import felb as library
-from felb.datasets import planted, read
-from felb.datasets.dealing import dealt
-from felb.experiments import Job, simulate
-from felb.linalg import BinaryMatrix
-from felb.results import Result
+from felb.data import BinaryMatrix, planted, read
+from felb.data.sharding import dealt
+from felb.runs.job import Job
+from felb.runs.job_runner import simulate
+from felb.runs.result import Result
 
 DATA = planted(120, 15, 3, noise=0.03, heights=(0.3, 0.4), widths=(0.25, 0.4), seed=5).A.toarray()
 HIDDEN = np.random.default_rng(1).random(DATA.shape) < 0.2

@@ -15,8 +15,7 @@ from cli_files import leftovers, read_log, write_csv
 
 import felb as library
 from felb.federated.steps.assignment import assigned
-from felb.results import Result, read_assignment
-from felb.results.result import file_stem
+from felb.runs.result import Result, file_stem, read_assignment
 
 SMALL = ("--method", "felb-mu", "-k", 3, "--rounds", 8)
 
@@ -97,7 +96,7 @@ def test_the_record_says_how_to_make_the_result_again(simulated, in_folder, rows
     }  # fmt: skip
     assert {"n_components", "max_iter", "l1", "l2", "local_steps", "setting"} <= made["parameters"].keys()
     assert made["parameters"]["clients"] == 4
-    groups = [f"client-{i + 1:02}" for i in library.datasets.partition.even(60, 4, seed=5)]
+    groups = [f"client-{i + 1:02}" for i in library.data.partition.even(60, 4, seed=5)]
     model = library.FELBMU(3, max_iter=8, random_state=5)
     with warnings.catch_warnings(action="ignore", category=library.ConvergenceWarning):  # eight rounds are few
         model.fit(matrix, groups=groups)
@@ -359,7 +358,7 @@ def test_generate_writes_data_and_its_answer(felb, in_folder):
     assert (done.code, done.err) == (0, "")
     files = {name: f"planted{end}.npz" for name, end in (("data", ""), ("signal", ".signal"), ("U", ".U"), ("V", ".V"))}
     assert leftovers(in_folder / "sub") == sorted(files.values())
-    expected = library.datasets.planted(40, 15, 2, noise=0.1, seed=4)
+    expected = library.data.planted(40, 15, 2, noise=0.1, seed=4)
     held = {name: sp.load_npz(in_folder / "sub" / file).toarray().astype(bool) for name, file in files.items()}
     assert np.array_equal(held["data"], expected.A.toarray())
     assert np.array_equal(held["signal"], expected.signal.toarray())

@@ -9,11 +9,10 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import felb
-from felb.datasets import planted
+from felb.centralized.method import PooledFactorization
+from felb.data import BinaryMatrix, planted
 from felb.estimators.methods import METHODS, make
-from felb.linalg import BinaryMatrix
 from felb.metrics import confusion
-from felb.models.pooled import PooledFactorization
 
 
 def maker(estimator, **defaults):

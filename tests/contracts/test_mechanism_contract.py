@@ -7,7 +7,7 @@ from felb.errors import InputError
 from felb.privacy.cost import Cost
 from felb.privacy.discrete import DiscreteGaussian
 from felb.privacy.mechanisms import ByName, NoNoise
-from felb.privacy.paper import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
+from felb.privacy.published_noise import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
 
 REAL, BITS, COUNTS = np.linspace(-1, 2, 6).reshape(2, 3), np.eye(2, 3, dtype=bool), np.arange(6).reshape(2, 3)
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from loopback import Loopback
 
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
-from felb.engines import run
-from felb.engines.nvflare.plan import Plan
-from felb.federated.centralized import OWNER, Centralized
+from felb.data import partition, planted
+from felb.data.binary import BinaryMatrix
+from felb.data.shards import split
+from felb.engines.local import run
+from felb.engines.nvflare.run_plan import Plan
 from felb.federated.gate import Gate
 from felb.federated.journal import Journal
 from felb.federated.loop import play
 from felb.federated.protocol import Request, Sums
-from felb.linalg.binary import BinaryMatrix
+from felb.federated.single_shard import OWNER, Centralized
 from felb.metrics import confusion
 
 DATA = planted(240, 40, 4, noise=0.05, seed=1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import felb
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
-from felb.engines import Participation, run
+from felb.data import partition, planted
+from felb.data.shards import split
+from felb.engines.local import Participation, run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.felb import felb as felb_algorithm

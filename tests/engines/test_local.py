@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
-from felb.engines import Participation, run
+from felb.data import partition, planted
+from felb.data.shards import split
+from felb.engines.local import Participation, run
 from felb.errors import FederationError, InputError
 from felb.federated.algorithms.felb import felb, felb_mu
 from felb.federated.algorithms.felb_setting import LITERAL

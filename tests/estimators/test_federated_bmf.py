@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from felb.datasets import partition, planted
-from felb.engines import Participation
+from felb.data import partition, planted
+from felb.engines.local import Participation
 from felb.errors import ConvergenceWarning, InputError
-from felb.estimators.sums import FederatedBMF
+from felb.estimators.bmf_estimator import FederatedBMF
 from felb.metrics import confusion
 
 S1 = planted(2000, 200, 10, noise=0.2, seed=1)
@@ -134,7 +134,7 @@ def test_noise_alone_is_no_structure():
 
 
 def test_fits_of_real_data_are_kept():
-    from felb.datasets import load
+    from felb.data import load
 
     data = load("zoo")
     auto, fit = (FederatedBMF(10, objective=word, random_state=0).fit(data) for word in ("auto", "hamming"))

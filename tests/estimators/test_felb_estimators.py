@@ -7,8 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import felb
-from felb.datasets import partition, planted
-from felb.linalg import BinaryMatrix
+from felb.data import BinaryMatrix, partition, planted
 from felb.metrics import confusion
 
 # Short runs stop before the components are Boolean; the tests of that warning ask for it explicitly.

@@ -7,11 +7,11 @@ import pytest
 from sklearn.base import clone
 
 import felb
-from felb.datasets import planted
-from felb.engines import Participation
+from felb.data import planted
+from felb.engines.local import Participation
 from felb.errors import InputError, MissingExtraError
-from felb.estimators import federated
-from felb.estimators.sums import FederatedBMF
+from felb.estimators import federated_estimator as federated
+from felb.estimators.bmf_estimator import FederatedBMF
 from felb.federated.algorithms import private
 from felb.federated.algorithms.private_candidates import Candidates
 from felb.metrics import confusion
@@ -110,7 +110,7 @@ def test_what_cannot_be_had_in_private_is_refused_before_anything_leaves(options
 def test_without_the_extra_nothing_leaves(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     _sampler.cache_clear()
-    from felb.privacy.ledger import _composed_epsilon
+    from felb.privacy.accountant import _composed_epsilon
 
     _composed_epsilon.cache_clear()
     with pytest.raises(MissingExtraError, match=r"felb\[privacy\]"):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import felb
-from felb.datasets import planted
-from felb.datasets.shards import split
+from felb.data import planted
+from felb.data.shards import split
 from felb.engines import local
 from felb.errors import InputError
 from felb.federated.gate import Gate

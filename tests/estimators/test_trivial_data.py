@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import felb
-from felb.datasets import partition
+from felb.data import partition
 from felb.estimators.methods import METHODS, make
 
 ROWS, COLUMNS, K = 300, 40, 6
@@ -112,7 +112,7 @@ def test_settings_without_the_spectral_start_look_at_nothing_first_but_say_so_to
 
 @pytest.mark.parametrize("method", [felb.FELB, felb.FELBMU])
 def test_few_ones_at_those_who_were_asked_do_not_end_the_search(method):
-    A = felb.datasets.planted(60, 20, 3, seed=0).A.toarray()
+    A = felb.data.planted(60, 20, 3, seed=0).A.toarray()
     A[:20] = False
     groups = np.repeat(["a", "b", "c"], 20)
     for seed in range(4):  # whoever of the three is asked first
@@ -124,6 +124,6 @@ def test_few_ones_at_those_who_were_asked_do_not_end_the_search(method):
 
 @pytest.mark.filterwarnings("ignore::felb.errors.ConvergenceWarning")
 def test_data_with_more_ones_is_asked_nothing_else():
-    A = felb.datasets.planted(200, 30, 3, noise=0.05, seed=0).A
+    A = felb.data.planted(200, 30, 3, noise=0.05, seed=0).A
     model = felb.FELB(3, random_state=0, max_iter=20).fit(A, groups=partition.even(200, 4))
     assert {row["task"] for row in model.history_} == {"gram_sketch", "sign_norms", "local_factor", "assign"}

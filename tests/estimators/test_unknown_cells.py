@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import felb
-from felb.datasets import partition, planted
+from felb.data import BinaryMatrix, partition, planted
 from felb.federated.algorithms.bmf import Effort
-from felb.linalg import BinaryMatrix
 from felb.metrics import Counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::felb.errors.ConvergenceWarning")

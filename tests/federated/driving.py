@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from felb.engines import run
+from felb.data.binary import BinaryMatrix
+from felb.engines.local import run
 from felb.federated.algorithms.bmf import BMF_TASKS
 from felb.federated.gate import Gate
 from felb.federated.journal import Journal
@@ -14,7 +15,6 @@ from felb.federated.protocol import Algorithm, Request, Step, Sums, TimeUp
 from felb.federated.steps.assignment import ASSIGN
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search_task
 from felb.federated.steps.known import ClientState
-from felb.linalg.binary import BinaryMatrix
 
 TASKS = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task}
 

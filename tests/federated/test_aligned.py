@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import felb
-from felb.datasets import partition, planted
-from felb.engines import Participation, run
+from felb.centralized.method import Factors, PooledFactorization
+from felb.data import BinaryMatrix, partition, planted
+from felb.engines.local import Participation, run
 from felb.errors import InputError
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
 from felb.federated.algorithms.aligned import ALIGNED_COMPONENTS, aligned
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.post_hoc import post_hoc
 from felb.federated.alignment import agreement, align, anchor, sorted_rows
-from felb.linalg import BinaryMatrix
 from felb.metrics import confusion
-from felb.models.pooled import Factors, PooledFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore:PostHoc collapsed")
 K, M = 4, 24
@@ -249,7 +248,7 @@ def test_a_client_out_of_time_marks_the_result():
 
 
 def test_real_components_of_many_clients_are_found_only_when_aligned():
-    zoo = felb.datasets.load("zoo")
+    zoo = felb.data.load("zoo")
     groups = partition.even(len(zoo), 20, seed=0)
     for model in (felb.GreConD(8), felb.Asso(8)):
         by_row, matched = (

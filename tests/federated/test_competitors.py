@@ -7,10 +7,10 @@ import pytest
 from driving import cut, dense, drive, resumed
 from scipy.optimize import nnls
 
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
+from felb.data import partition, planted
+from felb.data.shards import split
 from felb.deadline import Deadline
-from felb.engines import Participation, run
+from felb.engines.local import Participation, run
 from felb.errors import InputError
 from felb.federated import journal
 from felb.federated.algorithms.competitors import fednmf, fedprox, proxskip, scaffold

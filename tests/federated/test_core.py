@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from felb.data import BinaryMatrix
 from felb.errors import FederationError, InputError
 from felb.federated.algorithms.felb import LOCAL_FACTOR, ClientState, aggregated, felb, felb_server
 from felb.federated.algorithms.felb_setting import CHOICES, FelbParameters, Setting
 from felb.federated.entries import from_arrays, to_arrays
 from felb.federated.gate import Gate
 from felb.federated.protocol import Algorithm, Checkpoint, Release, Request, Sums, Update
-from felb.linalg import BinaryMatrix
 from felb.optim.steps import Lipschitz
-from felb.privacy.outbound import OutboundLog, OutboundRecord
+from felb.privacy.outbound_log import OutboundLog, OutboundRecord
 
 REQUEST = Request.numbered(3, "count", {})
 RNG = np.random.default_rng(0)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from felb import FELBMU, GreConD, PostHoc, ProxSkip, Scaffold
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
-from felb.engines import run
+from felb.data import partition, planted
+from felb.data.shards import split
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated import journal as journal_module
 from felb.federated.algorithms.bmf import Effort, federated_bmf

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from driving import cut, drive, resumed
 
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
-from felb.engines import run
+from felb.data import partition, planted
+from felb.data.shards import split
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.entries import from_arrays, to_arrays

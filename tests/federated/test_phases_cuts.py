@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 from driving import algorithm_of, drive
 
-from felb.datasets import partition, planted
-from felb.engines import run
+from felb.data import partition, planted
+from felb.data.binary import BinaryMatrix
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.steps.cuts import CUT_COUNTS, SHARES, cut_at, cut_relaxed
 from felb.federated.steps.init import spectral_init
 from felb.federated.steps.known import Known
 from felb.federated.steps.nmf import nmf
-from felb.linalg.assign import assign_rows
-from felb.linalg.binary import BinaryMatrix
+from felb.kernels.assign import assign_rows
 
 DATA = planted(300, 40, 5, noise=0.05, seed=1)
 

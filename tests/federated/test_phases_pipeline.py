@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from driving import algorithm_of, drive, resumed
 
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
+from felb.data import partition, planted
+from felb.data.shards import split
 from felb.deadline import Deadline
-from felb.engines import Participation, run
+from felb.engines.local import Participation, run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import BooleanFit, Effort, federated_bmf
 from felb.federated.entries import from_arrays, holding, to_arrays
@@ -21,8 +21,8 @@ from felb.federated.steps.nmf import nmf
 from felb.federated.steps.objective import Cost
 from felb.federated.steps.refine import refine
 from felb.federated.steps.threshold_search import threshold_search
-from felb.linalg.assign import assign_rows
-from felb.linalg.exact import assign_rows_exact
+from felb.kernels.assign import assign_rows
+from felb.kernels.exact import assign_rows_exact
 from felb.metrics import Counts, confusion
 
 DATA = planted(150, 40, 4, noise=0.1, seed=1)

@@ -8,13 +8,13 @@ from driving import cut, drive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from felb.datasets import planted
+from felb.data import planted
 from felb.errors import InputError
 from felb.federated.steps.known import Known
 from felb.federated.steps.objective import Cost, NegativeF1
 from felb.federated.steps.refine import REFINE_ROUNDS, refine, safe_flips
 from felb.federated.steps.reseed import candidates_from, reseed
-from felb.linalg.assign import assign_rows
+from felb.kernels.assign import assign_rows
 from felb.metrics import Counts, confusion
 
 DATA = planted(300, 40, 5, noise=0.1, seed=5)

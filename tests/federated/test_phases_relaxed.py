@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from driving import cut, dense, drive
 
-from felb.datasets import planted
+from felb.data import planted
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
 from felb.federated.steps.init import FLOOR, SPECTRAL_ROUNDS, spectral_init
 from felb.federated.steps.known import Known
 from felb.federated.steps.nmf import FIRST_ROWS, SWEEPS, nmf
 from felb.federated.steps.objective import Cost, NegativeF1
 from felb.federated.steps.threshold_search import threshold_search
-from felb.linalg.binary import BinaryMatrix
 from felb.metrics import Counts, confusion
 
 DATA = planted(240, 40, 4, noise=0.05, seed=3)

@@ -5,9 +5,10 @@ import shutil
 import numpy as np
 import pytest
 
-from felb.datasets import planted
-from felb.datasets.shards import split
-from felb.engines import run
+from felb.data import planted
+from felb.data.binary import BinaryMatrix
+from felb.data.shards import split
+from felb.engines.local import run
 from felb.errors import InputError, PrivacyError
 from felb.federated.algorithms import private
 from felb.federated.algorithms.private import private_bmf
@@ -16,12 +17,11 @@ from felb.federated.gate import Gate
 from felb.federated.journal import Journal
 from felb.federated.protocol import Request, Sums, Update
 from felb.federated.responses import Responses
-from felb.linalg.binary import BinaryMatrix
 from felb.metrics import confusion
 from felb.privacy import Privacy
+from felb.privacy.accountant import total_epsilon
 from felb.privacy.audit import scale_matches
 from felb.privacy.bounds import RecordSum
-from felb.privacy.ledger import total_epsilon
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")

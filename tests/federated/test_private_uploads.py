@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 import felb
-from felb.datasets import planted
-from felb.datasets.shards import split
-from felb.engines import Participation, run
+from felb.data import planted
+from felb.data.shards import split
+from felb.engines.local import Participation, run
 from felb.errors import InputError, PrivacyError
-from felb.estimators import federated
+from felb.estimators import federated_estimator as federated
 from felb.federated.gate import Gate
 from felb.federated.journal import Journal
 from felb.federated.protocol import Checkpoint, Request, Sums, Update
 from felb.federated.responses import Responses
-from felb.privacy import Privacy, uploads
-from felb.privacy.ledger import total_epsilon
+from felb.privacy import Privacy
+from felb.privacy import private_uploads as uploads
+from felb.privacy.accountant import total_epsilon
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from driving import cut, drive
 
-from felb.datasets import planted
-from felb.engines import run
+from felb.data import planted
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.steps.known import Known

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import felb
-from felb.datasets import partition, planted
-from felb.datasets.shards import split
-from felb.engines import Participation, run
+from felb.data import partition, planted
+from felb.data.shards import split
+from felb.engines.local import Participation, run
 from felb.federated.algorithms.aligned import aligned
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.felb import felb as felb_algorithm

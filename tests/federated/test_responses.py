@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError, InputError, PrivacyError
 from felb.federated import entries
 from felb.federated.gate import Gate
 from felb.federated.protocol import Request, Update
 from felb.federated.responses import KEPT, StoredResponses, answered_rounds
-from felb.linalg.binary import BinaryMatrix
 from felb.privacy import Privacy
-from felb.privacy.cooccurrence import row_size_histogram
+from felb.privacy.private_cooccurrence import row_size_histogram
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from driving import algorithm_of, cut, dense, drive, resumed
 
-from felb.datasets import load, planted
+from felb.data import load, planted
 from felb.deadline import Deadline
-from felb.engines import run
+from felb.engines.local import run
 from felb.errors import FederationError, InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.algorithms.felb import felb
@@ -20,7 +20,7 @@ from felb.federated.steps.local_search import local_search
 from felb.federated.steps.objective import NegativeF1
 from felb.federated.steps.patterns import cover, find_patterns, patterns_from
 from felb.federated.steps.stack import STACKED_GAINS
-from felb.linalg.assign import assign_rows
+from felb.kernels.assign import assign_rows
 from felb.metrics import Counts, confusion
 
 DATA = planted(120, 30, 4, noise=0.1, seed=3)

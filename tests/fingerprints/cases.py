@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 
 import felb
-from felb.datasets import load, partition, planted
+from felb.data import load, partition, planted
 from felb.estimators.methods import METHODS, make
 from felb.privacy import Privacy
 
@@ -35,7 +35,7 @@ def bmf(k=4, **parameters):
 
 
 def effort(**parameters):
-    from felb.estimators.sums import Effort
+    from felb.estimators.bmf_estimator import Effort
 
     return Effort(**parameters)
 
@@ -149,7 +149,7 @@ def seeded_noise():
 
     with (
         mock.patch("felb.privacy.discrete.discrete_gaussian", gaussian),
-        mock.patch("felb.privacy.uploads.discrete_gaussian", gaussian),
+        mock.patch("felb.privacy.private_uploads.discrete_gaussian", gaussian),
         mock.patch("os.urandom", lambda size: np.random.default_rng(size).bytes(size)),
     ):
         yield

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import scipy.sparse as sp
 
-from felb.engines.nvflare.desk import Desk, read_outbound
 from felb.engines.nvflare.messages import read_request, write_request
-from felb.engines.nvflare.policy import Policy, SiteConfig
-from felb.engines.nvflare.record import RunRecord
-from felb.engines.nvflare.referee import Referee
+from felb.engines.nvflare.response_validation import Referee
 from felb.engines.nvflare.rounds import summed
-from felb.engines.nvflare.spent import Spent
+from felb.engines.nvflare.run_record import RunRecord
+from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_policy import Policy, SiteConfig
+from felb.engines.nvflare.site_session import Desk, read_outbound
 from felb.federated.loop import play
 from felb.federated.wire import pack
-from felb.results import History
+from felb.metrics.history import History
 
 
 class Loopback:

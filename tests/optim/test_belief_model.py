@@ -7,11 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from felb.datasets import planted
+from felb.data import BinaryMatrix, planted
 from felb.errors import InputError
-from felb.linalg import BinaryMatrix
-from felb.linalg.belief import UNIT
-from felb.linalg.passes import factor_step, row_pass
+from felb.kernels.belief_passes import UNIT
+from felb.kernels.passes import factor_step, row_pass
 from felb.metrics import confusion
 from felb.optim import belief as module
 from felb.optim.belief import (

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from felb.datasets import planted
-from felb.linalg.passes import gather, squared_loss, statistics_pass
+from felb.data import planted
+from felb.kernels.passes import gather, squared_loss, statistics_pass
 from felb.metrics import integrality_gap
 from felb.optim import palm
 from felb.optim.palm import Objective, Point, loss_at
+from felb.optim.random_start import constant_rows, projected_rows, uniform_columns
 from felb.optim.schedules import LARGEST_WEIGHT, Geometric
-from felb.optim.start import constant_rows, projected_rows, uniform_columns
 from felb.optim.steps import Lipschitz, Multiplicative, Penalty
 
 RULES = [Lipschitz(), Multiplicative()]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
 from felb.federated.algorithms.private_rounds import (
     FINE_BITS,
@@ -17,17 +18,16 @@ from felb.federated.algorithms.private_rounds import (
 )
 from felb.federated.algorithms.private_tasks import PRIVATE_TASKS
 from felb.federated.protocol import Request
-from felb.linalg.assign import assign_rows
-from felb.linalg.binary import BinaryMatrix
+from felb.kernels.assign import assign_rows
 from felb.optim.prox import prox_elb
+from felb.privacy.accountant import gaussian_epsilon, total_epsilon
 from felb.privacy.audit import isolation, on_grid, scale_matches, transcript
-from felb.privacy.cooccurrence import row_size_histogram, weighted_cooccurrence
 from felb.privacy.cost import Cost
 from felb.privacy.discrete import discrete_gaussian
-from felb.privacy.ledger import gaussian_epsilon, total_epsilon
-from felb.privacy.paper import FrobeniusClip, PaperGaussian
-from felb.privacy.policy import Privacy
+from felb.privacy.private_cooccurrence import row_size_histogram, weighted_cooccurrence
+from felb.privacy.published_noise import FrobeniusClip, PaperGaussian
 from felb.privacy.scores import clipped_counts
+from felb.privacy.spec import Privacy
 from felb.privacy.statistics import (
     StatisticsBounds,
     clipped_statistics,

@@ -15,7 +15,7 @@ from felb.privacy.audit import on_grid, scale_matches
 from felb.privacy.cost import Cost
 from felb.privacy.discrete import DiscreteGaussian, discrete_gaussian
 from felb.privacy.mechanisms import ByName
-from felb.privacy.paper import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
+from felb.privacy.published_noise import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
 
 DRAWS = 20_000
 
@@ -169,7 +169,7 @@ def test_without_the_sampler_the_extra_is_named(monkeypatch):
 
 def test_neither_accountant_nor_sampler_is_imported_before_it_is_needed():
     code = (
-        "import sys, felb.privacy.ledger, felb.privacy.discrete, felb.privacy.policy, felb.federated.gate;"
+        "import sys, felb.privacy.accountant, felb.privacy.discrete, felb.privacy.spec, felb.federated.gate;"
         "assert not {'opendp', 'dp_accounting'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ import pytest
 
 from felb.errors import InputError
 from felb.privacy.cost import Cost
-from felb.privacy.outbound import OutboundLog, OutboundRecord, read_log, summarize
+from felb.privacy.outbound_log import OutboundLog, OutboundRecord, read_log, summarize
 
 
 def record(round_=0, *, client="a", what="sizes", cost=None, total=None, size=24):

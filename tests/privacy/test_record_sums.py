@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.linalg.binary import BinaryMatrix
 from felb.privacy.audit import isolation
 from felb.privacy.bounds import capped_weights
 from felb.privacy.choice import choose, clipped_gains, gain_bound, gain_differences, row_gains
-from felb.privacy.cooccurrence import (
+from felb.privacy.private_cooccurrence import (
     DEFAULT_ROW_BOUND,
     NoisyCooccurrence,
     columns_to_pair,
@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_gains_are_covered_ones_minus_covered_zeros():
-    from felb.linalg.assign import assign_rows
+    from felb.kernels.assign import assign_rows
 
     A, components = data(8), CANDIDATES[0]
     cover = (assign_rows(A, components).astype(int) @ components) > 0

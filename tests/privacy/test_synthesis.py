@@ -8,14 +8,14 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 import felb
+from felb.data.binary import BinaryMatrix
 from felb.errors import ConvergenceWarning, InputError
 from felb.federated.algorithms.private_candidates import find_candidates
-from felb.linalg.assign import assign_rows
-from felb.linalg.binary import BinaryMatrix
-from felb.linalg.product import overlap_counts
-from felb.privacy.cooccurrence import NoisyCooccurrence, weighted_cooccurrence
+from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import overlap_counts
 from felb.privacy.discrete import discrete_gaussian
-from felb.privacy.policy import Privacy
+from felb.privacy.private_cooccurrence import NoisyCooccurrence, weighted_cooccurrence
+from felb.privacy.spec import Privacy
 from felb.privacy.symmetric import symmetric_components
 from felb.privacy.synthesis import (
     _correlations,

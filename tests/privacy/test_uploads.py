@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from felb.errors import InputError, PrivacyError
+from felb.privacy.accountant import Charge, Ledger, calibrated_bits, calibrated_mu, total_epsilon
 from felb.privacy.audit import on_grid, scale_matches, transcript
 from felb.privacy.cost import Cost
 from felb.privacy.discrete import discrete_gaussian
-from felb.privacy.ledger import Charge, Ledger, calibrated_bits, calibrated_mu, total_epsilon
-from felb.privacy.paper import FrobeniusClip, PaperGaussian
-from felb.privacy.uploads import ClippedGaussian, RandomizedResponse, Uploads
+from felb.privacy.private_uploads import ClippedGaussian, RandomizedResponse, Uploads
+from felb.privacy.published_noise import FrobeniusClip, PaperGaussian
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")

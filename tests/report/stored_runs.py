@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from felb.datasets import planted
-from felb.datasets.dealing import dealt
-from felb.linalg.assign import assign_rows
+from felb.data import planted
+from felb.data.sharding import dealt
+from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
-from felb.privacy.outbound import OutboundLog, OutboundRecord
-from felb.results import History, Provenance, Result
+from felb.metrics.history import History
+from felb.privacy.outbound_log import OutboundLog, OutboundRecord
+from felb.runs.result import Provenance, Result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
 
 EVIL = "<script>alert(1)</script>"
 """A name that must be shown, not run."""

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from felb.errors import InputError
+from felb.metrics.history import History
 from felb.report.charts import BOTTOM, LEFT, MOST_POINTS, RIGHT, Axis, Series, line_chart, log_ticks, nice_ticks
 from felb.report.curves import curves, figures
-from felb.results import History
 
 FINITE = st.floats(-1e9, 1e9, allow_nan=False)
 

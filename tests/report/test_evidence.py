@@ -9,9 +9,9 @@ import shutil
 import numpy as np
 import pytest
 
-from felb.datasets import planted
+from felb.data import planted
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.linalg.binary import BinaryMatrix
 from felb.metrics import confusion
 from felb.report import gather
 

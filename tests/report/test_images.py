@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from felb.linalg.binary import BinaryMatrix
-from felb.linalg.product import boolean_product_dense
+from felb.data.binary import BinaryMatrix
+from felb.kernels.boolean import boolean_product_dense
 from felb.report.component_parts import purity
 from felb.report.evidence import Measured, gather
 from felb.report.images import INK, KEPT, MISSED, MOST, PALETTES, PAPER, WRONG, data_uri, enlarged, pictures_of, png

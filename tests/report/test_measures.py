@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import binomtest
 
-from felb.linalg.binary import BinaryMatrix
-from felb.linalg.product import boolean_product_dense
+from felb.data.binary import BinaryMatrix
+from felb.kernels.boolean import boolean_product_dense
 from felb.metrics import Counts, confusion
 from felb.report import measures
 from felb.report.measures import bootstrap, cell_intervals, jaccard, row_counts, stored_counts, total, wilson

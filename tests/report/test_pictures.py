@@ -15,10 +15,10 @@ from hypothesis.extra.numpy import arrays
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from felb.datasets import planted
+from felb.data import planted
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, MissingExtraError
-from felb.linalg.binary import BinaryMatrix
-from felb.linalg.product import boolean_product_dense
+from felb.kernels.boolean import boolean_product_dense
 from felb.report import draw_matrices, tile_order
 from felb.report.pictures import (
     BAND_GAP,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from stored_runs import EVIL
 
+from felb.metrics.history import History
 from felb.report import gather, result_page
 from felb.report.privacy_part import summed
-from felb.results import History
 
 
 def text_of(page):

@@ -35,6 +35,8 @@ VERBS = {
     "run": "play a run over the sites of a federation",
     "status": "show the sites and runs of a federation",
 }
+MODULES = {"data": "felb.paper.commands.data_sets", "experiment": "felb.paper.commands.experiment"}
+"""Verbs that stand elsewhere: those of the paper, which nothing but this name knows."""
 EPILOG = """\b
 Start with a data set that comes with felb:
   felb simulate zoo --clients 4 -k 5 -o zoo-result
@@ -61,7 +63,7 @@ class LazyGroup(click.Group):
         """Import the verb."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"felb.cli.{cmd_name}").command
+        command: click.Command = import_module(MODULES.get(cmd_name, f"felb.cli.{cmd_name}")).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -10,7 +10,7 @@ import click
 from felb.cli import options
 from felb.cli.output import print_json
 from felb.cli.progress import row_progress
-from felb.datasets import convert
+from felb.data import convert
 
 
 @click.command("convert")

@@ -12,7 +12,7 @@ from felb.cli import options
 from felb.cli.output import print_facts, print_json, print_result
 from felb.cli.progress import run_progress
 from felb.engines.nvflare.flare import environment
-from felb.engines.nvflare.kits import VALID_DAYS, Coordinator
+from felb.engines.nvflare.provisioning import VALID_DAYS, Coordinator
 from felb.estimators.methods import DEFAULT
 
 DEFAULT_PORT = 8002
@@ -123,7 +123,7 @@ def demo(sites: int, n_components: int, method: str, out: str | None, keep: str 
 
     Takes about a minute, and leaves nothing behind unless told to.
     """
-    from felb.experiments.deployed import demonstrate
+    from felb.runs.deployed import demonstrate
 
     with run_progress(None) as (advance, tell):
         result, where = demonstrate(

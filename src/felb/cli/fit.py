@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from felb.cli import options, resuming
-from felb.cli.agreement import agreement
 from felb.cli.output import print_result
+from felb.cli.privacy_options import agreement
 from felb.estimators.methods import DEFAULT, summaries
-from felb.experiments import Job, fit
+from felb.runs.job import Job
+from felb.runs.job_runner import fit
 
 EPILOG = options.methods(*summaries())
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from felb.cli.output import plain_console
 
 if TYPE_CHECKING:
-    from felb.experiments.planning import PrivacyForecast
+    from felb.runs.privacy_forecast import PrivacyForecast
 
 
 def print_forecast(found: PrivacyForecast) -> None:

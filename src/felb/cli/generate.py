@@ -6,7 +6,7 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_json
-from felb.experiments.generation import generate
+from felb.runs.generation import generate
 
 WHAT = {"data": "noisy data", "signal": "U∘V without noise", "U": "planted rows", "V": "planted components"}
 

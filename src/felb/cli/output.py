@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from felb.results.result import Result, finite
+from felb.runs.result import Result, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from felb.results import Component
+    from felb.runs.result import Component
 
 SHOWN_FEATURES = 12
 SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")

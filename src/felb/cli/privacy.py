@@ -9,19 +9,19 @@ from typing import Any
 import click
 
 from felb.cli import options
-from felb.cli.agreement import agreement
 from felb.cli.forecast import print_forecast
-from felb.cli.outbound import print_outbound
+from felb.cli.log_table import print_outbound
 from felb.cli.output import plain_console, print_json
+from felb.cli.privacy_options import agreement
 from felb.cli.progress import step_progress
 from felb.errors import InputError
-from felb.experiments.job import agreed
-from felb.experiments.logs import outbound_lines
-from felb.experiments.planning import forecast
-from felb.privacy.outbound import summarize
-from felb.privacy.planning import Shape
-from felb.report.forecast import check_drawable, draw_forecast
-from felb.results import Result
+from felb.privacy.noise_forecast import Shape
+from felb.privacy.outbound_log import summarize
+from felb.report.forecast_page import check_drawable, draw_forecast
+from felb.runs.job import agreed
+from felb.runs.log_files import outbound_lines
+from felb.runs.privacy_forecast import forecast
+from felb.runs.result import Result
 
 DEFAULT_DENSITY = 0.1
 SEED: dict[str, Any] = {"type": click.IntRange(min=0), "metavar": "N"}

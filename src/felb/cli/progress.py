@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from felb.engines import RunProgress
-    from felb.engines.nvflare.record import Status
-    from felb.experiments.runner import Progress as Done
+    from felb.engines.nvflare.run_record import Status
+    from felb.federated.loop import RunProgress
 
 FIGURES = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
 """Of a round's record, what to show beside the bar, and with how many digits."""
@@ -55,17 +54,10 @@ def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], 
 
 
 @contextmanager
-def cell_progress(name: str) -> Iterator[Callable[[Done], None]]:
-    """Show a bar over the cells of an experiment, with the latest one."""
-    with _bar(name) as update:
-        yield lambda done: update(total=done.total, completed=done.kept + done.measured, note=done.last)
-
-
-@contextmanager
-def step_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar over steps."""
+def step_progress(what: str) -> Iterator[Callable[..., None]]:
+    """Show a bar over steps: how many are done, of how many, and perhaps a note about the last one."""
     with _bar(what) as update:
-        yield lambda done, total: update(completed=done, total=total)
+        yield lambda done, total, note="": update(completed=done, total=total, note=note)
 
 
 @contextmanager

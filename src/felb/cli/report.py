@@ -10,7 +10,6 @@ import click
 from felb.cli import options
 from felb.cli.output import print_facts, warnings_as_notes
 from felb.report import gather, result_page, write_figures, write_tables
-from felb.report.studies_page import is_experiment, study_page
 
 PAGE = "report.html"
 
@@ -35,16 +34,12 @@ def command(
     as_json: bool,
     **reading: Any,
 ) -> None:
-    """Make a page of the result or experiment in the folder RESULT; it opens in any browser and loads nothing.
+    """Make a page of the result in the folder RESULT; it opens in any browser and loads nothing.
 
     It shows scores with intervals, the components by name, data and reconstruction, how components overlap, the rounds,
     what left the clients, and where all this comes from. Data is read the way the run read it, unless options say
     otherwise. Without the data, intervals are rough and pictures are left out, and the page says so.
     """
-    if is_experiment(result):
-        target = Path(result) / PAGE if out is None else Path(out)
-        print_facts({"page": str(target), "bytes": study_page(result).write(target, force=force)}, as_json=as_json)
-        return
     with warnings_as_notes():
         evidence = gather(result, data=data, **options.given(**reading))
         target = Path(out) if out is not None else evidence.folder / PAGE

@@ -11,13 +11,13 @@ from click.core import ParameterSource
 
 from felb.cli.output import print_result, warnings_as_notes
 from felb.cli.progress import round_progress
-from felb.experiments import resume, unfinished_job
+from felb.runs.job_runner import resume, unfinished_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from felb.engines import RunProgress
-    from felb.experiments import Job
+    from felb.federated.loop import RunProgress
+    from felb.runs.job import Job
 
 option = click.option(
     "--resume", "resumed", type=click.Path(), metavar="OUT", help="Go on with the interrupted run of OUT."

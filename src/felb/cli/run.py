@@ -9,8 +9,8 @@ import click
 from felb.cli import options
 from felb.cli.output import print_result
 from felb.cli.progress import run_progress
-from felb.engines.nvflare.kits import Coordinator
-from felb.experiments.deployed import DeployedRun, run_deployed
+from felb.engines.nvflare.provisioning import Coordinator
+from felb.runs.deployed import DeployedRun, run_deployed
 
 
 @click.command("run")

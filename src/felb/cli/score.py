@@ -9,7 +9,7 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_json, print_scores, warnings_as_notes
-from felb.experiments.scoring import score_file
+from felb.runs.scoring import score_file
 
 
 @click.command("score")

@@ -6,7 +6,7 @@ import click
 
 from felb.cli import options
 from felb.cli.output import SHOWN_FEATURES, print_result
-from felb.results import Result
+from felb.runs.result import Result
 
 
 @click.command("show")

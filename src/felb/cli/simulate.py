@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from felb.cli import options, resuming
-from felb.cli.agreement import agreement
 from felb.cli.output import print_result
+from felb.cli.privacy_options import agreement
 from felb.estimators.methods import DEFAULT, make_federated, summaries
-from felb.experiments import Job, simulate
-from felb.experiments.job import PARTITIONS
 from felb.federated.algorithms.felb_setting import SETTINGS
+from felb.runs.job import PARTITIONS, Job
+from felb.runs.job_runner import simulate
 
 EPILOG = options.methods(*summaries(pooled=False))
 DEFAULT_CLIENTS = 10

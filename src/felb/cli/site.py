@@ -9,16 +9,16 @@ from typing import get_args
 import click
 
 from felb.cli import options
-from felb.cli.outbound import print_outbound
+from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
-from felb.engines.nvflare.desk import read_outbound
 from felb.engines.nvflare.flare import environment
-from felb.engines.nvflare.kits import Invitation, Site
+from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
-from felb.engines.nvflare.spent import Spent
+from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_session import read_outbound
 from felb.errors import InputError
 from felb.privacy.cost import Unit
-from felb.privacy.policy import MechanismName, NoisePlace
+from felb.privacy.spec import MechanismName, NoisePlace
 
 POSITIVE = click.FloatRange(0, min_open=True)
 

@@ -6,7 +6,7 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_json, print_status
-from felb.engines.nvflare.kits import Coordinator
+from felb.engines.nvflare.provisioning import Coordinator
 from felb.engines.nvflare.supervisor import overview
 
 

@@ -1,6 +1,1 @@
-"""Where federations run."""
-
-from felb.engines.local import Participation, run
-from felb.federated.loop import Run, RunProgress
-
-__all__ = ["Participation", "Run", "RunProgress", "run"]
+"""Where federations run: in this process, or over the sites of a NVIDIA FLARE federation."""

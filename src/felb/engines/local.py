@@ -17,17 +17,17 @@ from felb.federated.loop import Run, RunProgress, play
 from felb.federated.protocol import ClientStates, Release, Request, Sums
 from felb.federated.responses import Responses
 from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, SAMPLING_STREAM, random_stream
-from felb.linalg.blas import one_blas_thread
+from felb.kernels.blas import one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from felb.data.binary import BinaryMatrix
     from felb.deadline import Deadline
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
-    from felb.linalg.binary import BinaryMatrix
     from felb.privacy.mechanisms import Mechanism
-    from felb.privacy.outbound import OutboundRecord
+    from felb.privacy.outbound_log import OutboundRecord
 
 MAX_ATTEMPTS = 20
 """How often a round is called again when too few clients answer."""

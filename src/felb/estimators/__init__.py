@@ -1,5 +1,5 @@
 """The scikit-learn faces of the algorithms, on the local engine."""
 
-from felb.estimators.felb import FELB, FELBMU
+from felb.estimators.felb_estimators import FELB, FELBMU
 
 __all__ = ["FELB", "FELBMU"]

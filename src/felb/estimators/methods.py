@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from felb.centralized.asso import Asso
+from felb.centralized.elbmf import ELBMF
+from felb.centralized.grecond import GreConD
+from felb.centralized.mebf import MEBF
+from felb.centralized.method import PooledFactorization
+from felb.centralized.zhang import Zhang
 from felb.errors import InputError
-from felb.estimators.competitors import FedNMF, FedProx, ProxSkip, Scaffold
-from felb.estimators.federated import FederatedEstimator
-from felb.estimators.felb import FELB, FELBMU
-from felb.estimators.posthoc import PostHoc
-from felb.estimators.sums import FederatedBMF
+from felb.estimators.bmf_estimator import FederatedBMF
+from felb.estimators.competitor_estimators import FedNMF, FedProx, ProxSkip, Scaffold
+from felb.estimators.federated_estimator import FederatedEstimator
+from felb.estimators.felb_estimators import FELB, FELBMU
+from felb.estimators.post_hoc_estimator import PostHoc
 from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
-from felb.models.asso import Asso
-from felb.models.elbmf import ELBMF
-from felb.models.grecond import GreConD
-from felb.models.mebf import MEBF
-from felb.models.pooled import PooledFactorization
-from felb.models.zhang import Zhang
 
 if TYPE_CHECKING:
-    from felb.models.base import BooleanFactorization
+    from felb.centralized.base import BooleanFactorization
 
 JOIN = "+"
 """Between a method for pooled data and the aggregation that federates it: asso+vote."""

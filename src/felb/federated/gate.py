@@ -14,10 +14,10 @@ import numpy as np
 
 from felb.errors import FederationError, PrivacyError
 from felb.federated.protocol import Release, Request, Update
-from felb.privacy.ledger import Charge, Ledger
+from felb.privacy.accountant import Charge, Ledger
 from felb.privacy.mechanisms import Mechanism, NoNoise
 from felb.privacy.names import UPLOADS
-from felb.privacy.outbound import OutboundRecord
+from felb.privacy.outbound_log import OutboundRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

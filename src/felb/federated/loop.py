@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from felb.deadline import Deadline
 from felb.errors import InputError
 from felb.federated.execution import Execution
-from felb.results.history import History
+from felb.metrics.history import History
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError
-from felb.linalg.binary import BinaryMatrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,8 +17,8 @@ import numpy as np
 from felb.errors import FederationError, InputError, PrivacyError
 from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
 from felb.federated.wire import digest
+from felb.privacy.accountant import Charge
 from felb.privacy.cost import Cost
-from felb.privacy.ledger import Charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.federated.protocol import Request, Values
-    from felb.privacy.ledger import Ledger
+    from felb.privacy.accountant import Ledger
 
     Key = tuple[int, str]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.linalg.binary import BinaryMatrix
-from felb.linalg.product import overlap_counts
+from felb.kernels.boolean import overlap_counts
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -1,8 +1,8 @@
 """Recovering planted components under heavy or one-sided noise: belief propagation with one shared state.
 
 The model: U_rl is 1 with probability π_l and V_lj with probability ρ, independently; A_rj is 1 with probability a where
-U∘V covers it and b where it does not. Rows keep their own log-odds L (`felb.linalg.belief`); what is shared is a
-`Belief`, log-odds Θ of V together with a, b, π and ρ. A round is
+U∘V covers it and b where it does not. Rows keep their own log-odds L (`felb.kernels.belief_passes`); what is shared is
+a `Belief`, log-odds Θ of V together with a, b, π and ρ. A round is
 
     rows      (L, sums) ← `infer(A, L, belief)`, where the data is; sums add over rows, hence over clients
     shared    Θ ← .4 Θ + .6 (logit ρ + Σ_r log(1 + u q)), then a, b, π and ρ by expectation maximisation: `combine`
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.errors import InputError
-from felb.linalg.belief import LEAST_RATE, UNIT, count_cover, infer_rows
+from felb.kernels.belief_passes import LEAST_RATE, UNIT, count_cover, infer_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
 
     Sums = Mapping[str, NDArray[np.int64]]
 
@@ -182,7 +182,7 @@ def infer(
 ) -> tuple[NDArray[np.float32], dict[str, NDArray[np.int64]]]:
     """Infer the rows of one client; return their log-odds, which stay there, and the sums that leave.
 
-    `L` is None in the first round. See `felb.linalg.belief.RowMessages` for the sums.
+    `L` is None in the first round. See `felb.kernels.belief_passes.RowMessages` for the sums.
     """
     new, evidence, members, cells = infer_rows(
         A,

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.linalg.passes import Statistics, factor_step, gather, row_pass, squared_loss, statistics_pass
+from felb.kernels.passes import Statistics, factor_step, gather, row_pass, squared_loss, statistics_pass
 from felb.optim.prox import elb_penalty
 from felb.optim.steps import Penalty
 
 if TYPE_CHECKING:
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
     from felb.optim.prox import Array
     from felb.optim.steps import StepRule
 

@@ -1,7 +1,7 @@
 """Steps: how the rows of a factor move while the other factor is held.
 
 A *rule* is fixed for a run and says how far to go along the gradient of ½‖A − UV‖² before the proximal operator; FELB
-and FELB-MU differ in it only. A *step* is what a rule comes to for one Gram matrix and one λ; `felb.linalg.passes`
+and FELB-MU differ in it only. A *step* is what a rule comes to for one Gram matrix and one λ; `felb.kernels.passes`
 takes it over the data. For rows u of U with a = Vᵀ summed over the ones of the row and G = VVᵀ (or rows of Vᵀ with AᵀU
 and UᵀU), the gradient is uG − a.
 """
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from felb.errors import InputError
-from felb.linalg.rules import GRADIENT, HALS, MULTIPLICATIVE, NEGLIGIBLE, SMALLEST_DENOMINATOR, Numbers
+from felb.kernels.rules import GRADIENT, HALS, MULTIPLICATIVE, NEGLIGIBLE, SMALLEST_DENOMINATOR, Numbers
 from felb.optim.prox import prox_elb, prox_elb_and_towards, prox_elb_exact, prox_elb_then_towards
-from felb.optim.start import constant_rows, projected_rows
+from felb.optim.random_start import constant_rows, projected_rows
 
 if TYPE_CHECKING:
-    from felb.linalg.binary import BinaryMatrix
-    from felb.linalg.rules import Rule
+    from felb.data.binary import BinaryMatrix
+    from felb.kernels.rules import Rule
     from felb.optim.prox import Array, Weight
 
 LIPSCHITZ_FLOOR = 1e-4

@@ -1,5 +1,5 @@
 """What leaves a client, and what it costs."""
 
-from felb.privacy.policy import Privacy
+from felb.privacy.spec import Privacy
 
 __all__ = ["Privacy"]

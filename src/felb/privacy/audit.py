@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
 
 
 def scale_matches(draws: NDArray[Any], sigma: float, *, alpha: float = 1e-6) -> bool:

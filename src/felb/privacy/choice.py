@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.errors import InputError
-from felb.linalg.assign import assign_rows
-from felb.linalg.product import boolean_product
+from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import boolean_product
 from felb.privacy.bounds import GRID_BITS, RecordSum, check_bound
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
 
 
 def row_gains(A: BinaryMatrix, V: NDArray[np.bool_]) -> NDArray[np.int64]:

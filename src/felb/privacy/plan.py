@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from felb.errors import InputError, PrivacyError
+from felb.privacy.accountant import SLACK, Ledger, calibrated_bits, total_epsilon
 from felb.privacy.discrete import DiscreteGaussian
-from felb.privacy.ledger import SLACK, Ledger, calibrated_bits, total_epsilon
 from felb.privacy.names import STATISTICS, UPLOADS
-from felb.privacy.paper import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
+from felb.privacy.private_uploads import ClippedGaussian, RandomizedResponse
+from felb.privacy.published_noise import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
 from felb.privacy.statement import statement
-from felb.privacy.uploads import ClippedGaussian, RandomizedResponse
 
 if TYPE_CHECKING:
     import os
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from felb.privacy.bounds import RecordSum
     from felb.privacy.cost import Unit
-    from felb.privacy.paper import Clip, PaperMechanism
-    from felb.privacy.policy import Privacy
-    from felb.privacy.uploads import Uploads
+    from felb.privacy.private_uploads import Uploads
+    from felb.privacy.published_noise import Clip, PaperMechanism
+    from felb.privacy.spec import Privacy
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.errors import InputError
-from felb.linalg.product import boolean_product
+from felb.kernels.boolean import boolean_product
 from felb.metrics import Counts
 from felb.privacy.bounds import GRID_BITS, RecordSum, capped_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
 
 
 def clipped_counts(

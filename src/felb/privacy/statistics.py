@@ -23,7 +23,7 @@ from felb.privacy.bounds import GRID_BITS, RecordSum, capped_weights, check_boun
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
 
     Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from felb.optim.prox import prox_elb
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from felb.privacy.cooccurrence import NoisyCooccurrence
+    from felb.privacy.private_cooccurrence import NoisyCooccurrence
 
     Array = NDArray[np.float64]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.linalg.binary import BinaryMatrix
-from felb.linalg.moments import descend_rows_of_moments, descend_weights
-from felb.privacy.cooccurrence import NoisyCooccurrence, heavy_columns
+from felb.kernels.moments import descend_rows_of_moments, descend_weights
+from felb.privacy.private_cooccurrence import NoisyCooccurrence, heavy_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
     from felb.metrics import Counts
     from felb.report.evidence import Evidence, Measured
     from felb.report.page import Section
-    from felb.results import Component
+    from felb.runs.result import Component
 
 SHOWN_FEATURES = 12
 """Of a component; the others are shown on demand."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from felb.report.charts import Series, line_chart
 
 if TYPE_CHECKING:
+    from felb.metrics.history import History
     from felb.report.page import Html
-    from felb.results import History
 
 TITLES = {
     "loss": "Loss ‖A − UV‖²",

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.datasets.dealing import PARTITIONS, dealt, read_data
-from felb.datasets.registry import SHIPPED
-from felb.datasets.shards import split
+from felb.data.registry import SHIPPED
+from felb.data.sharding import PARTITIONS, dealt, read_data
+from felb.data.shards import split
 from felb.errors import FelbError, InputError
-from felb.linalg.assign import assign_rows
-from felb.privacy.outbound import read_log
+from felb.kernels.assign import assign_rows
+from felb.privacy.outbound_log import read_log
 from felb.report.measures import row_counts, total
-from felb.results import Result, read_assignment
-from felb.results.result import OUTBOUND, RESULT
+from felb.runs.result import OUTBOUND, RESULT, Result, read_assignment
 
 if TYPE_CHECKING:
     import os
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.datasets import Table
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data import Table
+    from felb.data.binary import BinaryMatrix
     from felb.metrics import Counts
 
 READING = ("client_column", "header", "binarize_threshold", "missing", "unknown")
@@ -150,7 +149,7 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
 
     Examples
     --------
-    >>> from felb.experiments import Job, fit
+    >>> from felb import Job, fit
     >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
     >>> gather("zoo-run").measured.matrix.shape
     (101, 17)

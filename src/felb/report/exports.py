@@ -29,7 +29,7 @@ def write_tables(evidence: Evidence, folder: str) -> list[str]:
 
     Examples
     --------
-    >>> from felb.experiments import Job, fit
+    >>> from felb import Job, fit
     >>> from felb.report import gather
     >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
     >>> write_tables(gather("zoo-run"), "tables")
@@ -92,7 +92,7 @@ def write_figures(evidence: Evidence, folder: str) -> list[str]:
 
     Examples
     --------
-    >>> from felb.experiments import Job, fit
+    >>> from felb import Job, fit
     >>> from felb.report import gather
     >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
     >>> "overlap.png" in write_figures(gather("zoo-run"), "figures")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.linalg.product import boolean_product_dense
+from felb.kernels.boolean import boolean_product_dense
 from felb.report.pictures import cell_size, tile_order
 
 if TYPE_CHECKING:

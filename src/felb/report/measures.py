@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.linalg.product import boolean_product_dense
+from felb.kernels.boolean import boolean_product_dense
 from felb.metrics import Counts
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
-    from felb.results import Result
+    from felb.data.binary import BinaryMatrix
+    from felb.runs.result import Result
 
     Interval = tuple[float, float]
 

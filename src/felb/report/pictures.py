@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.atomic import replacing
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, missing_extra
-from felb.estimators.federated import is_list_of_matrices
-from felb.linalg.binary import BinaryMatrix
+from felb.estimators.federated_estimator import is_list_of_matrices
 from felb.metrics.counts import to_boolean
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def draw_matrices(
 
     Examples
     --------
-    >>> from felb.datasets import planted
+    >>> from felb.data import planted
     >>> data = planted(60, 40, 3, noise=0.1, contiguous=True)
     >>> draw_matrices({"planted": data.signal, "seen\n10% of the cells flipped": data.A}, "picture.png")
     """

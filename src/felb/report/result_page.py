@@ -37,7 +37,7 @@ def result_page(evidence: Evidence) -> Page:
 
     Examples
     --------
-    >>> from felb.experiments import Job, fit
+    >>> from felb import Job, fit
     >>> from felb.report import gather
     >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
     >>> result_page(gather("zoo-run")).write("zoo.html") > 10_000

@@ -7,8 +7,8 @@ import json
 import pytest
 from federation_parts import METHODS_PLAYED, SHARDS
 
+from felb.engines.nvflare.hardening import COORDINATOR
 from felb.engines.nvflare.local_federation import LocalFederation
-from felb.engines.nvflare.lockdown import COORDINATOR
 
 
 @pytest.fixture(scope="session")

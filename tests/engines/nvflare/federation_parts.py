@@ -6,15 +6,15 @@ import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from felb.datasets import partition
-from felb.datasets.registry import load
-from felb.datasets.shards import split
-from felb.engines.nvflare.plan import Plan, fingerprint
-from felb.engines.nvflare.record import RunRecord
+from felb.data import partition
+from felb.data.registry import load
+from felb.data.shards import split
+from felb.engines.nvflare.run_plan import Plan, fingerprint
+from felb.engines.nvflare.run_record import RunRecord
 from felb.engines.nvflare.supervisor import Patience
 from felb.engines.nvflare.terms import Terms
 from felb.errors import InputError
-from felb.experiments.deployed import DeployedRun, run_deployed
+from felb.runs.deployed import DeployedRun, run_deployed
 
 ZOO = load("zoo")
 SITES = ("site-1", "site-2", "site-3")

@@ -14,11 +14,11 @@ import pytest
 import scipy.sparse as sp
 from federation_parts import SHARDS, SITES, plan, play
 
-from felb.engines import run
-from felb.engines.nvflare.desk import read_outbound
+from felb.engines.local import run
 from felb.engines.nvflare.local_federation import SERVER
+from felb.engines.nvflare.site_session import read_outbound
 from felb.engines.nvflare.supervisor import overview
-from felb.results import Result
+from felb.runs.result import Result
 
 pytestmark = pytest.mark.federation
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from federation_parts import SITES, plan, play
 
-from felb.engines.nvflare.job import write_job
-from felb.engines.nvflare.kits import Coordinator, Site
+from felb.engines.nvflare.coordinator_session import Line
+from felb.engines.nvflare.flare_job import write_job
 from felb.engines.nvflare.local_federation import SERVER
-from felb.engines.nvflare.record import RunRecord
-from felb.engines.nvflare.session import Line
+from felb.engines.nvflare.provisioning import Coordinator, Site
+from felb.engines.nvflare.run_record import RunRecord
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, InputError
 
@@ -78,7 +78,9 @@ def test_a_job_with_code_is_refused_by_the_sites(federation, tmp_path):
     assert all(f"{name}: NVFLARE_ERROR: BYOC not permitted" in server for name in SITES)
 
 
-@pytest.mark.parametrize("path", ["nvflare.app_common.np.np_trainer.NPTrainer", "felb.engines.nvflare.desk.Desk"])
+@pytest.mark.parametrize(
+    "path", ["nvflare.app_common.np.np_trainer.NPTrainer", "felb.engines.nvflare.site_session.Desk"]
+)
 def test_a_class_that_is_not_the_executor_is_refused_by_the_sites(federation, tmp_path, path):
     def change(job, executor):
         executor.update(path=path, args={})
@@ -113,7 +115,7 @@ def test_a_method_that_the_sites_do_not_allow_is_refused_at_once(federation, tmp
 SPOILED = """
 import os
 import numpy as np
-from felb.engines.nvflare import desk
+from felb.engines.nvflare import site_session as desk
 honest = desk.Desk.answer
 def answer(self, broadcast):
     values = dict(honest(self, broadcast))

@@ -11,13 +11,13 @@ import pytest
 import scipy.sparse as sp
 from federation_parts import SITES, play
 
-from felb.datasets import planted
-from felb.datasets.shards import split
-from felb.engines.nvflare.desk import read_outbound
+from felb.data import planted
+from felb.data.shards import split
 from felb.engines.nvflare.local_federation import LocalFederation
-from felb.engines.nvflare.plan import Plan
 from felb.engines.nvflare.refusals import read_refusals
-from felb.engines.nvflare.spent import Spent
+from felb.engines.nvflare.run_plan import Plan
+from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_session import read_outbound
 from felb.errors import FederationError
 from felb.metrics import confusion
 

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 from federation_parts import SHARDS, ZOO
 
 from felb.cli import main
-from felb.engines import run
+from felb.engines.local import run
 from felb.engines.nvflare.flare import environment
-from felb.engines.nvflare.kits import Coordinator, Site
 from felb.engines.nvflare.local_federation import free_port
-from felb.engines.nvflare.plan import Plan
+from felb.engines.nvflare.provisioning import Coordinator, Site
+from felb.engines.nvflare.run_plan import Plan
 
 pytestmark = pytest.mark.federation
 

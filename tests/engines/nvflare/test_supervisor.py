@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from felb.engines.nvflare import supervisor
-from felb.engines.nvflare.job import write_job
-from felb.engines.nvflare.lockdown import CONTROLLER, EXECUTOR, lock_server, lock_site
-from felb.engines.nvflare.plan import Plan
-from felb.engines.nvflare.record import RunRecord, Status
-from felb.engines.nvflare.session import Unreachable
+from felb.engines.nvflare.coordinator_session import Unreachable
+from felb.engines.nvflare.flare_job import write_job
+from felb.engines.nvflare.hardening import CONTROLLER, EXECUTOR, lock_server, lock_site
+from felb.engines.nvflare.run_plan import Plan
+from felb.engines.nvflare.run_record import RunRecord, Status
 from felb.engines.nvflare.supervisor import Patience, overview, supervise
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError

@@ -15,10 +15,10 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
 from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, reason_of, write_request
-from felb.engines.nvflare.plan import Plan
-from felb.engines.nvflare.record import RunRecord, Status, runs_folder
-from felb.engines.nvflare.referee import Referee
+from felb.engines.nvflare.response_validation import Referee
 from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, QuorumError, summed
+from felb.engines.nvflare.run_plan import Plan
+from felb.engines.nvflare.run_record import RunRecord, Status, runs_folder
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, FelbError
 from felb.federated.loop import play

@@ -12,10 +12,10 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
-from felb.engines.nvflare.desk import Desk
 from felb.engines.nvflare.messages import REASON, ROUND, RUN, TASK, VALUES, read_request
-from felb.engines.nvflare.policy import Refusal, SiteConfig
 from felb.engines.nvflare.refusals import note_refusal
+from felb.engines.nvflare.site_policy import Refusal, SiteConfig
+from felb.engines.nvflare.site_session import Desk
 from felb.errors import FelbError
 from felb.federated.wire import pack
 

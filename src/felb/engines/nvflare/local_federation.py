@@ -10,9 +10,9 @@ from typing import IO, TYPE_CHECKING
 
 import scipy.sparse as sp
 
+from felb.engines.nvflare.coordinator_session import Line
 from felb.engines.nvflare.flare import environment
-from felb.engines.nvflare.kits import Coordinator, Site
-from felb.engines.nvflare.session import Line
+from felb.engines.nvflare.provisioning import Coordinator, Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import psutil
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
 
 SERVER = "server"
 GONE_WITHIN = 10.0

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.privacy.outbound import read_log
+from felb.privacy.outbound_log import read_log
 
 if TYPE_CHECKING:
     import os

@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from felb.atomic import try_lock
-from felb.engines.nvflare.record import LOCK, STATUS, RunRecord, Status
-from felb.engines.nvflare.session import Line, Unreachable
+from felb.engines.nvflare.coordinator_session import Line, Unreachable
+from felb.engines.nvflare.run_record import LOCK, STATUS, RunRecord, Status
 from felb.errors import FederationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from felb.engines.nvflare.kits import Coordinator
-    from felb.engines.nvflare.plan import Plan
+    from felb.engines.nvflare.provisioning import Coordinator
+    from felb.engines.nvflare.run_plan import Plan
     from felb.engines.nvflare.terms import Terms
 
 POLL, ASK_EVERY = 0.2, 2.0

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Algorithm, Outcome, Server, Sums, Task
-    from felb.linalg.binary import BinaryMatrix
 
 ALIGNED_COMPONENTS = "aligned_components"
 """The task of every round before the assignment: the client's Boolean V_i, permuted to the reference, for their sum."""

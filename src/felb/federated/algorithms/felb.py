@@ -20,11 +20,11 @@ from felb.federated.protocol import Algorithm, Checkpoint, Request, Step, Update
 from felb.federated.steps.assignment import ASSIGN, assign_task, assigned
 from felb.federated.steps.init import INIT_TASKS, spectral_init
 from felb.federated.steps.known import Known, stream
-from felb.linalg.fixed import SKETCH_BITS, on_grid, whole_multiples
+from felb.kernels.fixed_point import SKETCH_BITS, on_grid, whole_multiples
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.palm import Point, loss_at, palm_blocks, palm_step
 from felb.optim.prox import prox_elb
-from felb.optim.start import typical_scale, uniform_columns
+from felb.optim.random_start import typical_scale, uniform_columns
 from felb.optim.steps import Lipschitz, Multiplicative
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Server, Sums, Task
-    from felb.linalg.binary import BinaryMatrix
 
     Factor = NDArray[np.floating[Any]]
 

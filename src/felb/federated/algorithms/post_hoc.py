@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.centralized.base import LARGEST_SEED
 from felb.errors import InputError
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
 from felb.federated.protocol import Algorithm, Request, Update
 from felb.federated.steps.assignment import ASSIGN, assign_task, assigned
-from felb.models.base import LARGEST_SEED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.centralized.method import PooledFactorization
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Server, Task
-    from felb.linalg.binary import BinaryMatrix
-    from felb.models.pooled import PooledFactorization
 
 LOCAL_COMPONENTS = "local_components"
 """The task of the only round before the assignment: the client's Boolean V_i, for their sum."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.algorithms.private_candidates import find_candidates
@@ -36,13 +37,14 @@ from felb.federated.algorithms.private_rounds import (
     round_statistics,
 )
 from felb.federated.algorithms.private_tasks import PRIVATE_TASKS, ClientState
-from felb.federated.centralized import fit_centralized
 from felb.federated.protocol import Algorithm, Checkpoint, Outcome, Request, Step, Sums
+from felb.federated.single_shard import fit_centralized
 from felb.federated.steps.assignment import ASSIGN
-from felb.linalg.binary import BinaryMatrix
 from felb.metrics import integrality_gap
 from felb.privacy.choice import choose, clipped_gains
-from felb.privacy.cooccurrence import (
+from felb.privacy.discrete import require_sampler
+from felb.privacy.names import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
+from felb.privacy.private_cooccurrence import (
     NoisyCooccurrence,
     columns_to_pair,
     row_bound_from_histogram,
@@ -50,10 +52,8 @@ from felb.privacy.cooccurrence import (
     weighted_column_counts,
     weighted_cooccurrence,
 )
-from felb.privacy.discrete import require_sampler
-from felb.privacy.names import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
-from felb.privacy.policy import WIDE
 from felb.privacy.scores import clipped_counts, read_counts
+from felb.privacy.spec import WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Generator

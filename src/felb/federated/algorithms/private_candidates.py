@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.linalg.blas import one_blas_thread
+from felb.kernels.blas import one_blas_thread
 from felb.privacy.choice import gain_bound
-from felb.privacy.cooccurrence import heavy_columns
+from felb.privacy.private_cooccurrence import heavy_columns
 from felb.privacy.symmetric import symmetric_components
 from felb.privacy.synthesis import synthesize
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
-    from felb.privacy.cooccurrence import NoisyCooccurrence
+    from felb.data.binary import BinaryMatrix
+    from felb.privacy.private_cooccurrence import NoisyCooccurrence
 
     Factorize = Callable[[BinaryMatrix, int, int], NDArray[np.bool_]]
     """(rows, number of components, seed) -> V."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from felb.federated.protocol import Request, Update
-from felb.optim.start import uniform_columns
+from felb.optim.random_start import uniform_columns
 from felb.privacy.names import STATISTICS
 from felb.privacy.statistics import (
     StatisticsBounds,
@@ -28,7 +28,7 @@ from felb.privacy.statistics import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from felb.linalg.binary import BinaryMatrix
+    from felb.data.binary import BinaryMatrix
     from felb.privacy.bounds import RecordSum
 
     Array = NDArray[np.float64]

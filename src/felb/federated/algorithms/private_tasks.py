@@ -13,22 +13,22 @@ import numpy as np
 from felb.federated.algorithms.private_rounds import statistics_task
 from felb.federated.protocol import Request, Update
 from felb.federated.steps.assignment import ASSIGN
-from felb.linalg.exact import assign_rows_exact
+from felb.kernels.exact import assign_rows_exact
 from felb.privacy.choice import clipped_gains
-from felb.privacy.cooccurrence import (
+from felb.privacy.names import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
+from felb.privacy.private_cooccurrence import (
     row_size_histogram,
     select_columns,
     weighted_column_counts,
     weighted_cooccurrence,
 )
-from felb.privacy.names import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
 from felb.privacy.scores import clipped_counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Task
-    from felb.linalg.binary import BinaryMatrix
 
 
 @dataclass(frozen=True, slots=True)

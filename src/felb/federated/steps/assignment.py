@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
-from felb.linalg.assign import assign_rows
-from felb.linalg.exact import assign_rows_exact
+from felb.kernels.assign import assign_rows
+from felb.kernels.exact import assign_rows_exact
 from felb.metrics import Counts, confusion
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Server, Task
-    from felb.linalg.binary import BinaryMatrix
 
     Assignment = Generator[Request, Sums, Outcome]
 

@@ -18,7 +18,7 @@ from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.known import ClientState, Known, best_so_far, required
 from felb.federated.steps.objective import as_array
-from felb.linalg.product import overlap_grid
+from felb.kernels.boolean import overlap_grid
 from felb.optim.belief import (
     MAX_ROUNDS,
     THRESHOLDS,
@@ -35,9 +35,9 @@ from felb.optim.belief import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Task
     from felb.federated.steps.known import Steps
-    from felb.linalg.binary import BinaryMatrix
 
 BELIEF_STATISTICS, BELIEF_THRESHOLD_COUNTS, ASSIGN_BY_BELIEF = (
     "belief_statistics",

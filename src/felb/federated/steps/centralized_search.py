@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError
 from felb.federated.entries import holding
 from felb.federated.protocol import Checkpoint, Request, Update
@@ -18,8 +19,7 @@ from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.known import ClientState, Known, best_so_far, required
 from felb.federated.steps.local_search import check_flips, draw_public
 from felb.federated.steps.objective import Cost, Objective, as_array
-from felb.linalg.assign import assign_rows, descend_rows
-from felb.linalg.binary import BinaryMatrix
+from felb.kernels.assign import assign_rows, descend_rows
 from felb.metrics import confusion
 from felb.optim.checks import check_weights
 

@@ -15,14 +15,14 @@ from felb.federated.protocol import Request, Update
 from felb.federated.steps.assignment import counts_array, read_counts
 from felb.federated.steps.known import ClientState, Known, required
 from felb.federated.steps.objective import Cost, Objective, as_array
-from felb.linalg.assign import assign_rows
+from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.steps.known import Steps
-    from felb.linalg.binary import BinaryMatrix
 
 CUT_COUNTS = "cut_counts"
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)

@@ -15,13 +15,13 @@ from felb.federated.aggregate import mean
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far
 from felb.federated.steps.local_steps import Rows, cut_at_half, first_factor, first_rows, penalty_in, transposed
-from felb.linalg.passes import factor_step
+from felb.kernels.passes import factor_step
 from felb.optim.steps import GradientStep
 
 if TYPE_CHECKING:
+    from felb.data.binary import BinaryMatrix
     from felb.federated.steps.known import Steps
     from felb.federated.steps.local_steps import Schedule
-    from felb.linalg.binary import BinaryMatrix
 
 FEDPROX = "fedprox"
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.data.trivial import exact_components_of_sketch
 from felb.federated.protocol import Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far, stream
-from felb.linalg.fixed import as_sketch, fixed_sketch, from_sketch
-from felb.linalg.trivial import exact_components_of_sketch
+from felb.kernels.fixed_point import as_sketch, fixed_sketch, from_sketch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Task
     from felb.federated.steps.known import Steps
-    from felb.linalg.binary import BinaryMatrix
 
 GRAM_SKETCH, SIGN_NORMS = "gram_sketch", "sign_norms"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from felb.federated.protocol import Request
 from felb.federated.steps.known import Known, required
-from felb.linalg.passes import row_pass, squared_loss
+from felb.kernels.passes import row_pass, squared_loss
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.checks import check_weights
 from felb.optim.schedules import Geometric
@@ -24,9 +24,9 @@ from felb.optim.steps import Lipschitz, Penalty
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Sums
     from felb.federated.steps.known import ClientState
-    from felb.linalg.binary import BinaryMatrix
 
     Array = NDArray[np.floating[Any]]
 

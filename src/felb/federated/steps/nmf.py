@@ -17,16 +17,16 @@ import numpy as np
 from felb.errors import InputError
 from felb.federated.protocol import Checkpoint, Request, Sums, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far, required
-from felb.linalg.filling import add_filled, sweep_known_into
-from felb.linalg.fixed import fixed_statistics, from_squares, in_units, units_of
-from felb.linalg.passes import factor_step, row_pass, squared_loss
+from felb.kernels.filling import add_filled, sweep_known_into
+from felb.kernels.fixed_point import fixed_statistics, from_squares, in_units, units_of
+from felb.kernels.passes import factor_step, row_pass, squared_loss
 from felb.optim.steps import HalsStep
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.steps.known import Steps
-    from felb.linalg.binary import BinaryMatrix
 
 FACTOR_STATISTICS = "factor_statistics"
 SWEEPS = 2

@@ -22,10 +22,10 @@ from felb.optim.prox import prox_elb
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Sums
     from felb.federated.steps.known import Steps
     from felb.federated.steps.local_steps import Schedule
-    from felb.linalg.binary import BinaryMatrix
 
     Array = NDArray[np.floating[Any]]
 

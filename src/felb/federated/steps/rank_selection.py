@@ -24,14 +24,14 @@ from felb.federated.steps.assignment import read_counts
 from felb.federated.steps.known import ClientState, Known, best_so_far, required, stream
 from felb.federated.steps.objective import Cost, Objective, as_array
 from felb.federated.steps.stack import STACKED_GAINS, Stack
-from felb.linalg.assign import assign_rows
+from felb.kernels.assign import assign_rows
 from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.steps.known import Steps
-    from felb.linalg.binary import BinaryMatrix
     from felb.metrics import Counts
 
 SHARED_COUNTS = "shared_counts"

@@ -1,7 +1,7 @@
 """Refinement: flip entries of a Boolean V by what all clients together would gain.
 
 Clients assign their rows to V and send, for every entry V_lj, what switching it on instead of off would gain given all
-else (see `felb.linalg.gains`). Given U, columns do not interact, and within a column a single flip of positive gain
+else (see `felb.kernels.gains`). Given U, columns do not interact, and within a column a single flip of positive gain
 always helps. So the best flip of every column is made, and each further improving one with probability ½, since two of
 them may cover the same cells. What is kept is the V with the smallest summed objective that was measured.
 """
@@ -20,16 +20,16 @@ from felb.federated.steps.compose import same_cells
 from felb.federated.steps.known import ClientState, Known, best_so_far, required, stream
 from felb.federated.steps.nmf import check_memory
 from felb.federated.steps.objective import Cost, Objective, as_array
-from felb.linalg.assign import assign_rows
-from felb.linalg.gains import switch_counts
+from felb.kernels.assign import assign_rows
+from felb.kernels.gains import switch_counts
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Sums
-    from felb.linalg.binary import BinaryMatrix
 
 FLIP_GAINS = "flip_gains"
 REFINE_ROUNDS = 10

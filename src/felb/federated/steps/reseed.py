@@ -20,16 +20,16 @@ from felb.federated.steps.compose import reporting, same_cells
 from felb.federated.steps.known import ClientState, Known, best_so_far, required, stream
 from felb.federated.steps.objective import Cost, Objective, as_array
 from felb.federated.steps.refine import refine
-from felb.linalg.assign import assign_rows
-from felb.linalg.candidates import addition_counts, residual_pairs, residual_sums
+from felb.kernels.assign import assign_rows
+from felb.kernels.candidates import addition_counts, residual_pairs, residual_sums
 from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Task
     from felb.federated.steps.known import Steps
-    from felb.linalg.binary import BinaryMatrix
 
 RESIDUAL_COUNTS, PAIR_COUNTS, CANDIDATE_GAINS = "residual_counts", "pair_counts", "candidate_gains"
 

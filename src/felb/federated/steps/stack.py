@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.steps.known import ClientState, Known
-    from felb.linalg.binary import BinaryMatrix
 
 STACKED_GAINS = "stacked_gains"
 

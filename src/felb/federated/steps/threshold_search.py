@@ -16,15 +16,15 @@ from felb.federated.steps.assignment import counts_array
 from felb.federated.steps.known import ClientState, Known, best_so_far, required
 from felb.federated.steps.nmf import swept_rows
 from felb.federated.steps.objective import Cost, NegativeLogLikelihood, Objective, as_array
-from felb.linalg.product import overlap_grid
+from felb.kernels.boolean import overlap_grid
 from felb.metrics import Counts
 from felb.optim.belief import Belief, first_belief
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.steps.known import Steps
-    from felb.linalg.binary import BinaryMatrix
 
 THRESHOLD_COUNTS = "threshold_counts"
 LEVELS = tuple(level / 10 for level in range(1, 10))

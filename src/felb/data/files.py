@@ -1,0 +1,389 @@
+"""Data files of many formats into a `BinaryMatrix`, without densifying what is sparse or pickling anything in."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from felb.data.binary import BinaryMatrix, check_column_names
+from felb.data.cells import MISSING_MEANS, LocateCell, check_threshold, where_known_one
+from felb.data.coercion import anndata_blocks, dense_blocks, from_columns
+from felb.data.matrixmarket import matrix_market_blocks
+from felb.data.missing_mask import marked
+from felb.data.npz import npz_blocks
+from felb.data.text import find_client_column, item_blocks, table_blocks
+from felb.errors import FelbError, InputError, missing_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from os import PathLike
+
+BATCH_CELLS = 1 << 22
+"""Cells of a Parquet file that are decoded at once."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a data file holds.
+
+    Parameters
+    ----------
+    matrix : the 0/1 data, one row per record
+    clients : the client each row belongs to, if the file says so
+    rows : the name of each row, if the file says so and the loader keeps it
+    """
+
+    matrix: BinaryMatrix
+    clients: tuple[str, ...] | None = None
+    rows: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Options:
+    client_column: str | None
+    header: bool | None
+    binarize_threshold: float | None
+    missing: str = "error"
+    spill: Path | None = None
+    """Folder for what would take more memory than a block; without it, everything may be held."""
+
+
+class _Format(NamedTuple):
+    blocks: Callable[[Path, _Options], Generator[Table]]
+    gz: bool = False
+    clients: bool = False
+    header: bool = False
+    missing: bool = False
+
+
+def read(
+    path: str | PathLike[str],
+    *,
+    client_column: str | None = None,
+    header: bool | None = None,
+    binarize_threshold: float | None = None,
+    missing: str = "error",
+    unknown: str | PathLike[str] | None = None,
+) -> Table:
+    r"""Read a data file; its format is told by the end of its name.
+
+    | name ends in | holds |
+    |---|---|
+    | ``.csv``, ``.tsv`` | one record a line, cells 0/1 or true/false; the first line may hold column names |
+    | ``.dat``, ``.fimi`` | one record a line: its items, integers separated by blanks |
+    | ``.npz`` | SciPy sparse matrix; column names from ``NAME.columns.txt`` beside it, one a line |
+    | ``.npy`` | NumPy array |
+    | ``.mtx`` | MatrixMarket |
+    | ``.parquet`` | needs ``felb[parquet]`` |
+    | ``.h5ad`` | AnnData, its ``X``; needs ``felb[anndata]`` |
+    | ``.felb`` | written by `BinaryMatrix.save`; memory-mapped |
+
+    Text formats and ``.mtx`` may be packed (``.gz``). What does not fit into memory goes through `convert` first.
+
+    Parameters
+    ----------
+    path : file to read
+    client_column : str, optional
+        Column (of ``.h5ad``: key of ``obs``) that says to which client a row belongs; not a column of the matrix.
+    header : bool, optional
+        Whether the first line of a ``.csv`` or ``.tsv`` file holds column names. By default it does if any of its
+        cells is not a number.
+    binarize_threshold : float, optional
+        Make a one of every value above it. Without it, any value but 0 and 1 is an error.
+    missing : "error", "unknown" or "zero"
+        What a missing cell is (empty, ``NA``, ``NaN``, ``?`` and the like in text, a null of ``.parquet``, a NaN of
+        ``.npy`` and of dense ``.h5ad``): an error, a cell that counts neither as one nor as zero
+        (`BinaryMatrix.unknown`; `felb.FederatedBMF` takes them), or a zero. Cells that a ``.felb`` file stores as
+        unknown stay so, unless this is "zero". Sparse files have none: what they do not store is 0.
+    unknown : path, optional
+        Another file, in any of the formats, of the same shape, with ones for cells that are unknown; the data has zeros
+        there. They add to those that are missing.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is damaged, or holds anything but 0 and 1; the message says where.
+    MissingExtraError
+        If the format needs a package that is not installed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("records.csv").write_text("site,fever,cough\nnorth,1,0\nsouth,1,1\n")
+    >>> table = read("records.csv", client_column="site")
+    >>> table.clients, table.matrix.columns
+    (('north', 'south'), ('fever', 'cough'))
+    >>> _ = Path("partly.csv").write_text("fever,cough\n1,0\n1,NA\n")
+    >>> read("partly.csv", missing="unknown").matrix
+    BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
+    """
+    blocks = table_stream(
+        Path(path),
+        client_column=client_column,
+        header=header,
+        binarize_threshold=binarize_threshold,
+        missing=missing,
+        unknown=unknown,
+    )
+    with closing(blocks):
+        tables = list(blocks)
+    matrix = BinaryMatrix.vstack([table.matrix for table in tables])
+    if client_column is None:
+        return Table(matrix)
+    return Table(matrix, tuple(label for table in tables for label in table.clients or ()))
+
+
+def table_stream(
+    source: Path,
+    *,
+    client_column: str | None = None,
+    header: bool | None = None,
+    binarize_threshold: float | None = None,
+    missing: str = "error",
+    unknown: str | PathLike[str] | None = None,
+    spill: Path | None = None,
+) -> Generator[Table]:
+    """Yield the file as `read` returns it, but block of rows after block of rows, at least one.
+
+    With `spill`, a folder for temporary files, no format but those that `felb.data.convert` names holds more than
+    about a block in memory.
+    """
+    n = m = 0
+    marks = None if unknown is None else read(unknown).matrix
+    try:
+        _check_file(source)
+        suffix, form = _format_of(source)
+        if client_column is not None and not form.clients:
+            raise InputError(f"client_column= works for {_listed('clients')}; a {suffix} file has no such column")
+        if header is not None and not form.header:
+            raise InputError(f"header= works for {_listed('header')}; leave it out for a {suffix} file")
+        if missing not in MISSING_MEANS:
+            raise InputError(f"missing={missing!r} is not known; use {', '.join(MISSING_MEANS)}")
+        if missing != "error" and not form.missing:
+            raise InputError(
+                f"missing= works for {_listed('missing')}; a {suffix} file stores none, name its unknown cells by "
+                "another file with unknown="
+            )
+        check_threshold(binarize_threshold)
+        options = _Options(client_column, header, binarize_threshold, missing, spill)
+        with closing(form.blocks(source, options)) as blocks:
+            for table in blocks if marks is None else marked(blocks, marks, str(unknown)):
+                n, m = n + table.matrix.shape[0], table.matrix.shape[1]
+                yield table
+        if n == 0 or m == 0:
+            raise InputError(f"the file holds no data: {n} rows and {m} columns; it needs at least one of each")
+    except InputError as error:
+        message = str(error)
+        raise InputError(message if str(source) in message else f"{source}: {message}") from error
+
+
+def _check_file(source: Path) -> None:
+    try:
+        if source.is_dir():
+            raise InputError("is a folder; name a file in it")
+        with source.open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}; check the path") from error
+    if empty:
+        raise InputError("the file is empty; write it again")
+
+
+def _format_of(source: Path) -> tuple[str, _Format]:
+    suffixes = [suffix.lower() for suffix in source.suffixes[-2:]]
+    packed = suffixes[-1:] == [".gz"]
+    suffix = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
+    form = _FORMATS.get(suffix)
+    if form is None or (packed and not form.gz):
+        known = ", ".join([*_FORMATS, *(f"{name}.gz" for name, form in _FORMATS.items() if form.gz)])
+        raise InputError(f"unknown file type {''.join(suffixes[-1 - packed :])!r}; felb reads {known}")
+    return suffix, form
+
+
+def _listed(ability: str) -> str:
+    return ", ".join(suffix for suffix, form in _FORMATS.items() if getattr(form, ability))
+
+
+@contextmanager
+def _reading(kind: str) -> Iterator[None]:
+    """Turn whatever a reader of another package raises on a bad file into an `InputError`."""
+    try:
+        yield
+    except FelbError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(f"the file is not UTF-8 text (byte {error.start}); save it in the encoding UTF-8") from error
+    except MemoryError as error:
+        raise InputError("the file asks for more memory than there is; it is damaged, or too large") from error
+    except Exception as error:  # such readers raise nearly anything, and what they raise changes between versions
+        if isinstance(error, OSError) and error.errno and error.strerror:
+            raise InputError(f"cannot be read: {error.strerror}") from error
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if "pickle" in reason or "Python objects" in reason or "Object arrays" in reason:
+            raise InputError("the file holds pickled objects, which felb does not load; save plain numbers") from error
+        raise InputError(f"the file is damaged, incomplete or no {kind} ({reason}); write it again") from error
+
+
+# -- formats ---------------------------------------------------------------------------------------------------
+
+
+def _csv(source: Path, options: _Options) -> Generator[Table]:
+    return _separated(source, options, ",")
+
+
+def _tsv(source: Path, options: _Options) -> Generator[Table]:
+    return _separated(source, options, "\t")
+
+
+def _separated(source: Path, options: _Options, delimiter: str) -> Generator[Table]:
+    with _reading("text file"):
+        for matrix, clients in table_blocks(
+            source,
+            delimiter,
+            client_column=options.client_column,
+            header=options.header,
+            binarize_threshold=options.binarize_threshold,
+            missing=options.missing,
+        ):
+            yield Table(matrix, clients)
+
+
+def _fimi(source: Path, options: _Options) -> Generator[Table]:
+    with _reading("text file"):
+        for matrix in item_blocks(source, hold=options.spill is None):
+            yield Table(BinaryMatrix.of(matrix, binarize_threshold=options.binarize_threshold))
+
+
+def _npz(source: Path, options: _Options) -> Generator[Table]:
+    def names(n_columns: int) -> tuple[str, ...] | None:
+        return _names_beside(source, n_columns)
+
+    with _reading("NumPy archive"):
+        for matrix in npz_blocks(source, names, binarize_threshold=options.binarize_threshold):
+            yield Table(matrix)
+
+
+def _names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
+    """Return the column names in NAME.columns.txt beside NAME.npz, if that file is there and fits."""
+    beside = source.with_suffix(".columns.txt")
+    if not beside.is_file():
+        return None
+    try:
+        names = beside.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        return check_column_names(names, n_columns) if len(names) == n_columns else None
+    except (OSError, UnicodeDecodeError, InputError) as error:
+        raise InputError(f"column names in {beside.name}: {error}; mend that file or move it away") from error
+
+
+def _npy(source: Path, options: _Options) -> Generator[Table]:
+    with _reading("NumPy array"):
+        with source.open("rb") as file:
+            if file.read(6) != b"\x93NUMPY":
+                raise InputError("the file is no NumPy array; write it again with numpy.save")
+        # Mapped, so that only the block of rows that is being looked at takes memory.
+        values = np.load(source, mmap_mode="r", allow_pickle=False)
+    for matrix in dense_blocks(values, binarize_threshold=options.binarize_threshold, missing=options.missing):
+        yield Table(matrix)
+
+
+def _mtx(source: Path, options: _Options) -> Generator[Table]:
+    threshold = options.binarize_threshold
+    with _reading("MatrixMarket file"):
+        for matrix in matrix_market_blocks(source, binarize_threshold=threshold, spill=options.spill):
+            yield Table(matrix)
+
+
+def _parquet(source: Path, options: _Options) -> Generator[Table]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        missing_extra("reading .parquet files", "parquet", error)
+    with _reading("Parquet file"), pq.ParquetFile(source) as file:
+        schema = file.schema_arrow
+        client: int | None = None
+        if options.client_column is not None:
+            client = find_client_column(options.client_column, schema.names)
+        # pandas stores the row labels of a frame among its columns.
+        index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
+        kept = [i for i, name in enumerate(schema.names) if i != client and name not in index]
+        names = check_column_names([schema.names[i] for i in kept], len(kept))
+        yield Table(from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names))  # there may be no rows at all
+        first_row = 0
+        for batch in file.iter_batches(batch_size=max(1, BATCH_CELLS // max(1, len(schema.names)))):
+            clients = None if client is None else tuple(_labels(batch.column(client).to_pylist(), first_row))
+            ones, unknown = [], []
+            for position, i in enumerate(kept):
+                found, absent = where_known_one(
+                    batch.column(i).to_numpy(zero_copy_only=False),
+                    options.binarize_threshold,
+                    missing=options.missing,
+                    locate=LocateCell(names, first_row, position),
+                )
+                ones.append(np.flatnonzero(found))
+                unknown.append(np.zeros(0, np.int64) if absent is None else np.flatnonzero(absent))
+            matrix = from_columns(ones, batch.num_rows, columns=names)
+            if any(rows.size for rows in unknown):
+                matrix = matrix.with_unknown(from_columns(unknown, batch.num_rows))
+            yield Table(matrix, clients)
+            first_row += batch.num_rows
+
+
+def _h5ad(source: Path, options: _Options) -> Generator[Table]:
+    try:
+        import anndata
+    except ImportError as error:
+        missing_extra("reading .h5ad files", "anndata", error)
+    with _reading("AnnData file"):
+        data = anndata.read_h5ad(source, backed="r")
+        try:
+            clients: tuple[str, ...] | None = None
+            if options.client_column is not None:
+                find_client_column(options.client_column, [str(name) for name in data.obs.columns])
+                labels = data.obs[options.client_column]
+                clients = tuple(_labels(labels.astype(object).where(labels.notna(), None), 0))
+            first = 0
+            threshold, missing = options.binarize_threshold, options.missing
+            for matrix in anndata_blocks(data, binarize_threshold=threshold, missing=missing):
+                yield Table(matrix, None if clients is None else clients[first : first + len(matrix)])
+                first += len(matrix)
+        finally:
+            data.file.close()
+
+
+def _felb(source: Path, options: _Options) -> Generator[Table]:
+    matrix = BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold)
+    yield Table(matrix.with_unknown(None) if options.missing == "zero" else matrix)
+
+
+def _labels(values: Iterable[Any], first_row: int) -> list[str]:
+    """Return the values as text, one string per client; a missing one is an error."""
+    known: dict[str, str] = {}
+    labels = []
+    for row, value in enumerate(values, first_row):
+        if value is None or value != value or value == "":
+            raise InputError(f"row {row} has no client in the client column; fill it")
+        text = str(value)
+        labels.append(known.setdefault(text, text))
+    return labels
+
+
+_FORMATS = {
+    ".csv": _Format(_csv, gz=True, clients=True, header=True, missing=True),
+    ".tsv": _Format(_tsv, gz=True, clients=True, header=True, missing=True),
+    ".dat": _Format(_fimi, gz=True),
+    ".fimi": _Format(_fimi, gz=True),
+    ".npz": _Format(_npz),
+    ".npy": _Format(_npy, missing=True),
+    ".mtx": _Format(_mtx, gz=True),
+    ".parquet": _Format(_parquet, clients=True, missing=True),
+    ".h5ad": _Format(_h5ad, clients=True, missing=True),
+    ".felb": _Format(_felb, missing=True),
+}

@@ -1,0 +1,57 @@
+"""Small real data sets that come with felb."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from felb.data.files import read
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from felb.data.binary import BinaryMatrix
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A data set in the package: what it is and under which licence."""
+
+    name: str
+    what: str
+    licence: str
+
+
+SHIPPED = {
+    entry.name: entry
+    for entry in (
+        Shipped("zoo", "101 animals x 17 properties (UCI Zoo)", "CC BY 4.0"),
+        Shipped("soybean", "683 diseased plants x 99 symptoms (UCI Soybean)", "CC BY 4.0"),
+        Shipped("sc_10x_brain_10k", "10000 mouse brain cells x 1000 genes, count > 0 (10x Genomics)", "CC BY 4.0"),
+    )
+}
+
+
+def load(name: str) -> BinaryMatrix:
+    """Load a shipped data set with its column names.
+
+    Examples
+    --------
+    >>> load("zoo")
+    BinaryMatrix(101 x 17 named, 761 ones, 0.4432 dense)
+    """
+    _check(name)
+    with as_file(files("felb.data") / "shipped") as folder:
+        return read(folder / f"{name}.npz").matrix
+
+
+def row_names(name: str) -> tuple[str, ...] | None:
+    """Names of the records of a shipped data set, if they have any."""
+    _check(name)
+    file = files("felb.data") / "shipped" / f"{name}.rows.txt"
+    return tuple(file.read_text(encoding="utf-8").splitlines()) if file.is_file() else None
+
+
+def _check(name: str) -> None:
+    if name not in SHIPPED:
+        raise InputError(f"no data set {name!r} comes with felb; there is {', '.join(SHIPPED)}")

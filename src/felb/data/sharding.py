@@ -1,0 +1,47 @@
+"""Data by its name, and its rows dealt out to clients: what a stored run says of both is enough to do it again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.data import partition
+from felb.data.files import Table, read
+from felb.data.missing_mask import marked
+from felb.data.registry import SHIPPED, load
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
+    "even": lambda n, clients, seed: partition.even(n, clients, seed=seed),
+    "uneven": lambda n, clients, seed: partition.uneven(n, clients, seed=seed),
+    "consecutive": lambda n, clients, _: partition.consecutive(n, clients),
+}
+"""Ways to deal rows out to clients, from the numbers of rows and clients and a seed."""
+
+
+def dealt(n: int, clients: int, *, split: str, seed: int) -> NDArray[np.str_]:
+    """Return the client of each of n rows: client-01, client-02, …, dealt out in one of the ways of `PARTITIONS`."""
+    width = max(2, len(str(clients)))
+    names = np.array([f"client-{number:0{width}}" for number in range(1, clients + 1)])
+    return names[PARTITIONS[split](n, clients, seed)]
+
+
+def read_data(name: str, **options: Any) -> Table:
+    """Read a data file, or a shipped data set if there is no file of that name."""
+    if Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
+        return read(name, **options)
+    if name not in SHIPPED:
+        raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
+    if options.get("client_column") is not None:
+        raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
+    table, unknown = Table(load(name)), options.get("unknown")
+    if unknown is not None:
+        [table] = marked([table], read(unknown).matrix, str(unknown))
+    return table

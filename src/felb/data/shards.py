@@ -1,0 +1,72 @@
+"""Rows of each client by its name, checked once before a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from felb.data.binary import BinaryMatrix
+
+
+def split(matrix: BinaryMatrix, labels: ArrayLike) -> tuple[dict[str, BinaryMatrix], dict[str, Any]]:
+    """Split by client labels, one per row; return the shards and, for each, its row numbers in `matrix`.
+
+    A client whose rows follow each other gets a view of them, any other client a copy.
+    """
+    groups = np.asarray(labels)
+    if groups.ndim != 1 or groups.size != matrix.shape[0]:
+        raise InputError(f"groups must hold one client label per row: {matrix.shape[0]} rows, labels of {groups.shape}")
+    missing = np.asarray(groups != groups) | (groups == None)  # noqa: E711  # NaN is not itself
+    if missing.any():
+        raise InputError(f"row {np.argmax(missing)} has no client label")
+    values, inverse = np.unique(groups.astype(str) if groups.dtype == object else groups, return_inverse=True)
+    by_client = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
+    rows = {str(value): picked for value, picked in zip(values, by_client, strict=True)}
+    return {name: _rows_of(matrix, picked) for name, picked in rows.items()}, rows
+
+
+def _rows_of(matrix: BinaryMatrix, picked: NDArray[np.int64]) -> BinaryMatrix:
+    first, last = int(picked[0]), int(picked[-1])
+    return matrix.rows(first, last + 1) if last - first + 1 == picked.size else matrix.take(picked)
+
+
+def named(matrices: Sequence[BinaryMatrix]) -> dict[str, BinaryMatrix]:
+    """Name a list of matrices client-01, client-02, … in their order."""
+    width = max(2, len(str(len(matrices))))
+    return {f"client-{i + 1:0{width}}": matrix for i, matrix in enumerate(matrices)}
+
+
+def check_shards(shards: Mapping[str, BinaryMatrix]) -> None:
+    """Raise unless all clients have rows and the very same columns."""
+    if not shards:
+        raise InputError("no clients: give at least one matrix")
+    first = next(iter(shards))
+    reference = shards[first]
+    for name, shard in shards.items():
+        if shard.shape[0] == 0:
+            raise InputError(f"{name} has no rows; leave it out of the federation")
+        if shard.shape[1] != reference.shape[1]:
+            raise InputError(
+                f"{name} has {shard.shape[1]} columns where {first} has {reference.shape[1]}; "
+                "all clients need the same features"
+            )
+        if shard.columns != reference.columns:
+            raise InputError(_name_mismatch(first, reference.columns, name, shard.columns))
+    if reference.shape[1] == 0:
+        raise InputError("the data has no columns: 0 feature(s) while a minimum of 1 is required")
+
+
+def _name_mismatch(a: str, names_a: Sequence[str] | None, b: str, names_b: Sequence[str] | None) -> str:
+    if names_a is None or names_b is None:
+        return f"{a if names_a else b} has column names and {b if names_a else a} has none; name the columns of both"
+    at = next(i for i, (x, y) in enumerate(zip(names_a, names_b, strict=True)) if x != y)
+    hint = "put the columns in the same order" if set(names_a) == set(names_b) else "all clients need the same features"
+    return f"column {at} is {names_b[at]!r} at {b} and {names_a[at]!r} at {a}; {hint}"

@@ -1,0 +1,121 @@
+"""Planted Boolean structure under noise, for tests, benchmarks and pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from felb.data.binary import BinaryMatrix
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Noise = Literal["xor", "additive", "destructive"]
+
+BLOCK_CELLS = 1 << 22
+"""Cells drawn at a time, so that large data never exists densely."""
+
+DEFAULT_RANGE = (0.05, 0.25)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Data with a known answer.
+
+    Parameters
+    ----------
+    A : the noisy data a method sees
+    U, V : the planted Boolean factors
+    signal : U∘V in full, before density and noise; F1* is measured against it
+    """
+
+    A: BinaryMatrix
+    U: NDArray[np.bool_]
+    V: NDArray[np.bool_]
+    signal: BinaryMatrix
+
+
+def planted(
+    n: int,
+    m: int,
+    k: int,
+    *,
+    noise: float = 0.0,
+    kind: Noise = "xor",
+    density: float = 0.9,
+    heights: tuple[float, float] = DEFAULT_RANGE,
+    widths: tuple[float, float] = DEFAULT_RANGE,
+    contiguous: bool = False,
+    seed: int = 0,
+) -> Planted:
+    """Plant k tiles in an n × m matrix, thin them out, add noise.
+
+    Each tile takes a uniform number of rows in ``heights``·n and of columns in ``widths``·m, chosen without order; a
+    cell of the signal is a one with probability `density`; then noise flips cells (``xor``), sets them
+    (``additive``) or clears them (``destructive``) with probability `noise`.
+
+    Parameters
+    ----------
+    n, m, k : records, features, tiles
+    contiguous : place each tile on consecutive rows and columns, for pictures
+    seed : fixes everything
+
+    Examples
+    --------
+    >>> data = planted(200, 50, 3, noise=0.1, seed=1)
+    >>> data.A.shape, data.U.shape, data.V.shape
+    ((200, 50), (200, 3), (3, 50))
+    """
+    _check(n, m, k, noise=noise, kind=kind, density=density, heights=heights, widths=widths)
+    structure, thinning, flips = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+    U, V = np.zeros((n, k), dtype=bool), np.zeros((k, m), dtype=bool)
+    pick = _consecutive if contiguous else _scattered
+    for component in range(k):
+        U[pick(structure, n, heights, 1), component] = True
+        V[component, pick(structure, m, widths, 2)] = True
+    data, signal = [], []
+    for start in range(0, n, step := max(1, BLOCK_CELLS // m)):
+        full = U[start : start + step].astype(np.float32) @ V.astype(np.float32) > 0
+        thin = full & (thinning.random(full.shape) < density)
+        hit = flips.random(full.shape) < noise
+        noisy = {"xor": thin ^ hit, "additive": thin | hit, "destructive": thin & ~hit}[kind]
+        data.append(BinaryMatrix.of(noisy))
+        signal.append(BinaryMatrix.of(full))
+    return Planted(BinaryMatrix.vstack(data), U, V, BinaryMatrix.vstack(signal))
+
+
+def _scattered(rng: np.random.Generator, size: int, share: tuple[float, float], least: int) -> NDArray[np.int64]:
+    count = min(size, max(least, int(size * rng.uniform(*share))))
+    return rng.choice(size, count, replace=False)
+
+
+def _consecutive(rng: np.random.Generator, size: int, share: tuple[float, float], least: int) -> NDArray[np.int64]:
+    count = min(size, max(least, int(size * rng.uniform(*share))))
+    return np.arange(count) + int(rng.integers(0, size - count + 1))
+
+
+def _check(
+    n: int,
+    m: int,
+    k: int,
+    *,
+    noise: float,
+    kind: str,
+    density: float,
+    heights: tuple[float, float],
+    widths: tuple[float, float],
+) -> None:
+    for name, value in (("n", n), ("m", m), ("k", k)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, got {value}")
+    if kind not in get_args(Noise):
+        raise InputError(f"unknown kind of noise {kind!r}; use one of {', '.join(get_args(Noise))}")
+    for name, share in (("noise", noise), ("density", density)):
+        if not 0 <= share <= 1:
+            raise InputError(f"{name} is a probability between 0 and 1, got {share}")
+    for name, (low, high) in (("heights", heights), ("widths", widths)):
+        if not 0 <= low <= high <= 1:
+            raise InputError(f"{name} is a range (low, high) of shares between 0 and 1, got {(low, high)}")

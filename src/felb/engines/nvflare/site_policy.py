@@ -1,0 +1,228 @@
+"""What a site agrees to: its own file, on its own disk, which no coordinator can change."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from felb.data import read
+from felb.errors import FelbError, InputError
+from felb.privacy.cost import Unit
+from felb.privacy.spec import LARGEST_DELTA, MechanismName, NoisePlace
+
+if TYPE_CHECKING:
+    from felb.data.binary import BinaryMatrix
+    from felb.engines.nvflare.run_plan import Plan
+    from felb.privacy.plan import PrivacyPlan
+
+SITE_FILE = "felb.json"
+TAKES_UNKNOWN = "bmf"
+"""The method that can leave unknown cells out of its counts."""
+REPRODUCTION = "paper"
+"""The mechanism that promises nothing in total; a site that asks for privacy must name it to accept it."""
+LARGEST_EPSILON = 4.0
+"""Of a run, for a site that asks for privacy and does not say how much: beyond it, little is promised."""
+
+
+class Refusal(FelbError):
+    """The site does not take part; the message may leave the site, so it says nothing about the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Conditions under which a site takes part in a run.
+
+    Setting any of those from `require_privacy` on means that only runs that promise privacy are taken part in, and that
+    their promise must satisfy all of them. They are about the promise that the plan states and the site's own gate
+    then keeps, whatever is asked later.
+
+    Parameters
+    ----------
+    allowed_methods : methods the site runs; all federated ones if None
+    min_rows : take part only with at least this many rows, so that sums hide single records
+    require_privacy : refuse to release anything that no privacy mechanism protects
+    mechanisms : mechanisms the site accepts; None for all that promise a total for the run
+    unit : whose presence must be hidden, a "record" (also if None) or a "client"
+    noise : "client" (also if None): each site must add all the noise itself; "aggregate": a share of it is accepted,
+        which protects only if the coordinator looks at nothing but the sum
+    max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
+    total_epsilon : largest sum of the ε of all runs that this site has ever answered
+    """
+
+    allowed_methods: tuple[str, ...] | None = None
+    min_rows: int = 20
+    require_privacy: bool = False
+    mechanisms: tuple[str, ...] | None = None
+    unit: str | None = None
+    noise: str | None = None
+    max_epsilon: float | None = None
+    max_delta: float | None = None
+    total_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("allowed_methods", "mechanisms"):
+            words: Any = getattr(self, name)
+            if words is not None:
+                if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+                    raise InputError(f"policy: {name} must be a list of words")
+                object.__setattr__(self, name, tuple(words))
+        if type(self.min_rows) is not int or self.min_rows < 1:
+            raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
+        if not isinstance(self.require_privacy, bool):
+            raise InputError(f"policy: require_privacy must be true or false, got {self.require_privacy!r}")
+        for name, kind in (("unit", Unit), ("noise", NoisePlace)):
+            if getattr(self, name) is not None:
+                _check_words(name, (getattr(self, name),), get_args(kind))
+        _check_words("mechanisms", self.mechanisms or (), get_args(MechanismName))
+        for name in ("max_epsilon", "max_delta", "total_epsilon"):
+            value: Any = getattr(self, name)
+            if value is None:
+                continue
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not (math.isfinite(value) and value > 0)
+            ):
+                raise InputError(f"policy: {name} must be a positive number, got {value!r}")
+
+    @property
+    def asks_for_privacy(self) -> bool:
+        """Whether a run must promise privacy."""
+        conditions = (self.mechanisms, self.unit, self.noise, self.max_epsilon, self.max_delta, self.total_epsilon)
+        return self.require_privacy or any(condition is not None for condition in conditions)
+
+    def check_plan(self, plan: Plan) -> None:
+        """Refuse a plan this site does not agree to, before its data is read."""
+        if self.allowed_methods is not None and plan.method not in self.allowed_methods:
+            raise Refusal(f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}")
+
+    def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:
+        """Refuse to take part with data that is too little or of other columns; `columns` fingerprints this site's."""
+        if matrix.shape[0] < self.min_rows:
+            raise Refusal("this site has fewer rows than its policy asks for")
+        if matrix.shape[1] != plan.n_features:
+            raise Refusal(f"this site has {matrix.shape[1]} columns, the plan {plan.n_features}")
+        if plan.columns is not None and columns != plan.columns:
+            raise Refusal("this site's column names are not those of the plan, or are in another order")
+        if matrix.unknown is not None and plan.method != TAKES_UNKNOWN:
+            raise Refusal(f"this site has unknown cells, which {plan.method!r} does not take; {TAKES_UNKNOWN!r} does")
+        if matrix.unknown is not None and plan.privacy is not None:
+            raise Refusal("this site has unknown cells, and under privacy all cells must be known")
+
+    def check_privacy(self, promised: PrivacyPlan | None) -> None:
+        """Refuse a promise that is less than this site asks for, before its data is read."""
+        if not self.asks_for_privacy:
+            return
+        if promised is None:
+            raise Refusal("this site takes part only in runs that promise privacy, and the plan promises none")
+        privacy = promised.privacy
+        accepted = self.mechanisms or tuple(name for name in get_args(MechanismName) if name != REPRODUCTION)
+        if privacy.mechanism not in accepted:
+            raise Refusal(
+                f"this site does not accept the mechanism {privacy.mechanism!r}; it accepts {_listed(accepted)}"
+            )
+        unit = self.unit or "record"
+        if privacy.unit != unit:
+            raise Refusal(f"this site asks for privacy of a {unit}, and the plan promises that of a {privacy.unit}")
+        if privacy.noise == "aggregate" and self.noise != "aggregate":
+            raise Refusal(
+                "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'"
+            )
+        self._check_size(promised)
+
+    def _check_size(self, promised: PrivacyPlan) -> None:
+        epsilon, most = promised.total_epsilon, self.max_epsilon or LARGEST_EPSILON
+        most = most if self.total_epsilon is None else min(most, self.total_epsilon)
+        if epsilon > most:
+            raise Refusal(f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}")
+        delta = self.max_delta or LARGEST_DELTA
+        if promised.delta > delta:
+            raise Refusal(f"this site accepts delta up to {delta:g}, and the plan asks for {promised.delta:g}")
+
+    def check_delta(self, matrix: BinaryMatrix, promised: PrivacyPlan | None) -> None:
+        """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""
+        if promised is None:
+            return
+        if matrix.unknown is not None:
+            raise Refusal("this site has unknown cells, for which no private run can be had")
+        if promised.privacy.unit == "record" and promised.delta * len(matrix) >= 1:
+            raise Refusal("the plan's delta is too large for this site: state more records, or a smaller delta")
+
+
+def _is_positive(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value) and value > 0
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(words) or "none"
+
+
+def _check_words(name: str, words: tuple[str, ...], known: tuple[str, ...]) -> None:
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        raise InputError(f"policy: {name} knows no {unknown[0]!r}; it knows {', '.join(known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """A site's own settings.
+
+    Parameters
+    ----------
+    data : the site's data file
+    state : folder for what must survive a restart, the assignments and the outbound log
+    header, binarize_threshold, client_column, missing : how the file is read, see `felb.data.read`
+    policy : conditions under which the site takes part
+    """
+
+    data: str
+    state: str
+    header: bool | None = None
+    binarize_threshold: float | None = None
+    client_column: str | None = None
+    missing: str = "error"
+    policy: Policy = field(default_factory=Policy)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SiteConfig:
+        """Read the file in a site's ``local`` folder."""
+        path = Path(folder) / SITE_FILE
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path} cannot be read ({error}); start the site with `felb site start --data`"
+            ) from error
+        return cls.of(raw, source=str(path))
+
+    @classmethod
+    def of(cls, raw: Any, *, source: str) -> SiteConfig:
+        """Read settings from plain data; a word that is not known is an error, since it may be a condition misspelt."""
+        if not isinstance(raw, dict) or not isinstance(raw.get("policy", {}), dict):
+            raise InputError(f"{source} must hold a table of settings")
+        _check_names(raw, cls, source)
+        _check_names(raw.get("policy", {}), Policy, f"{source}, policy")
+        missing = {"data", "state"} - set(raw)
+        if missing:
+            raise InputError(f"{source} does not say {', '.join(sorted(missing))}")
+        return cls(**{**raw, "policy": Policy(**raw.get("policy", {}))})
+
+    def read(self) -> BinaryMatrix:
+        """Read the site's data."""
+        return read(
+            self.data,
+            client_column=self.client_column,
+            header=self.header,
+            binarize_threshold=self.binarize_threshold,
+            missing=self.missing,
+        ).matrix
+
+
+def _check_names(raw: dict[str, Any], kind: type[Any], source: str) -> None:
+    known = {entry.name for entry in fields(kind)}
+    unknown = sorted(set(raw) - known)
+    if unknown:
+        raise InputError(f"{source} has the unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")

@@ -1,0 +1,136 @@
+"""A site's desk: takes a request of the coordinator, answers it once, and writes down what leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from felb.atomic import replacing
+from felb.engines.nvflare.hardening import write_json
+from felb.engines.nvflare.run_plan import Plan, fingerprint
+from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_policy import Refusal, SiteConfig
+from felb.errors import InputError, MissingExtraError, PrivacyError
+from felb.federated.gate import Gate
+from felb.federated.responses import StoredResponses
+from felb.federated.streams import CLIENT_STREAM, random_stream
+from felb.kernels.blas import one_blas_thread
+from felb.privacy.outbound_log import OutboundLog, read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.protocol import Release, Request, Update
+
+ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
+
+
+class Desk:
+    """One site in one run.
+
+    Everything is kept under the site's own state folder, in a folder named by the run:
+
+    plan.json          what was agreed on; the run's id stands for this plan and no other
+    responses/         responses and states of the last rounds; under a promise of privacy, every response and its cost
+    outbound.jsonl     one line for every array that left
+    assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
+
+    What all runs together may cost is in ``spent.json`` beside these folders.
+    """
+
+    def __init__(self, name: str, arguments: Any, config: SiteConfig) -> None:
+        try:
+            self.plan = Plan.of(arguments)
+            self._algorithm = self.plan.algorithm()
+        except (InputError, MissingExtraError) as error:  # speaks of the coordinator's arguments only
+            raise Refusal(str(error)) from error
+        config.policy.check_plan(self.plan)
+        config.policy.check_privacy(self._algorithm.privacy)
+        self.name = name
+        self.folder = Path(config.state) / self.plan.run_id
+        self._config = config
+        self._shard: BinaryMatrix | None = None
+        self._check_known()
+        promised = self._algorithm.privacy
+        self._responses = StoredResponses(
+            self.folder / RESPONSES,
+            None if promised is None else promised.ledger(),
+            state_type=self._algorithm.state_type,
+            charged=promised is not None,
+        )
+        log = OutboundLog(self.folder / OUTBOUND)
+        self._gate = Gate(name, log, accountant=self._responses.accountant, plan=promised, responses=self._responses)
+        # The coordinator must not be able to subtract the noise: its seed has no part in it.
+        self._noise = np.random.default_rng()
+
+    def answer(self, request: Request) -> Mapping[str, NDArray[Any]]:
+        """Return what leaves the site for a request; for one that was answered before, the same again."""
+        if request.task not in self._algorithm.tasks:
+            raise Refusal(f"this site knows no task {request.task[:40]!r}")
+        known = self._responses.find(request)
+        if known is not None:
+            return known
+        before = self._responses.state_before(request.round)
+        rng = random_stream(self.plan.seed, CLIENT_STREAM, request.round, self.name)
+        with one_blas_thread():
+            state, update = self._algorithm.respond(before, self.shard(), request, rng=rng)
+        return self._release(update, request, state).values
+
+    def shard(self) -> BinaryMatrix:
+        """Return the site's rows, read once."""
+        if self._shard is None:
+            matrix = self._config.read()
+            columns = None if matrix.columns is None else fingerprint(matrix.columns)
+            self._config.policy.check_data(matrix, self.plan, columns=columns)
+            self._config.policy.check_delta(matrix, self._algorithm.privacy)
+            self._shard = matrix
+        return self._shard
+
+    def _release(self, update: Update, request: Request, state: Any) -> Release:
+        """Let an update leave by the gate, after the site's budget for all runs was asked."""
+        if not self._known_plan.is_file():
+            write_json(self._known_plan, self.plan.to_json())
+        promised = self._algorithm.privacy
+        if promised is not None:
+            limit = self._config.policy.total_epsilon
+            Spent(self._config.state).reserve(self.plan.run_id, promised, limit=limit)
+        if request.all_clients and state is not None and state.assigned is not None:
+            # Before the response is kept: a repeated request is answered from there and assigns nothing.
+            self._keep_assignment(state.assigned)
+        try:
+            return self._gate.release(update, request, rng=self._noise, state=state)
+        except PrivacyError as error:
+            raise Refusal("this request goes beyond what the run has promised; nothing was sent") from error
+
+    def _check_known(self) -> None:
+        """Refuse a run that was answered under another plan, or whose responses are lost: they are for one."""
+        if self._known_plan.is_file():
+            if json.loads(self._known_plan.read_text(encoding="utf-8")) != json.loads(json.dumps(self.plan.to_json())):
+                raise Refusal("this site knows a run of this name with another plan; give the new run another id")
+        elif self._algorithm.privacy is not None and self.plan.run_id in Spent(self._config.state).runs():
+            raise Refusal("this site has answered a run of this name and lost its responses; give the run another id")
+
+    @property
+    def _known_plan(self) -> Path:
+        return self.folder / PLAN
+
+    def _keep_assignment(self, U: NDArray[np.bool_]) -> None:
+        with replacing(self.folder / ASSIGNMENT) as partial, partial.open("wb") as file:
+            sp.save_npz(file, sp.csr_array(U))
+
+
+def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, Any]]:
+    """Return the lines of a site's outbound logs, each with its run; a line that was cut short is left out."""
+    lines = []
+    for log in sorted(state.glob(f"*/{OUTBOUND}")):
+        if run_id is not None and log.parent.name != run_id:
+            continue
+        lines += [{"run": log.parent.name, **line} for line in read_log(log)]
+    return lines

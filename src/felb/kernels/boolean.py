@@ -1,0 +1,180 @@
+"""The Boolean product (U∘V)_rj = ⋁_l U_rl ∧ V_lj, and its agreement with data without ever building it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+
+from felb.data.binary import BinaryMatrix, index_dtype
+from felb.errors import InputError
+from felb.kernels.bits import (
+    as_boolean,
+    component_masks,
+    group_masks,
+    lowest_bit,
+    pack,
+    popcount,
+    union_into,
+    unpack,
+    words_for,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+def check_factors(
+    U: Any, V: Any, *, shape: tuple[int, int] | None = None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return Boolean factors U (n × k) and V (k × m) that fit each other and, if given, data of that `shape`."""
+    U, V = as_boolean(U, "U"), as_boolean(V, "V")
+    if U.shape[1] != V.shape[0]:
+        raise InputError(f"U has {U.shape[1]} components and V has {V.shape[0]}; they must agree")
+    if shape is not None and (U.shape[0], V.shape[1]) != shape:
+        raise InputError(f"U∘V is {U.shape[0]} x {V.shape[1]}, but the data is {shape[0]} x {shape[1]}")
+    return U, V
+
+
+def boolean_product(U: Any, V: Any, columns: Sequence[str] | None = None) -> BinaryMatrix:
+    """Return U∘V as a `BinaryMatrix`, optionally with column names.
+
+    Works row by row in one buffer of ⌈m/64⌉ words; apart from the result nothing of its size is held in memory.
+    """
+    U, V = check_factors(U, V)
+    masks, packed = component_masks(U), pack(V)
+    distinct, group, _ = group_masks(masks)
+    sizes = np.zeros(distinct.shape[0], dtype=np.int64)
+    union_sizes_into(sizes, distinct, packed)
+    indptr = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes[group])))
+    indices = np.empty(int(indptr[-1]), dtype=index_dtype(V.shape[1]))
+    product_indices_into(indices, indptr, masks, packed)
+    return BinaryMatrix(indptr, indices, V.shape[1], columns)
+
+
+def boolean_product_dense(U: Any, V: Any) -> NDArray[np.bool_]:
+    """Return U∘V as an n × m Boolean array; for small matrices and pictures."""
+    U, V = check_factors(U, V)
+    masks, packed = component_masks(U), pack(V)
+    cover = np.zeros((U.shape[0], words_for(V.shape[1])), dtype=np.uint64)
+    unions_into(cover, masks, packed)
+    return unpack(cover, V.shape[1])
+
+
+def overlap_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[int, int, int]:
+    """Return (|A ∧ (U∘V)|, |U∘V|, |A|): true positives, predicted ones and ones, all among the known cells.
+
+    All three add up over blocks of rows, hence over clients, and determine precision, recall, F1 and the Hamming
+    loss. The first takes one pass over the ones of A, testing whether row mask and column mask intersect; the second
+    is the size of one union of rows of V per distinct row mask.
+    """
+    U, V = check_factors(U, V, shape=A.shape)
+    row_masks, column_masks = component_masks(U), component_masks(V.T)
+    claimed = product_size(U, V)
+    if A.unknown is not None:
+        claimed -= _covered_ones(A.unknown, row_masks, column_masks)
+    return _covered_ones(A, row_masks, column_masks), claimed, A.nnz
+
+
+def _covered_ones(A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: NDArray[np.uint64]) -> int:
+    """Return |A ∧ (U∘V)| from the masks of the rows of U and of the columns of V."""
+    if row_masks.shape[1] == 1:
+        return int(covered_ones_one_word(A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0]))
+    return int(covered_ones(A.indptr, A.indices, row_masks, column_masks))
+
+
+def product_size(U: Any, V: Any) -> int:
+    """Return |U∘V|, the number of cells some component covers."""
+    U, V = check_factors(U, V)
+    distinct, _, counts = group_masks(component_masks(U))
+    sizes = np.zeros(distinct.shape[0], dtype=np.int64)
+    union_sizes_into(sizes, distinct, pack(V))
+    return int(sizes @ counts)
+
+
+def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return |A ∧ (U∘V)| and |U∘V| for every pair of a U and a V, as two arrays of shape ``(len(Us), len(Vs))``.
+
+    Both count known cells only.
+    """
+    rows = [component_masks(U) for U in Us]
+    grouped = [group_masks(masks) for masks in rows]
+    columns = [(component_masks(V.T), pack(V)) for V in Vs]
+    covered = np.zeros((len(Us), len(Vs)), dtype=np.int64)
+    claimed = np.zeros_like(covered)
+    for a, (U, row_masks, (distinct, _, counts)) in enumerate(zip(Us, rows, grouped, strict=True)):
+        sizes = np.zeros(distinct.shape[0], dtype=np.int64)
+        for b, (V, (column_masks, packed)) in enumerate(zip(Vs, columns, strict=True)):
+            check_factors(U, V, shape=A.shape)
+            covered[a, b] = _covered_ones(A, row_masks, column_masks)
+            union_sizes_into(sizes, distinct, packed)
+            claimed[a, b] = sizes @ counts
+            if A.unknown is not None:
+                claimed[a, b] -= _covered_ones(A.unknown, row_masks, column_masks)
+    return covered, claimed
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def covered_ones(indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> int:
+    """Count the ones (r, j) whose row mask and column mask intersect."""
+    covered = 0
+    for r in range(indptr.shape[0] - 1):
+        for p in range(indptr[r], indptr[r + 1]):
+            j = indices[p]
+            for w in range(row_masks.shape[1]):
+                if row_masks[r, w] & column_masks[j, w] != np.uint64(0):
+                    covered += 1
+                    break
+    return covered
+
+
+@njit(cache=True, nogil=True)
+def covered_ones_one_word(indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> int:
+    """Do the same for at most 64 components, without a loop over words or a branch per one."""
+    covered = 0
+    for r in range(indptr.shape[0] - 1):
+        mask = row_masks[r]
+        if mask != np.uint64(0):
+            for p in range(indptr[r], indptr[r + 1]):
+                covered += int(mask & column_masks[indices[p]] != np.uint64(0))
+    return covered
+
+
+@njit(cache=True, nogil=True)
+def unions_into(unions: Any, masks: Any, packed: Any) -> None:
+    """Write the OR of the packed rows that each mask names into the rows of `unions`."""
+    for r in range(masks.shape[0]):
+        union_into(unions[r], masks[r], packed)
+
+
+@njit(cache=True, nogil=True)
+def union_sizes_into(sizes: Any, masks: Any, packed: Any) -> None:
+    """Write the number of columns that the components of each mask cover together."""
+    union = np.empty(packed.shape[1], dtype=np.uint64)
+    for r in range(masks.shape[0]):
+        union_into(union, masks[r], packed)
+        size = 0
+        for w in range(union.shape[0]):
+            size += popcount(union[w])
+        sizes[r] = size
+
+
+@njit(cache=True, nogil=True)
+def product_indices_into(indices: Any, indptr: Any, masks: Any, packed: Any) -> None:
+    """Write the covered columns of every row, ascending, to their place in `indices`."""
+    union = np.empty(packed.shape[1], dtype=np.uint64)
+    for r in range(masks.shape[0]):
+        union_into(union, masks[r], packed)
+        p = indptr[r]
+        for w in range(union.shape[0]):
+            bits = union[w]
+            while bits != np.uint64(0):
+                indices[p] = (w << 6) + lowest_bit(bits)
+                bits &= bits - np.uint64(1)
+                p += 1

@@ -1,0 +1,180 @@
+"""What candidate components would add to a cover, and what the cover leaves: sums for replacing a component.
+
+All counts add up over blocks of rows, hence over clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+
+from felb.data.unknown import unknown_arrays
+from felb.errors import InputError
+from felb.kernels.assign import cell_gain, check_assignment
+from felb.kernels.bits import component_masks, group_masks, lowest_bit, pack, popcount, union_into
+from felb.kernels.boolean import check_factors
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from felb.data.binary import BinaryMatrix
+
+
+def residual_sums(A: BinaryMatrix, U: Any, V: Any) -> NDArray[np.int64]:
+    """Return, for every column, the ones of A that U∘V does not cover."""
+    U, V = check_factors(U, V, shape=A.shape)
+    sums = np.zeros(A.shape[1], dtype=np.int64)
+    residual_sums_into(sums, A.indptr, A.indices, component_masks(U), component_masks(V.T))
+    return sums
+
+
+def residual_pairs(A: BinaryMatrix, U: Any, V: Any, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the co-occurrence of each seed column with all columns among the ones that U∘V leaves, seeds × m."""
+    U, V = check_factors(U, V, shape=A.shape)
+    seeds = np.asarray(seeds, dtype=np.int64)
+    if seeds.ndim != 1 or len(np.unique(seeds)) != len(seeds) or not np.all((seeds >= 0) & (seeds < A.shape[1])):
+        raise InputError(f"seeds must be different columns between 0 and {A.shape[1] - 1}")
+    place = np.full(A.shape[1], -1, dtype=np.int64)
+    place[seeds] = np.arange(len(seeds))
+    pairs = np.zeros((len(seeds), A.shape[1]), dtype=np.int64)
+    residual_pairs_into(pairs, place, A.indptr, A.indices, component_masks(U), component_masks(V.T))
+    return pairs
+
+
+def addition_counts(
+    A: BinaryMatrix, U: Any, V: Any, candidates: Any, *, weight_one: float = 1.0, weight_zero: float = -1.0
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return, for each candidate row set, the ones and known zeros it would add to U∘V in the rows where it pays.
+
+    A candidate c pays in row r if w₁·ones + w₀·zeros > 0 over the columns of c that the row's components leave
+    open. Summed over those rows, w₁·ones_c + w₀·zeros_c is what c would gain as one more component.
+    """
+    candidates = check_assignment(A, candidates, weight_one, weight_zero)
+    U, V = check_factors(U, V, shape=A.shape)
+    row_masks = component_masks(U)
+    rows, row_class, _ = group_masks(row_masks)
+    added = np.zeros((2, candidates.shape[0]), dtype=np.int64)
+    # Rows of one class are visited together, because what is open in a row depends on its mask alone.
+    order = np.argsort(row_class, kind="stable")
+    additions_into(
+        added,
+        A.indptr,
+        A.indices,
+        *unknown_arrays(A),
+        order,
+        row_class,
+        rows,
+        component_masks(V.T),
+        pack(V),
+        component_masks(candidates.T),
+        pack(candidates),
+        float(weight_one),
+        float(weight_zero),
+    )
+    return added[0], added[1]
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _is_covered(row_mask: Any, column_mask: Any) -> bool:
+    common = np.uint64(0)
+    for w in range(row_mask.shape[0]):
+        common |= row_mask[w] & column_mask[w]
+    return bool(common != np.uint64(0))
+
+
+@njit(cache=True, nogil=True)
+def residual_sums_into(sums: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
+    """Add 1 to ``sums[j]`` for every one (r, j) that is not covered."""
+    for r in range(indptr.shape[0] - 1):
+        for p in range(indptr[r], indptr[r + 1]):
+            j = indices[p]
+            if not _is_covered(row_masks[r], column_masks[j]):
+                sums[j] += 1
+
+
+@njit(cache=True, nogil=True)
+def residual_pairs_into(pairs: Any, place: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
+    """Add 1 to ``pairs[place[i], j]`` for all ones (r, i), (r, j) that are not covered and where i is a seed."""
+    open_columns = np.empty(place.shape[0], dtype=np.int64)
+    for r in range(indptr.shape[0] - 1):
+        length = 0
+        seeded = False
+        for p in range(indptr[r], indptr[r + 1]):
+            j = indices[p]
+            if not _is_covered(row_masks[r], column_masks[j]):
+                open_columns[length] = j
+                length += 1
+                seeded = seeded or place[j] >= 0
+        if seeded:
+            for i in range(length):
+                s = place[open_columns[i]]
+                if s >= 0:
+                    for q in range(length):
+                        pairs[s, open_columns[q]] += 1
+
+
+@njit(cache=True, nogil=True)
+def additions_into(
+    added: Any,
+    indptr: Any,
+    indices: Any,
+    unknown_indptr: Any,
+    unknown_indices: Any,
+    order: Any,
+    row_class: Any,
+    rows: Any,
+    column_masks: Any,
+    packed: Any,
+    candidate_masks: Any,
+    candidates: Any,
+    weight_one: float,
+    weight_zero: float,
+) -> None:
+    """Add the ones and zeros of the candidates that pay, row by row, to ``added[0]`` and ``added[1]``."""
+    n_candidates = candidates.shape[0]
+    union = np.empty(packed.shape[1], dtype=np.uint64)
+    cells = np.zeros(n_candidates, dtype=np.int64)
+    ones = np.zeros(n_candidates, dtype=np.int64)
+    known = np.zeros(n_candidates, dtype=np.int64)
+    last = -1
+    for i in range(order.shape[0]):
+        r = order[i]
+        if row_class[r] != last:
+            last = row_class[r]
+            union_into(union, rows[last], packed)
+            for c in range(n_candidates):
+                size = 0
+                for w in range(union.shape[0]):
+                    size += popcount(candidates[c, w] & ~union[w])
+                cells[c] = size
+        ones[:] = 0
+        _count_open_into(ones, indices[indptr[r] : indptr[r + 1]], rows[last], column_masks, candidate_masks)
+        sizes = cells
+        if unknown_indptr.shape[0] > 1 and unknown_indptr[r] < unknown_indptr[r + 1]:
+            unknown = unknown_indices[unknown_indptr[r] : unknown_indptr[r + 1]]
+            known[:] = 0
+            _count_open_into(known, unknown, rows[last], column_masks, candidate_masks)
+            for c in range(n_candidates):
+                known[c] = cells[c] - known[c]
+            sizes = known
+        for c in range(n_candidates):
+            if ones[c] > 0 and cell_gain(ones[c], sizes[c], weight_one, weight_zero) > 0.0:
+                added[0, c] += ones[c]
+                added[1, c] += sizes[c] - ones[c]
+
+
+@njit(cache=True, nogil=True)
+def _count_open_into(counts: Any, columns: Any, row_mask: Any, column_masks: Any, candidate_masks: Any) -> None:
+    """Add 1 to each candidate of those of the columns that the row does not cover."""
+    for j in columns:
+        if not _is_covered(row_mask, column_masks[j]):
+            for w in range(candidate_masks.shape[1]):
+                left = candidate_masks[j, w]
+                while left != np.uint64(0):
+                    counts[(w << 6) + lowest_bit(left)] += 1
+                    left &= left - np.uint64(1)

@@ -1,0 +1,311 @@
+"""``felb experiment``: the experiments of the paper."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from felb.atomic import replacing
+from felb.cli import options
+from felb.cli.output import plain_console, print_facts, print_json
+from felb.cli.progress import step_progress
+from felb.cli.resuming import advising
+from felb.errors import InputError, MissingExtraError
+from felb.paper.catalogue import NAMES, find_study
+from felb.paper.figures import draw_study
+from felb.paper.runner import run_study
+from felb.paper.study import MANIFEST, STATUSES, StudyRecord
+from felb.paper.study_page import study_page
+from felb.paper.tables import failures, index_markdown, study_tables, summary, to_csv, to_markdown, to_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from felb.paper.runner import Progress
+    from felb.paper.study import Claim
+
+ALL = "all"
+FOLDER = "felb-experiments"
+FIGURE = "figure.png"
+PAGE = "report.html"
+
+quick_option = click.option("--quick", is_flag=True, help="The small form: a minute or two on two cores.")
+out_option = click.option(
+    "-o", "--out", type=click.Path(), metavar="DIR", help=f"Folder of the experiment (default: {FOLDER}/NAME-FORM)."
+)
+
+
+@click.group("experiment")
+def command() -> None:
+    """Run the experiments of the paper, and show what they found.
+
+    An experiment is made of cells: a method, a setting and a trial each. A cell is stored as soon as it is measured, so
+    that an interrupted experiment goes on where it stopped when it is run again.
+    """
+
+
+@command.command("list")
+@options.as_json
+def list_(as_json: bool) -> None:
+    """List the experiments, and how many cells their quick and full forms have."""
+    rows = [
+        {
+            "name": name,
+            "question": find_study(name).question,
+            "quick": len(find_study(name, quick=True).cells()),
+            "full": len(find_study(name).cells()),
+        }
+        for name in NAMES
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    grid = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("name", "quick", "full", "question"):
+        grid.add_column(column, justify="right" if column in ("quick", "full") else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(str(row[column]) for column in ("name", "quick", "full", "question")))
+    plain_console().print(grid)
+
+
+@command.command("run")
+@click.argument("name")
+@quick_option
+@out_option
+@click.option("--jobs", help="Cells at the same time (default: the cores of the machine).", **options.COUNT)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="For each cell (default: the experiment's own; in full form twelve hours, ten minutes on real data).",
+)
+@click.option(
+    "--trials", help="Repetitions of each cell (default: ten in full form, three on real data).", **options.COUNT
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Run on the matrices in this folder, too: SciPy .npz or .felb files (default: $FELB_DATA, or ~/felb-data).",
+)
+@options.as_json
+def run(
+    name: str,
+    quick: bool,
+    out: str | None,
+    jobs: int | None,
+    time_limit: float | None,
+    trials: int | None,
+    data: str | None,
+    as_json: bool,
+) -> None:
+    """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
+
+    Cells that are in the folder already are not run again. A cell that fails or takes too long is recorded as such and
+    shown without a figure. With NAME "all", --out is the folder of all the folders.
+    """
+    names = NAMES if name == ALL else (name,)
+    studies = [
+        find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)) for each in names
+    ]
+    told = []
+    for study in studies:
+        folder = folder_of(study.name, study.form, out, many=name == ALL)
+        advice = partial(how_to_go_on, name, quick=quick, out=out, trials=trials, time_limit=time_limit, data=data)
+        with advising(advice), step_progress(study.name) as advance:
+            record = run_study(
+                study,
+                folder,
+                jobs=jobs or cores(),
+                time_limit=time_limit,
+                on_progress=partial(tell, advance),
+            )
+        figure, note = drawn(record, folder / FIGURE)
+        if as_json:
+            told.append(facts(record, study.judge(record), folder, figure=figure))
+        else:
+            show(record, study.judge(record), folder, figure=figure)
+        if note:
+            click.echo(f"note: {note}", err=True)
+    if as_json:
+        print_json(told if name == ALL else told[0])
+
+
+@command.command("table")
+@click.argument("name")
+@quick_option
+@out_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print one line for each figure, with its interval.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the page of the experiment as Markdown.")
+@options.as_json
+def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bool, as_json: bool) -> None:
+    """Print the table of the experiment NAME from its stored cells; nothing is run.
+
+    Without --out and --quick, the full form is shown if there is one, else the quick one.
+    """
+    if as_csv + as_markdown + as_json > 1:
+        raise click.UsageError("Give one of --csv, --markdown and --json.")
+    folder, record = stored(name, quick, out)
+    claims = find_study(name, quick=record.form == "quick").judge(record)
+    if as_csv:
+        click.echo(to_csv(record), nl=False)
+    elif as_markdown:
+        click.echo(to_markdown(record, claims), nl=False)
+    else:
+        figure = folder / FIGURE if (folder / FIGURE).is_file() else None
+        if as_json:
+            print_json(facts(record, claims, folder, figure=figure))
+        else:
+            show(record, claims, folder, figure=figure)
+
+
+@command.command("report")
+@click.argument("folder", type=click.Path())
+@click.option("-o", "--out", metavar="FILE", help=f"The page (default: {PAGE} in FOLDER).")
+@options.force
+@options.as_json
+def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
+    """Make one HTML page of the experiment in FOLDER: its claims, figure, tables and provenance."""
+    target = Path(folder) / PAGE if out is None else Path(out)
+    print_facts({"page": str(target), "bytes": study_page(folder).write(target, force=force)}, as_json=as_json)
+
+
+@command.command("pages")
+@click.argument("folder", type=click.Path())
+@click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="Folder for the pages.")
+@options.as_json
+def pages(folder: str, target: str, as_json: bool) -> None:
+    """Write a Markdown page with table, claims and figure for each experiment in FOLDER, and an index."""
+    place, entries, written = Path(target), [], []
+    found = {path.parent: StudyRecord.read(path.parent) for path in sorted(Path(folder).glob(f"*/{MANIFEST}"))}
+    if not found:
+        raise InputError(
+            f"there are no experiments in {folder}; run some with `felb experiment run all --out {folder}`"
+        )
+    place.mkdir(parents=True, exist_ok=True)
+    for record in sorted(found.values(), key=lambda record: NAMES.index(record.name)):
+        claims = find_study(record.name, quick=record.form == "quick").judge(record)
+        draw_study(record, place / f"{record.name}.png")
+        write(place / f"{record.name}.md", to_markdown(record, claims, figure=f"{record.name}.png"))
+        entries.append((record, claims, f"{record.name}.md"))
+        written.append(str(place / f"{record.name}.md"))
+    write(place / "README.md", index_markdown(entries))
+    written.append(str(place / "README.md"))
+    if as_json:
+        print_json(written)
+    else:
+        for path in written:
+            click.echo(path)
+
+
+def tell(advance: Callable[..., None], progress: Progress) -> None:
+    """Show how far an experiment is."""
+    advance(progress.kept + progress.measured, progress.total, progress.last)
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> Path:
+    """Return the folder of an experiment."""
+    if out is not None and not many:
+        return Path(out)
+    return Path(FOLDER if out is None else out) / f"{name}-{form}"
+
+
+def data_for(name: str, data: str | None, *, many: bool) -> str | None:
+    """Return the data folder for an experiment; among many, those that make their own data go without."""
+    return None if many and not find_study(name).reads_data else data
+
+
+def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
+    """Return the folder of an experiment that was run, and what is in it."""
+    find_study(name)
+    if out is not None:
+        folder = Path(out)
+    else:
+        places = [folder_of(name, form, None) for form in (("quick",) if quick else ("full", "quick"))]
+        folder = next((place for place in places if (place / MANIFEST).is_file()), places[0])
+    record = StudyRecord.read(folder)
+    if record.name != name:
+        raise InputError(f"{folder} holds the experiment {record.name!r}, not {name!r}; give another folder with --out")
+    return folder, record
+
+
+def drawn(record: StudyRecord, path: Path) -> tuple[Path | None, str]:
+    """Draw the figure; where that is not possible, return why."""
+    if not record.count("done"):
+        return None, "no cell is done, so there is no figure"
+    try:
+        draw_study(record, path)
+    except MissingExtraError as error:
+        return None, f"no figure was drawn: {error}"
+    return path, ""
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file that appears complete or not at all."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> dict[str, Any]:
+    """Return everything about an experiment as plain data."""
+    return {
+        "experiment": record.name,
+        "form": record.form,
+        "folder": str(folder),
+        "figure": None if figure is None else str(figure),
+        "cells": {status: record.count(status) for status in STATUSES},
+        "missing": record.missing,
+        "figures": to_rows(record),
+        "claims": [asdict(claim) for claim in claims],
+    }
+
+
+def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> None:
+    """Print the tables of an experiment, the claims, and where everything is."""
+    console = plain_console()
+    for line in (f"{record.title} ({record.form} form)", record.view.note, ""):
+        console.print(line)
+    for each in study_tables(record):
+        grid = Table(box=None, header_style="bold", pad_edge=False, title=each.title, title_justify="left")
+        for number, text in enumerate(each.head):
+            grid.add_column(text, justify="right" if number else "left", overflow="fold")
+        for row in each.rows:
+            grid.add_row(*row)
+        console.print(grid)
+        console.print()
+    console.print(summary(record))
+    for reason in failures(record):
+        console.print(f"no figure: {reason}")
+    console.print()
+    for claim in claims:
+        console.print(f"{claim.verdict:<15}{claim.says}: {claim.numbers}")
+    console.print()
+    console.print(f"cells   {folder}", soft_wrap=True)
+    if figure is not None:
+        console.print(f"figure  {figure}", soft_wrap=True)
+
+
+def how_to_go_on(name: str, *, quick: bool, **given: str | float | None) -> str:
+    """Return which command goes on after an interruption."""
+    words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
+    for option, value in options.given(**given).items():
+        words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    return f"what was measured is kept; go on with: {shlex.join(words)}"

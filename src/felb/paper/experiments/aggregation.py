@@ -1,0 +1,112 @@
+"""How to aggregate what clients found alone: rounded mean, majority vote, logical or."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from felb.paper.claims import claim, holds_if_any
+from felb.paper.experiment_cells import Cell, PlantedData
+from felb.paper.experiment_spec import F1_STAR, QUICK_ITERATIONS, RMSD, Study, labels, post_hoc_methods
+from felb.paper.study import View
+
+if TYPE_CHECKING:
+    from felb.paper.study import Claim, StudyRecord
+
+VOTE, MEAN, OR = "majority vote", "rounded mean", "logical or"
+WORDS = {VOTE: "vote", MEAN: "mean", OR: "or"}
+CLOSE = 0.01
+"""Mean difference in RMSD up to which two aggregations are called similar."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationStudy(Study):
+    """Abundant data, as in the study of that name, for the five methods that clients run alone."""
+
+    name = "aggregation"
+    title = "Post-hoc aggregations"
+    question = "Which aggregation of locally found components reconstructs best?"
+
+    rows_per_client: int = 500
+    columns: int = 200
+    components: int = 10
+    noise: float = 0.05
+    clients: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
+    iterations: int = 1000
+
+    def cells(self) -> tuple[Cell, ...]:
+        """One for each trial, number of clients, aggregation and method."""
+        return tuple(
+            Cell(
+                use,
+                PlantedData(count * self.rows_per_client, self.columns, self.components, noise=self.noise),
+                count,
+                float(count),
+                trial,
+                panel=panel,
+            )
+            for trial in range(self.trials)
+            for count in self.clients
+            for panel, word in WORDS.items()
+            for use in post_hoc_methods(word, iterations=self.iterations)
+        )
+
+    def view(self) -> View:
+        """RMSD over the number of clients, a panel for each aggregation."""
+        note = (
+            f"{self.rows_per_client} rows a client × {self.columns}, {self.components} planted tiles, {self.noise:.0%} "
+            "of the cells flipped. Where half of the clients have an entry, the vote keeps it, the mean does not."
+        )
+        return View(
+            "lines",
+            "clients",
+            (RMSD, F1_STAR),
+            labels(post_hoc_methods()),
+            panels=tuple(WORDS),
+            scale="log2",
+            note=note,
+        )
+
+    def claims(self, record: StudyRecord) -> list[Claim]:
+        """Compare aggregations method by method and count by count."""
+        means = {
+            (panel, method, place): mean
+            for panel in WORDS
+            for method in record.methods(panel)
+            for place in record.places(panel)
+            if (mean := record.mean("rmsd", method, place, panel)) is not None
+        }
+        pairs = [
+            (means[VOTE, method, place], means[MEAN, method, place], means[OR, method, place])
+            for panel, method, place in means
+            if panel == VOTE and (MEAN, method, place) in means and (OR, method, place) in means
+        ]
+        gap = sum(abs(vote - mean) for vote, mean, _ in pairs) / max(1, len(pairs))
+        average = [sum(column) / max(1, len(pairs)) for column in zip(*pairs, strict=True)] if pairs else [0.0] * 3
+        worse = sum(union > max(vote, mean) for vote, mean, union in pairs)
+        numbers = f"mean RMSD: vote {average[0]:.3f}, mean {average[1]:.3f}, or {average[2]:.3f}"
+        return [
+            claim(
+                "Rounded mean and majority vote perform alike",
+                holds_if_any(pairs, gap <= CLOSE),
+                f"mean difference in RMSD {gap:.4f}; {numbers}",
+            ),
+            claim(
+                "Both are clearly better than the logical or",
+                holds_if_any(pairs, worse > 0.5 * len(pairs) and average[2] > max(average[:2]) + CLOSE),
+                f"or is worse than both in {worse} of {len(pairs)} comparisons; {numbers}",
+            ),
+        ]
+
+
+FULL = AggregationStudy()
+QUICK = AggregationStudy(
+    form="quick",
+    trials=3,
+    time_limit=60.0,
+    rows_per_client=200,
+    columns=100,
+    components=5,
+    clients=(4, 8, 16),
+    iterations=QUICK_ITERATIONS,
+)

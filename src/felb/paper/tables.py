@@ -1,0 +1,329 @@
+"""Tables and pages of stored experiments; figures are drawn by `felb.paper.figures`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from felb.paper.study import Claim, Interval, Metric, Place, StudyRecord
+
+COLUMNS = (
+    "experiment", "form", "panel", "method", "place", "figure", "mean", "low", "high", "trials", "published",
+)  # fmt: skip
+DASH = "–"
+"""Stands where there is no figure: a cell failed, ran out of time, or was not run yet."""
+
+
+OUT_OF_TIME, FAILED = "out of time", "failed"
+"""Stand where all trials ended in this way."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """A cell of a table: its text, whether it is the best or second best of its column, and what is published."""
+
+    text: str
+    mark: Literal["", "best", "second"] = ""
+    published: str | None = None
+
+    def written(self, best: Callable[[str], str], second: Callable[[str], str]) -> str:
+        """Return the cell with its mark set by one of the functions."""
+        text = {"best": best, "second": second}.get(self.mark, str)(self.text)
+        return text if self.published is None else f"{text} / {self.published}"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTable:
+    """One figure of one panel: a row for each method, a column for each place."""
+
+    title: str
+    head: tuple[str, ...]
+    cells: tuple[tuple[str, tuple[TableCell, ...]], ...]
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The cells as plain text; the best of a column is marked with *."""
+        return tuple(
+            (method, *(cell.written(lambda text: f"{text}*", str) for cell in cells)) for method, cells in self.cells
+        )
+
+
+def study_tables(record: StudyRecord) -> list[StudyTable]:
+    """Return the tables of an experiment: mean ± half the 95% interval over the trials.
+
+    The best and the second best mean of a column are marked. Where there are published figures of the same data, they
+    follow after a slash. A figure of which no value is good, such as a cost, is left out where no cell has it. Where
+    the view ranks methods, a table of their ranks follows.
+    """
+    tables = []
+    for panel in record.view.panels:
+        for metric in record.view.metrics:
+            places, methods = record.places(panel), record.methods(panel)
+            found = {
+                (method, place): record.interval(metric.key, method, place, panel)
+                for method in methods
+                for place in places
+            }
+            published = {place: record.published(metric.key, place) for place in places}
+            if not metric.better and not any(found.values()):
+                continue
+            top = {place: _best_two(metric, [found[method, place] for method in methods]) for place in places}
+            rows = tuple(
+                (
+                    method,
+                    tuple(
+                        TableCell(
+                            _cell(record, metric, method, place, panel),
+                            _mark(found[method, place], top[place]),
+                            _value(metric, published[place].get(method)) if published[place] else None,
+                        )
+                        for place in places
+                    ),
+                )
+                for method in methods
+            )
+            axis = record.view.axes.get(panel, record.view.axis)
+            head = (axis, *(place_text(record, place) for place in places))
+            title = " · ".join(filter(None, (panel, metric.label)))
+            tables.append(StudyTable(title, head, rows))
+            tables += _rank_tables(record, metric, panel, head=head, title=title)
+    return tables + _only_published(record)
+
+
+def _rank_tables(
+    record: StudyRecord, metric: Metric, panel: str, *, head: tuple[str, ...], title: str
+) -> list[StudyTable]:
+    """Return the ranks of the methods that the view ranks, with their average over the places; or nothing."""
+    ranks = {place: found for place in record.places(panel) if (found := record.ranks(metric, place, panel))}
+    if metric.log or not metric.better or not ranks:
+        return []
+    methods = [method for method in record.methods(panel) if method in record.view.ranked]
+    averages = {method: sum(found[method] for found in ranks.values()) / len(ranks) for method in methods}
+    low = sorted(set(averages.values()))
+    marks: dict[float, Literal["best", "second"]] = dict(zip(low[:2], ("best", "second"), strict=False))
+    rows = tuple(
+        (
+            method,
+            (
+                *(TableCell(str(ranks[place][method]) if place in ranks else DASH) for place in record.places(panel)),
+                TableCell(f"{averages[method]:.2f}", marks.get(averages[method], "")),
+            ),
+        )
+        for method in methods
+    )
+    return [StudyTable(f"{title} · rank among {len(methods)}", (*head, "average"), rows)]
+
+
+def _only_published(record: StudyRecord) -> list[StudyTable]:
+    """Return the published figures of data that was not run, or in another shape."""
+    tables = []
+    run = {str(place): place for panel in record.view.panels for place in record.places(panel)}
+    for metric in record.view.metrics:
+        others = {
+            name: row
+            for name, row in record.view.published.get(metric.key, {}).items()
+            if name not in run or not record.published(metric.key, run[name])
+        }
+        if others:
+            methods = [method for method in record.view.methods if any(method in row for row in others.values())]
+            rows = tuple(
+                (method, tuple(TableCell(_value(metric, row.get(method))) for row in others.values()))
+                for method in methods
+            )
+            head = (record.view.axis, *others)
+            title = f"published only, data of that shape not at hand · {metric.label}"
+            tables.append(StudyTable(title, head, rows))
+    return tables
+
+
+def place_text(record: StudyRecord, place: Place) -> str:
+    """Write a place on the axis."""
+    if isinstance(place, str):
+        return place
+    return f"{place:.0%}" if record.view.percent else f"{place:g}"
+
+
+def _best_two(metric: Metric, intervals: Sequence[Interval | None]) -> list[float]:
+    """Return the best mean and, of three or more, the second best; nothing where there is no choice."""
+    means = [interval.mean for interval in intervals if interval is not None]
+    if not metric.better or len(means) < 2:
+        return []
+    return sorted(set(means), reverse=metric.better == "high")[: 2 if len(means) > 2 else 1]
+
+
+def _mark(interval: Interval | None, top: Sequence[float]) -> Literal["", "best", "second"]:
+    if interval is None or interval.mean not in top:
+        return ""
+    return "best" if interval.mean == top[0] else "second"
+
+
+def _cell(record: StudyRecord, metric: Metric, method: str, place: Place, panel: str) -> str:
+    interval, ended = record.interval(metric.key, method, place, panel), record.statuses(method, place, panel)
+    if interval is None:
+        return OUT_OF_TIME if "timeout" in ended else FAILED if "failed" in ended else DASH
+    spread = "" if math.isnan(interval.half) else f" ±{_value(metric, interval.half)}"
+    some = f" ({interval.n} of {len(ended)})" if {"timeout", "failed"} & set(ended) else ""
+    return f"{_value(metric, interval.mean)}{spread}{some}"
+
+
+def _value(metric: Metric, value: float | None) -> str:
+    if value is None:
+        return DASH
+    if metric.log and 0 < abs(value) < 10:
+        return f"{value:.2g}"
+    return f"{value:.{metric.digits}f}"
+
+
+def summary(record: StudyRecord, *, marks: str = "* best") -> str:
+    """Say in a line how many cells there are and how they ended, and what marks mean."""
+    parts = [f"{record.count('done')} of {len(record.planned)} cells done"]
+    if failed := record.count("failed"):
+        parts.append(f"{failed} failed")
+    if late := record.count("timeout"):
+        parts.append(f"{late} out of time")
+    if record.missing:
+        parts.append(f"{record.missing} not run yet")
+    trials = record.trials
+    spread = "mean ± half the 95% interval" if trials > 1 else "one trial, no interval"
+    return f"{', '.join(parts)}; {trials} trial{'s' if trials > 1 else ''}, {spread}; {marks}; {DASH} no figure"
+
+
+def failures(record: StudyRecord) -> list[str]:
+    """Say what went wrong, each reason once, with the cells it hit."""
+    reasons: dict[str, list[str]] = {}
+    for cell in record.planned:
+        stored = record.cells.get(cell.key)
+        if stored is not None and stored.status != "done":
+            place = " ".join(filter(None, (cell.method, cell.panel, place_text(record, cell.place))))
+            reasons.setdefault(stored.message, []).append(place)
+    return [f"{', '.join(dict.fromkeys(where))}: {message}" for message, where in reasons.items()]
+
+
+def provenance_text(record: StudyRecord) -> str:
+    """Say when, where and by what the cells were measured."""
+    measured = [record.cells[cell.key].provenance for cell in record.planned if cell.key in record.cells]
+    cells = measured or [record.provenance]
+    dates = sorted(str(facts.get("date", ""))[:10] for facts in cells)
+    versions = sorted({str(facts.get("felb")) for facts in cells})
+    loads = sorted(load for facts in cells if (load := facts.get("load")) is not None)
+    machine = record.provenance.get("machine", {})
+    days = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    facts = f"{machine.get('cores')} cores, {machine.get('system')} {machine.get('processor')}"
+    busy = f" (median load {loads[len(loads) // 2]:g}; times are of a clock)" if loads else ""
+    software = f"Python {machine.get('python')}, NumPy {machine.get('numpy')}"
+    return f"felb {', '.join(versions)}, {days}, {facts}{busy}, {software}"
+
+
+def to_csv(record: StudyRecord) -> str:
+    """Return one line for each panel, method, place and figure, with mean, interval and number of trials."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["experiment", "form", "panel", "method", "place", "figure", "mean", "low", "high", "trials", "published"]
+    )
+    for row in to_rows(record):
+        writer.writerow(["" if value is None else value for value in row.values()])
+    return out.getvalue()
+
+
+def to_rows(record: StudyRecord) -> list[dict[str, Any]]:
+    """Return the figures as plain data, those without any trial too."""
+    rows = []
+    for panel in record.view.panels:
+        for method in record.methods(panel):
+            for place in record.places(panel):
+                for metric in record.view.metrics:
+                    found = record.interval(metric.key, method, place, panel)
+                    known = found is not None and not math.isnan(found.half)
+                    rows.append(
+                        {
+                            "experiment": record.name,
+                            "form": record.form,
+                            "panel": panel,
+                            "method": method,
+                            "place": place,
+                            "figure": metric.key,
+                            "mean": None if found is None else found.mean,
+                            "low": found.low if found is not None and known else None,
+                            "high": found.high if found is not None and known else None,
+                            "trials": 0 if found is None else found.n,
+                            "published": record.published(metric.key, place).get(method),
+                        }
+                    )
+    return rows
+
+
+def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | None = None, level: int = 1) -> str:
+    """Return a page: question, figure, claims, tables, provenance."""
+    mark = "#" * level
+    lines = [f"{mark} {record.title}", "", record.question, "", _escaped(record.view.note), ""]
+    if figure is not None:
+        lines += [f"![{record.title}]({figure})", ""]
+    lines += [
+        f"{mark}# What the paper says",
+        "",
+        *_claims_markdown(claims),
+        f"{mark}# Figures",
+        "",
+        f"{_escaped(summary(record, marks='bold: best, underlined: second best'))}.",
+        "",
+    ]
+    for table in study_tables(record):
+        lines += [f"**{_escaped(table.title)}**", "", *_table_markdown(table), ""]
+    if wrong := failures(record):
+        lines += [f"{mark}# Cells without figures", "", *(f"- {_escaped(reason)}" for reason in wrong), ""]
+    command = f"felb experiment run {record.name}{' --quick' if record.form == 'quick' else ''}"
+    if record.settings.get("data"):
+        command += " --data FOLDER"
+    lines += [f"{mark}# Made by", "", f"`{command}`, {record.form} form; {provenance_text(record)}.", ""]
+    return "\n".join(lines)
+
+
+def index_markdown(entries: Sequence[tuple[StudyRecord, Sequence[Claim], str]]) -> str:
+    """Return the page that lists experiments, from their records, claims and pages."""
+    lines = ["# Experiments", "", "The experiments of the paper, as `felb experiment run` measures them.", ""]
+    lines += ["| experiment | form | cells | claims reproduced | not | undecided |", "|---|---|---|---|---|---|"]
+    for record, claims, page in entries:
+        verdicts = [claim.verdict for claim in claims]
+        counts = " | ".join(str(verdicts.count(word)) for word in ("reproduced", "not reproduced", "undecided"))
+        cells = f"{record.count('done')} of {len(record.planned)}"
+        lines.append(f"| [{record.title}]({page}) | {record.form} | {cells} | {counts} |")
+    if any(record.form == "quick" for record, _, _ in entries):
+        lines += ["", "Quick forms use smaller data and few trials: they show trends, and their intervals are wide."]
+    lines.append("")
+    if entries:
+        lines += [f"{provenance_text(entries[0][0])}.", ""]
+    return "\n".join(lines)
+
+
+def _claims_markdown(claims: Sequence[Claim]) -> list[str]:
+    if not claims:
+        return ["Nothing to compare.", ""]
+    rows = [f"| {_escaped(claim.says)} | {_verdict(claim.verdict)} | {_escaped(claim.numbers)} |" for claim in claims]
+    return ["| claim | | measured |", "|---|---|---|", *rows, ""]
+
+
+def _verdict(verdict: str) -> str:
+    return f"**{verdict}**" if verdict == "not reproduced" else verdict
+
+
+def _table_markdown(table: StudyTable) -> list[str]:
+    head = "| " + " | ".join(_escaped(text) for text in table.head) + " |"
+    rule = "|---|" + "---:|" * (len(table.head) - 1)
+    rows = [(_escaped(method), *map(_cell_markdown, cells)) for method, cells in table.cells]
+    return [head, rule, *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def _cell_markdown(cell: TableCell) -> str:
+    plain = TableCell(_escaped(cell.text), cell.mark, cell.published)
+    return plain.written(lambda text: f"**{text}**", lambda text: f"<u>{text}</u>")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")

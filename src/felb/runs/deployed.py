@@ -1,0 +1,243 @@
+"""A run over a real federation: settings from a file, the result in a folder like any other."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from felb.atomic import replace_folder
+from felb.engines.nvflare.run_plan import Plan, fingerprint
+from felb.engines.nvflare.supervisor import supervise
+from felb.engines.nvflare.terms import Terms
+from felb.errors import FederationError, InputError
+from felb.estimators.methods import DEFAULT
+from felb.federated.algorithms.bmf import MDL
+from felb.metrics.history import History
+from felb.runs.guarantee import promise
+from felb.runs.result import RESULT, Provenance, Result
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+    from felb.engines.nvflare.provisioning import Coordinator
+    from felb.engines.nvflare.run_record import RunRecord, Status
+    from felb.engines.nvflare.supervisor import Patience
+
+SETTINGS = ("id", "method", "components", "features", "columns", "seed", "sites", "parameters", "privacy", "terms")
+AUTO = "auto"
+"""For people: the number of components is to be found."""
+ALL_ROUNDS = 100_000
+"""In one job: nobody is waited for who could rejoin with the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedRun:
+    """What ``run.toml`` says.
+
+    Parameters
+    ----------
+    plan : what the sites are asked to do
+    terms : when a round counts
+    sites : who is to take part; everybody connected if None
+    columns : names of the features, if they are known here
+    """
+
+    plan: Plan
+    terms: Terms = field(default_factory=Terms)
+    sites: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> DeployedRun:
+        """Read a file of settings; paths in it are relative to it."""
+        source = Path(path)
+        try:
+            raw = tomllib.loads(source.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InputError(f"there is no file {path}; write one as docs/deployment.md shows") from error
+        except ValueError as error:
+            raise InputError(f"{path} is not TOML ({error})") from error
+        unknown = sorted(set(raw) - set(SETTINGS))
+        if unknown:
+            raise InputError(f"{path} has the unknown setting {unknown[0]!r}; known are {', '.join(SETTINGS)}")
+        missing = [name for name in ("id", "components") if name not in raw]
+        if missing or ("features" in raw) == ("columns" in raw):
+            raise InputError(f"{path} must say {', '.join(missing or ['either features or columns'])}")
+        return cls.of(raw, folder=source.parent)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any], *, folder: Path) -> DeployedRun:
+        """Make a run of settings that were read."""
+        columns = None if "columns" not in raw else read_columns(folder / raw["columns"])
+        sites = raw.get("sites")
+        if sites is not None and (
+            not isinstance(sites, list) or not sites or not all(isinstance(s, str) for s in sites)
+        ):
+            raise InputError("sites must be a list of names")
+        plan = Plan.of(
+            {
+                "run_id": raw["id"],
+                "method": raw.get("method", DEFAULT),
+                "n_components": MDL if raw["components"] == AUTO else raw["components"],
+                "n_features": raw["features"] if columns is None else len(columns),
+                "parameters": raw.get("parameters", {}),
+                "seed": raw.get("seed", 0),
+                "columns": None if columns is None else fingerprint(columns),
+                **_agreed(raw.get("privacy"), sites),
+            }
+        )
+        terms = Terms.of(raw.get("terms"))
+        if sites is not None and terms.quorum > len(sites):
+            raise InputError(f"a quorum of {terms.quorum} cannot be had from {len(sites)} sites")
+        return cls(plan, terms, None if sites is None else tuple(sites), columns)
+
+
+def _agreed(terms: Any, sites: list[str] | None) -> dict[str, Any]:
+    """Return what a plan says about privacy: the terms, how many records there are in all, and how many sites."""
+    if terms is None:
+        return {}
+    if not isinstance(terms, dict) or not {"epsilon", "records"} <= set(terms):
+        raise InputError(
+            "[privacy] must say epsilon, how much the run may reveal of a record in all (1 is a good start), and "
+            "records, about how many there are at all sites together, which becomes known"
+        )
+    if sites is None:
+        raise InputError("a private run must say who takes part: sites = [...]")
+    records = terms["records"]
+    return {
+        "privacy": {name: value for name, value in terms.items() if name != "records"},
+        "records": records,
+        "sites": len(sites),
+    }
+
+
+def run_deployed(
+    coordinator: Coordinator,
+    run: DeployedRun,
+    out: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    late: bool = False,
+    patience: Patience | None = None,
+    on_status: Callable[[Status], None] = lambda _: None,
+    on_event: Callable[[str], None] = lambda _: None,
+) -> Result:
+    """Play a run to its end, or an unfinished one from its last round, and leave the result in the folder `out`.
+
+    With `late`, the last round of a finished run is played again: sites that missed it get their assignment and are
+    counted, the others send again what they sent. The folder holds V, the history and the summed scores; assignments
+    and outbound logs stay at their sites.
+    """
+    place = Path(out).resolve()
+    if place.exists() and not (force and (place / RESULT).is_file()):
+        raise InputError(f"{out} exists; choose another folder, or replace a result with --force")
+    record = supervise(
+        coordinator,
+        run.plan,
+        run.terms,
+        sites=run.sites,
+        late=late,
+        patience=patience,
+        on_status=on_status,
+        on_event=on_event,
+    )
+    result = result_of(record, run, federation=coordinator.invitation.federation)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    complete = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        result.write(complete, {})
+        complete.chmod(0o755)
+        replace_folder(complete, place)
+    finally:
+        shutil.rmtree(complete, ignore_errors=True)
+    return result
+
+
+def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result:
+    """Make the result of a finished run from its journal."""
+    execution = record.execution(run.plan)
+    outcome, history = execution.outcome, History(execution.rows)
+    if outcome is None:
+        raise FederationError(f"run {run.plan.run_id!r} is not finished yet")
+    privacy = run.plan.algorithm().privacy
+    counts, last, plan = outcome.counts, record.status(), run.plan
+    supports = outcome.supports
+    return Result(
+        components=outcome.components,
+        columns=run.columns,
+        supports=(None,) * len(outcome.components) if supports is None else tuple(supports.tolist()),
+        clients=dict.fromkeys(last.sites),  # only the sum of their rows is kept
+        scores={} if counts is None else counts.scores(),
+        converged=outcome.converged,
+        integrality_gap=outcome.integrality_gap,
+        history=history,
+        complete=outcome.complete,
+        privacy=None if privacy is None else promise(privacy, history),
+        provenance=Provenance(
+            method=plan.method,
+            parameters={
+                "n_components": plan.n_components,
+                **plan.parameters,
+                **({} if plan.privacy is None else {"privacy": dict(plan.privacy)}),
+                "terms": run.terms.to_json(),
+            },
+            seed=plan.seed,
+            data={
+                "source": f"federation {federation}, run {plan.run_id}",
+                "rows": plan.records if counts is None or plan.privacy is not None else counts.cells // plan.n_features,
+                "columns": plan.n_features,
+                "ones": None if counts is None or plan.privacy is not None else counts.tp + counts.fn,
+                "fingerprint": None,
+            },
+        ),
+    )
+
+
+def read_columns(path: Path) -> tuple[str, ...]:
+    """Read column names, one a line."""
+    try:
+        names = tuple(path.read_text(encoding="utf-8").splitlines())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); it should hold one column name a line") from error
+    if not names or len(set(names)) != len(names):
+        raise InputError(f"{path} must hold one column name a line, each once")
+    return names
+
+
+def demonstrate(
+    *,
+    sites: int,
+    n_components: int | str,
+    method: str = DEFAULT,
+    out: str | os.PathLike[str] | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    on_status: Callable[[Status], None] = lambda _: None,
+    on_event: Callable[[str], None] = lambda _: None,
+) -> tuple[Result, str]:
+    """Play a federation of real processes on this machine on the zoo data; return its result and where it is kept."""
+    from felb.data import partition
+    from felb.data.registry import load
+    from felb.data.shards import split
+    from felb.engines.nvflare.local_federation import LocalFederation
+
+    matrix = load("zoo")
+    shards, _ = split(matrix, [f"site-{number + 1:02}" for number in partition.even(len(matrix), sites)])
+    columns = matrix.columns or ()
+    parameters = {"effort": "fast"} if method == DEFAULT else {}
+    plan = Plan("demo", method, n_components, len(columns), parameters, columns=fingerprint(columns))
+    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=ALL_ROUNDS), tuple(shards), columns)
+    with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
+        folder = Path(scratch if keep is None else keep) / "federation"
+        on_event(f"making keys and certificates of a coordinator and {sites} sites")
+        federation = LocalFederation(folder, shards, policy={"min_rows": 1})
+        on_event("starting them; they talk over mutual TLS")
+        with federation:
+            on_event("playing the run")
+            place = Path(out) if out is not None else Path(scratch) / "result"
+            result = run_deployed(federation.coordinator, run, place, on_status=on_status, on_event=on_event)
+    return result, "not kept" if out is None else str(out)

@@ -1,0 +1,217 @@
+"""The folder of a run: in the making beside its place, put there when it is complete."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from felb.atomic import replace_folder, replacing, try_lock
+from felb.errors import FelbError, InputError, PrivacyError
+from felb.federated.journal import Journal
+from felb.federated.responses import StoredResponses, answered_rounds
+from felb.privacy.outbound_log import OutboundLog
+from felb.runs.job import Job
+from felb.runs.result import OUTBOUND, RESULT, file_stem
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Algorithm
+    from felb.federated.responses import Responses
+    from felb.privacy.outbound_log import OutboundRecord
+    from felb.privacy.plan import PrivacyPlan
+    from felb.runs.result import Result
+
+JOB, JOURNAL, LOCK, RESPONSES = "job.json", "journal", "lock", "responses"
+
+
+class RunFolder:
+    """Where a run keeps its job, its journal and its logs, and leaves its result.
+
+    While a run is under way everything is in ``OUT.unfinished``; ``OUT`` appears when the result is complete. One
+    process at a time works on a run.
+    """
+
+    def __init__(self, out: str | os.PathLike[str]) -> None:
+        self.out = Path(out)
+        self._place = self.out.resolve()  # "." and ".." have no name to put something beside
+        self.work = self._place.parent / f"{self._place.name}.unfinished"
+        self._fresh = False
+        self._lock: IO[bytes] | None = None
+        self._journal: Journal | None = None
+        self._logs: list[OutboundLog] = []
+
+    # -- begin -------------------------------------------------------------------------------------------------
+
+    def check(self, *, force: bool) -> None:
+        """Raise unless a run may begin here; only results and runs of felb are replaced, and only with `force`."""
+        if self._place.exists():
+            if not force:
+                raise InputError(f"{self.out} exists; choose another folder, or replace it with --force")
+            if not _is_ours(self._place):
+                raise InputError(f"{self.out} is not a result of felb and is left alone; choose another folder")
+        if self.work.exists():
+            if not _is_ours(self.work):
+                raise InputError(f"{self.work} is in the way; move it, or choose another folder")
+            if not force and self.resumable:
+                raise InputError(
+                    f"an unfinished run is at {self.work}; go on with --resume {self.out}, or start anew with --force"
+                )
+            self._take_lock()
+            self._release_lock()
+
+    def begin(self, job: Job, *, force: bool) -> None:
+        """Claim the place for a new run."""
+        self.check(force=force)
+        try:
+            if self.work.exists():
+                shutil.rmtree(self.work)
+            self.work.mkdir(parents=True)
+            self._take_lock()
+            with replacing(self.work / JOB) as partial:
+                partial.write_text(json.dumps(asdict(job), indent=1), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.work} cannot be written ({error.strerror}); choose another folder") from error
+        self._fresh = True
+
+    # -- go on -------------------------------------------------------------------------------------------------
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is an unfinished run that keeps its progress; a pooled method keeps none."""
+        try:
+            return self.job().fingerprint is not None
+        except InputError:
+            return False
+
+    def job(self) -> Job:
+        """Return the job of the unfinished run."""
+        path = self.work / JOB
+        if not path.is_file():
+            state = "is finished already" if self._place.exists() else "was never started"
+            raise InputError(f"nothing to resume: the run at {self.out} {state}")
+        try:
+            return Job(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path} is damaged ({error}); start the run anew with --force") from error
+
+    def reopen(self) -> None:
+        """Claim the unfinished run to go on with it, and clear away what a killed process left half-written."""
+        self._take_lock()
+        for partial in self.work.rglob(".*.partial"):
+            partial.unlink()
+
+    def journal(self, algorithm: Algorithm) -> Journal:
+        """Open the journal of the run, which tells the rounds that were kept.
+
+        Later rounds will be played again: their lines are taken out of the outbound logs, so that a log tells every
+        round once. Where a client keeps its responses, what is there has left and will not be answered anew: it stays.
+        """
+        place = self.work / JOURNAL
+        advice = f"delete {place}, then --resume plays the run again from its start"
+        self._journal = Journal(place, advice=advice, pace=True)
+        self._journal.states(algorithm.state_type)
+        played = set(range(self._journal.next_round))
+        for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            kept = played if algorithm.privacy is None else self._answered(log.stem, lines, played)
+            with replacing(log) as partial:
+                partial.write_text("".join(line for line in lines if _round_of(line) in kept), encoding="utf-8")
+        return self._journal
+
+    def _answered(self, stem: str, lines: list[str], played: set[int]) -> set[int]:
+        """Return the rounds of a client's responses, or raise if one is missing that left and was used."""
+        answered = answered_rounds(self.work / RESPONSES / stem)
+        lost = sorted((played - answered).intersection(map(_round_of, lines)))
+        if lost:
+            raise PrivacyError(
+                f"what {stem} has answered in round {lost[0]} is missing from {self.work / RESPONSES}, and with it "
+                "what was spent; start the run anew with --force"
+            )
+        return answered
+
+    def responses(self, client: str, plan: PrivacyPlan) -> Responses:
+        """Return what a client of a private run has answered and spent; it survives an interruption."""
+        return StoredResponses(self.work / RESPONSES / file_stem(client), plan.ledger())
+
+    # -- during a run ------------------------------------------------------------------------------------------
+
+    def outbound(self, client: str) -> Callable[[OutboundRecord], None]:
+        """Return the log of what leaves a client."""
+        log = OutboundLog(self.work / OUTBOUND / f"{file_stem(client)}.jsonl")
+        self._logs.append(log)
+        return log
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep what was done when the block is interrupted.
+
+        A new run that fails by its input leaves nothing, since it would fail again.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if self._fresh and isinstance(error, FelbError):
+                self.discard()
+            elif self._journal is not None and self.work.is_dir():
+                self._journal.save()
+            raise
+        finally:
+            for log in self._logs:
+                log.close()
+            self._release_lock()
+
+    # -- end ---------------------------------------------------------------------------------------------------
+
+    def finish(self, result: Result, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
+        """Write the result and put the folder in its place."""
+        result.write(self.work, assignments)
+        for log in self._logs:
+            log.close()
+        self._release_lock()
+        # In place first: stopped before that, the run can still be resumed.
+        replace_folder(self.work, self._place)
+        for name in (JOURNAL, RESPONSES):
+            shutil.rmtree(self._place / name, ignore_errors=True)
+        for name in (JOB, LOCK):
+            (self._place / name).unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        """Forget the unfinished run."""
+        self._release_lock()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    # -- one process at a time ---------------------------------------------------------------------------------
+
+    def _take_lock(self) -> None:
+        self._lock = try_lock(self.work / LOCK)
+        if self._lock is None:
+            raise InputError(f"the run at {self.out} is still under way; wait for its end, or stop it first")
+
+    def _release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell a folder that felb made, or an empty one, from one that holds something else."""
+    return folder.is_dir() and (
+        any((folder / name).is_file() for name in (RESULT, JOB, LOCK)) or not any(folder.iterdir())
+    )
+
+
+def _round_of(line: str) -> int | None:
+    """Return the round of a line of a log; None for a line that was cut short."""
+    try:
+        return int(json.loads(line)["round"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,31 @@
+"""Score a stored result on data it may never have seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from felb.errors import InputError
+from felb.kernels.assign import assign_rows
+from felb.metrics import Counts, confusion
+from felb.runs.job import read_data
+from felb.runs.result import Result
+
+if TYPE_CHECKING:
+    import os
+
+
+def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Counts:
+    """Assign the rows of a data file to the components of a result folder and count right and wrong cells."""
+    found, matrix = Result.read(result), read_data(data, **options).matrix
+    if matrix.shape[1] != found.components.shape[1]:
+        raise InputError(
+            f"{data} has {matrix.shape[1]} columns, the result has {found.components.shape[1]}; "
+            "they must be the same features"
+        )
+    if found.columns is not None and matrix.columns is not None and found.columns != matrix.columns:
+        at = next(i for i, (a, b) in enumerate(zip(found.columns, matrix.columns, strict=True)) if a != b)
+        raise InputError(
+            f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {found.columns[at]!r}; "
+            "bring the columns into the order of the result"
+        )
+    return confusion(matrix, assign_rows(matrix, found.components), found.components)

@@ -1,0 +1,295 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from felb.data import BinaryMatrix
+from felb.data.storage import ALIGNMENT, MAGIC, MatrixWriter
+from felb.errors import InputError
+
+DENSE = np.random.default_rng(7).random((50, 13)) < 0.3
+
+
+@pytest.fixture
+def matrix():
+    return BinaryMatrix.of(DENSE, columns=[f"ü{i}" for i in range(13)])
+
+
+@pytest.fixture
+def saved(matrix, tmp_path):
+    matrix.save(tmp_path / "m.felb")
+    return tmp_path / "m.felb"
+
+
+def with_header(path, **changes):
+    """Write the same file with a changed header, everything else in its right place."""
+    content = path.read_bytes()
+    length = int.from_bytes(content[8:16], "little")
+    header = json.loads(content[16 : 16 + length])
+    body = content[-(-(16 + length) // ALIGNMENT) * ALIGNMENT :]
+    text = json.dumps({**header, **changes}).encode()
+    head = MAGIC + len(text).to_bytes(8, "little") + text
+    path.write_bytes(head + b"\0" * (-len(head) % ALIGNMENT) + body)
+
+
+def test_round_trip(matrix, saved):
+    opened = BinaryMatrix.open(saved)
+    assert opened == matrix
+    assert opened.columns == matrix.columns
+    np.testing.assert_array_equal(opened.toarray(), DENSE)
+
+
+def test_header_helper_changes_nothing_by_itself(matrix, saved):
+    with_header(saved)
+    assert BinaryMatrix.open(saved) == matrix
+
+
+def test_ones_are_mapped_and_read_only(saved):
+    opened = BinaryMatrix.open(saved)
+    base = opened.indices
+    while base is not None and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap)
+    assert not opened.indices.flags.writeable
+    assert np.shares_memory(opened.rows(10, 20).indices, opened.indices)
+    np.testing.assert_array_equal(opened.rows(10, 20).toarray(), DENSE[10:20])
+
+
+def test_paths_may_be_text(matrix, tmp_path):
+    matrix.save(str(tmp_path / "t.felb"))
+    assert BinaryMatrix.open(str(tmp_path / "t.felb")) == matrix
+
+
+def test_a_slice_saves_only_its_own_rows(matrix, tmp_path):
+    matrix.rows(20, 30).save(tmp_path / "part.felb")
+    matrix.save(tmp_path / "all.felb")
+    opened = BinaryMatrix.open(tmp_path / "part.felb")
+    assert opened == matrix.rows(20, 30)
+    assert opened.indptr[0] == 0
+    assert opened.indices.size == matrix.rows(20, 30).nnz
+    assert (tmp_path / "part.felb").stat().st_size < (tmp_path / "all.felb").stat().st_size
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (0, 4), (5, 0), (0, 0)])
+def test_nothing_in_it(shape, tmp_path):
+    BinaryMatrix.of(np.zeros(shape)).save(tmp_path / "zero.felb")
+    opened = BinaryMatrix.open(tmp_path / "zero.felb")
+    assert opened.shape == shape
+    assert opened.nnz == 0
+    assert opened == BinaryMatrix.of(np.zeros(shape))
+
+
+@pytest.mark.parametrize("n_columns", [65536, 65537])
+def test_wide(n_columns, tmp_path):
+    wide = BinaryMatrix.of(sp.coo_array(([1, 1], ([0, 2], [n_columns - 1, 0])), shape=(3, n_columns)))
+    wide.save(tmp_path / "wide.felb")
+    opened = BinaryMatrix.open(tmp_path / "wide.felb")
+    assert opened == wide
+    assert opened.indices.dtype == (np.uint16 if n_columns == 65536 else np.int32)
+
+
+def test_arrays_are_aligned(saved):
+    content = saved.read_bytes()
+    assert content.startswith(MAGIC)
+    length = int.from_bytes(content[8:16], "little")
+    at_indptr = -(-(16 + length) // ALIGNMENT) * ALIGNMENT
+    indptr = np.frombuffer(content, "<i8", count=51, offset=at_indptr)
+    np.testing.assert_array_equal(indptr, BinaryMatrix.of(DENSE).indptr)
+
+
+def test_every_truncation_is_refused(saved, tmp_path):
+    content = saved.read_bytes()
+    cut = tmp_path / "cut.felb"
+    for length in [*range(0, 200, 7), *range(200, len(content), 61), len(content) - 1]:
+        cut.write_bytes(content[:length])
+        with pytest.raises(InputError, match=r"cut\.felb is (not a felb matrix|damaged|truncated)"):
+            BinaryMatrix.open(cut)
+
+
+def test_longer_than_it_says(saved):
+    saved.write_bytes(saved.read_bytes() + b"\0")
+    with pytest.raises(InputError, match="truncated or damaged"):
+        BinaryMatrix.open(saved)
+
+
+@pytest.mark.parametrize("content", [b"", b"FELB", b"\x93NUMPY....", b"PK\x03\x04", b"FELBMAT3" + b"\0" * 100])
+def test_foreign_file(content, tmp_path):
+    (tmp_path / "f.felb").write_bytes(content)
+    with pytest.raises(InputError, match=r"f\.felb is not a felb matrix; write one with BinaryMatrix\.save"):
+        BinaryMatrix.open(tmp_path / "f.felb")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shape": [50]},
+        {"shape": [50, -13]},
+        {"shape": ["50", "13"]},
+        {"shape": [50.0, 13]},
+        {"shape": [True, 13]},
+        {"shape": None},
+        {"shape": [50, 2**40]},
+        {"nnz": -1},
+        {"nnz": None},
+        {"nnz": "12"},
+        {"index_dtype": "object"},
+        {"index_dtype": "int32"},
+        {"index_dtype": "no such type"},
+        {"index_dtype": 7},
+        {"columns": 5},
+        {"columns": "abcdefghijklm"},
+        {"columns": ["a"]},
+        {"columns": ["a"] * 13},
+        {"columns": {"a": 1}},
+    ],
+)
+def test_damaged_header(saved, changes):
+    with_header(saved, **changes)
+    with pytest.raises(InputError, match=r"m\.felb is damaged: its header cannot be read; write it again"):
+        BinaryMatrix.open(saved)
+
+
+@pytest.mark.parametrize("changes", [{"nnz": 10**15}, {"nnz": 0}, {"shape": [10**15, 13]}, {"shape": [49, 13]}])
+def test_header_that_does_not_fit_the_file(saved, changes):
+    with_header(saved, **changes)
+    with pytest.raises(InputError, match=r"is (truncated or )?damaged"):
+        BinaryMatrix.open(saved)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'"x"', b"nul", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"shape": [1, 1]}'])
+def test_header_that_is_no_header(text, tmp_path):
+    path = tmp_path / "h.felb"
+    path.write_bytes(MAGIC + len(text).to_bytes(8, "little") + text + b"\0" * 256)
+    with pytest.raises(InputError, match="header cannot be read"):
+        BinaryMatrix.open(path)
+
+
+def test_absurd_header_length(tmp_path):
+    (tmp_path / "h.felb").write_bytes(MAGIC + b"\xff" * 8 + b"{}")
+    with pytest.raises(InputError, match="header cannot be read"):
+        BinaryMatrix.open(tmp_path / "h.felb")
+
+
+@pytest.mark.parametrize(("entry", "value"), [(0, 1), (7, 2**40), (7, -1), (50, 0)])
+def test_damaged_row_starts(saved, entry, value):
+    content = bytearray(saved.read_bytes())
+    length = int.from_bytes(content[8:16], "little")
+    at = -(-(16 + length) // ALIGNMENT) * ALIGNMENT + 8 * entry
+    content[at : at + 8] = value.to_bytes(8, "little", signed=True)
+    saved.write_bytes(content)
+    with pytest.raises(InputError, match="its rows do not follow each other"):
+        BinaryMatrix.open(saved)
+
+
+def test_unreadable_paths(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read .*none\.felb: No such file"):
+        BinaryMatrix.open(tmp_path / "none.felb")
+    with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
+        BinaryMatrix.open(tmp_path)
+
+
+def test_unwritable_paths(matrix, tmp_path):
+    with pytest.raises(InputError, match=r"cannot write .*m\.felb: No such file"):
+        matrix.save(tmp_path / "no folder" / "m.felb")
+    (tmp_path / "folder.felb").mkdir()
+    with pytest.raises(InputError, match=r"cannot write .*folder\.felb"):
+        matrix.save(tmp_path / "folder.felb")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.felb"]
+
+
+def test_overwriting_leaves_open_maps_alone(matrix, saved):
+    before = BinaryMatrix.open(saved)
+    other = BinaryMatrix.of(~DENSE)
+    other.save(saved)
+    assert before == matrix  # the old file lives on until its last map is gone
+    assert BinaryMatrix.open(saved) == other
+
+
+def test_a_matrix_can_replace_the_file_it_is_mapped_from(matrix, saved):
+    BinaryMatrix.open(saved).rows(5, 25).save(saved)
+    assert BinaryMatrix.open(saved) == matrix.rows(5, 25)
+
+
+def test_failed_writing_leaves_the_old_file(matrix, saved, monkeypatch):
+    def broken(self, size):
+        yield self.rows(0, 1)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(BinaryMatrix, "row_blocks", broken)
+    with pytest.raises(InputError, match="No space left"):
+        BinaryMatrix.of(~DENSE).save(saved)
+    monkeypatch.undo()
+    assert BinaryMatrix.open(saved) == matrix
+    assert [path.name for path in saved.parent.iterdir()] == ["m.felb"]
+
+
+def test_a_copied_file_is_the_same_matrix(matrix, saved, tmp_path):
+    shutil.copy(saved, tmp_path / "copy.felb")
+    assert BinaryMatrix.open(tmp_path / "copy.felb").fingerprint() == matrix.fingerprint()
+
+
+# -- block after block -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 100])
+def test_written_in_blocks_it_is_the_same_file(matrix, saved, tmp_path, size):
+    with MatrixWriter(tmp_path / "blocks.felb") as writer:
+        for block in matrix.row_blocks(size):
+            writer.append(block)
+        writer.append(matrix.rows(0, 0))
+        assert not (tmp_path / "blocks.felb").exists()
+        assert (writer.shape, writer.nnz) == (matrix.shape, matrix.nnz)
+    assert (tmp_path / "blocks.felb").read_bytes() == saved.read_bytes()
+
+
+def test_no_blocks_are_an_empty_matrix(tmp_path):
+    with MatrixWriter(tmp_path / "none.felb"):
+        pass
+    assert BinaryMatrix.open(tmp_path / "none.felb").shape == (0, 0)
+
+
+def test_unnamed_blocks_take_the_names_of_the_first(matrix, tmp_path):
+    with MatrixWriter(tmp_path / "n.felb") as writer:
+        writer.append(matrix.rows(0, 20))
+        writer.append(matrix.rows(20, 50).with_columns(None))
+    assert BinaryMatrix.open(tmp_path / "n.felb") == matrix
+
+
+@pytest.mark.parametrize(
+    "other", [BinaryMatrix.of(DENSE[:, :5]), BinaryMatrix.of(DENSE, columns=list("abcdefghijklm"))]
+)
+def test_blocks_with_other_columns_leave_nothing(matrix, tmp_path, other):
+    def append_both():
+        with MatrixWriter(tmp_path / "x.felb") as writer:
+            writer.append(matrix)
+            writer.append(other)
+
+    with pytest.raises(InputError, match="rows with other columns cannot be appended"):
+        append_both()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_interrupted_writing_leaves_the_old_file(matrix, saved, error):
+    def fail():
+        with MatrixWriter(saved) as writer:
+            writer.append(BinaryMatrix.of(~DENSE))
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert BinaryMatrix.open(saved) == matrix
+    assert [path.name for path in saved.parent.iterdir()] == ["m.felb"]
+
+
+def test_a_full_disk_while_blocks_are_written(matrix, saved, monkeypatch):
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", broken)
+    with pytest.raises(InputError, match=r"cannot write .*m\.felb: No space left"), MatrixWriter(saved) as writer:
+        writer.append(matrix.rows(0, 3))
+    assert BinaryMatrix.open(saved) == matrix
+    assert [path.name for path in saved.parent.iterdir()] == ["m.felb"]
