@@ -1,4 +1,4 @@
-"""Everything that is promised about speed and memory, measured and held against its bar.
+"""Everything that is guaranteed about speed and memory, measured and held against its bar.
 
     python benchmarks/bench.py            the full form, about ten minutes on two idle cores; writes RESULTS.md
     python benchmarks/bench.py --quick    fewer repeats, a quarter of the rows, under two minutes; writes nothing

@@ -84,7 +84,7 @@ NOTES = """
 - The paper's row is one setting, 20 uploads and theta = 15 (the planted V has length 15.5), not tuned. Without noise
   the same 20 rounds reach 1.00; at epsilon 8, seed 0, fewer uploads or a smaller theta gave 0.026 (1 upload), 0.014
   (5) and 0.016 (5, theta = 5). It hides a whole client, which is more than a record: the rows compare what an
-  epsilon buys, not the same promise.
+  epsilon buys, not the same guarantee.
 """
 
 

@@ -20,7 +20,7 @@ from felb.estimators.methods import make
 from felb.metrics import confusion
 
 NOISE = (0.05, 0.10, 0.20)
-# (method, clients): least F1* at 5, 10 and 20% xor noise; None where nothing is promised.
+# (method, clients): least F1* at 5, 10 and 20% xor noise; None where nothing is guaranteed.
 BARS = {
     (felb.FELB, 10): (0.985, 0.97, 0.92),
     (felb.FELBMU, 10): (0.985, 0.97, 0.92),

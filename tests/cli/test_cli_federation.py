@@ -141,18 +141,20 @@ def test_a_site_s_conditions_on_privacy_are_remembered(felb, tmp_path, monkeypat
     write_json(site.state / "spent.json", {"runs": {"r1": {"epsilon": 1.5, "delta": 1e-6}}})
     assert "2.5 of 4 is left" in felb("site", "budget", site.folder).out
     assert json.loads(felb("site", "budget", site.folder, "--json").out)["epsilon"] == 1.5
-    note_refusal(site.state, {"run_id": "r2"}, "this site promises nothing")
-    assert "run r2: this site promises nothing" in felb("site", "log", site.folder, "--refused").out
+    note_refusal(site.state, {"run_id": "r2"}, "this site guarantees nothing")
+    assert "run r2: this site guarantees nothing" in felb("site", "log", site.folder, "--refused").out
 
 
 def test_a_site_is_expelled_and_readmitted(felb, tmp_path):
     fed = Coordinator(tmp_path / "fed")
     fed.server.mkdir(parents=True)
     write_json(fed.folder / "federation.json", {})
-    assert "a, b" in felb("federation", "expel", fed.folder, "b").out + felb("federation", "expel", fed.folder, "a").out
-    assert felb("federation", "expel", fed.folder, "a", "--undo").code == 0
-    assert fed.expelled == ["b"]
-    assert "not expelled" in felb("federation", "expel", fed.folder, "c", "--undo").err
+    assert (
+        "a, b" in felb("federation", "revoke", fed.folder, "b").out + felb("federation", "revoke", fed.folder, "a").out
+    )
+    assert felb("federation", "revoke", fed.folder, "a", "--undo").code == 0
+    assert fed.revoked == ["b"]
+    assert "not revoked" in felb("federation", "revoke", fed.folder, "c", "--undo").err
     assert json.loads((fed.server / "disabled_clients.json").read_text()) == {"disabled_clients": ["b"]}
 
 

@@ -85,8 +85,8 @@ def test_terms_without_an_option_of_their_own(felb, table):
         "--json",
     )
     assert done.code == 0
-    promised = done.json["privacy"]
-    told = {name: promised[name] for name in ("noise", "neighbours", "delta", "row_bound", "dropouts", "unit")}
+    guaranteed = done.json["privacy"]
+    told = {name: guaranteed[name] for name in ("noise", "neighbours", "delta", "row_bound", "dropouts", "unit")}
     assert told == {
         "noise": "aggregate", "neighbours": "replace", "delta": 1e-6, "row_bound": 4, "dropouts": 1, "unit": "record",
     }  # fmt: skip
@@ -248,7 +248,7 @@ def test_the_statement_of_a_run(felb, run, monkeypatch, width):
     for subject in (
         "Protected unit",
         "Compared data",
-        "Promise",
+        "Guarantee",
         "Trust needed",
         "Bounds",
         "Rounds",
@@ -262,7 +262,7 @@ def test_without_an_agreement_it_is_said_that_nothing_is_promised(felb, table, w
     felb("simulate", table, "-o", "plain", "-k", 3, "--clients", 3, "--method", "felb-mu", "--rounds", 5)
     shown = felb("privacy", "statement", "plain")
     assert shown.code == 0
-    assert "nothing is promised" in shown.out
+    assert "nothing is guaranteed" in shown.out
     assert "loss" in shown.out
     assert felb("privacy", "statement", "plain", "--json").json["privacy"] is None
 

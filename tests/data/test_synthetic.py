@@ -1,4 +1,4 @@
-"""Planted data has the structure and the noise it promises."""
+"""Planted data has the structure and the noise it guarantees."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`FederatedBMF` under an agreement on privacy: what is found, what is said, what is refused before anything leaves."""
+"""`FederatedBMF` under a privacy specification: what is found, what is said, what is refused before anything leaves."""
 
 import sys
 
@@ -85,7 +85,7 @@ def nothing_runs(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"privacy": 1.0}, "must be an agreement"),
+        ({"privacy": 1.0}, "must be a specification"),
         ({"privacy": Privacy(1.0, 1 / 90)}, "not below 1/90"),
         ({"privacy": Privacy(1.0, mechanism="paper")}, "'paper' is for methods whose clients upload"),
         ({"privacy": Privacy(1.0, unit="client", theta=1.0)}, "'uploads' is for methods whose clients upload"),

@@ -1,4 +1,4 @@
-"""Every federated method under every agreement: what leaves is a bounded sum or a bounded upload, or nothing does."""
+"""Every federated method under every privacy: what leaves is a bounded sum or a bounded upload, or nothing does."""
 
 import numpy as np
 import pytest
@@ -47,14 +47,14 @@ def test_every_federated_estimator_with_an_agreement_is_walked():
     }
     without = {felb.FedNMF, felb.FedProx, felb.Scaffold, felb.ProxSkip}
     assert federated - without <= made
-    for kind in without:  # no agreement can be made, so none can be broken
+    for kind in without:  # no specification can be made, so none can be broken
         assert "privacy" not in kind().get_params()
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("agreement", PLANS)
-def test_only_bounded_values_leave(method, agreement, monkeypatch):
-    privacy = PLANS[agreement]
+@pytest.mark.parametrize("spec", PLANS)
+def test_only_bounded_values_leave(method, spec, monkeypatch):
+    privacy = PLANS[spec]
     model = METHODS[method](privacy)
     if method not in UNITS[privacy.unit]:
         with pytest.raises(InputError, match=f"mechanism='{privacy.mechanism}'"):

@@ -1,4 +1,4 @@
-"""What the recommended setting of FELB and FELB-MU promises: results follow the data, not its size or its split."""
+"""What the recommended setting of FELB and FELB-MU guarantees: results follow the data, not its size or its split."""
 
 import numpy as np
 import pytest

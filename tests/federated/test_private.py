@@ -239,7 +239,7 @@ def test_a_round_that_was_answered_is_not_charged_again(options, lost_round, tmp
     """The round is answered by all, then the process ends before it is written down; asked again, clients repeat."""
     privacy = Privacy(1.0, 1e-5, **options)
     method = made(privacy)
-    kept = {name: Responses(method.privacy.ledger()) for name in shards()}
+    kept = {name: Responses(method.privacy.accountant()) for name in shards()}
     options, log = {"responses": kept.__getitem__, "outbound": lambda _: log.append}, []
     lost = Journal(tmp_path / "lost")
 
@@ -262,7 +262,7 @@ def test_a_round_that_was_answered_is_not_charged_again(options, lost_round, tmp
 @pytest.mark.usefixtures("quick")
 def test_with_the_responses_lost_a_second_look_is_charged_and_refused():
     method = made(Privacy(1.0, 1e-5))
-    kept, log = {name: Responses(method.privacy.ledger()) for name in shards()}, []
+    kept, log = {name: Responses(method.privacy.accountant()) for name in shards()}, []
     run(method, shards(), responses=kept.__getitem__)
     forgetful = {name: Responses(responses.accountant) for name, responses in kept.items()}
     with pytest.raises(PrivacyError, match="would bring the total"):
@@ -284,12 +284,12 @@ def test_a_run_is_not_resumed_without_its_responses(tmp_path):
 def test_a_value_without_a_bound_does_not_leave():
     plan = Privacy(1.0).plan(n_records=600, n_clients=CLIENTS, n_columns=30)
     log = []
-    gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.ledger()))
+    gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.accountant()))
     bounded = RecordSum(np.zeros(3, np.int64), 1.0, 64.0)
     update = Update({"sizes": bounded.values, "counts": np.array([1, 2])}, {"sizes": bounded})
     with pytest.raises(PrivacyError, match="change counts is not bounded"):
         gate.release(update, Request("sizes"), rng=np.random.default_rng(0))
-    with pytest.raises(InputError, match="not released under this agreement"):
+    with pytest.raises(InputError, match="not released under this specification"):
         gate.release(Update.of_records(V=bounded), Request("sizes"), rng=np.random.default_rng(0))
     assert not log
     assert not gate.accountant.entries

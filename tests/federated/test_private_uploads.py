@@ -1,4 +1,4 @@
-"""FELB, FELB-MU and post-hoc methods under an agreement: V with noise is all that leaves, within the total."""
+"""FELB, FELB-MU and post-hoc methods under a specification: V with noise is all that leaves, within the total."""
 
 import shutil
 
@@ -117,7 +117,7 @@ class Interruption(Exception):
 @pytest.mark.parametrize("lost_round", [0, 1])
 def test_a_round_that_was_answered_is_not_charged_again(case, lost_round, tmp_path):
     method = CASES[case].algorithm_for(SHARDS)
-    kept = {name: Responses(method.privacy.ledger()) for name in SHARDS}
+    kept = {name: Responses(method.privacy.accountant()) for name in SHARDS}
     options, log = {"responses": kept.__getitem__, "outbound": lambda _: log.append}, []
 
     def on_round(progress):
@@ -137,7 +137,7 @@ def test_a_round_that_was_answered_is_not_charged_again(case, lost_round, tmp_pa
 @pytest.mark.parametrize("case", ["felb, uploads", "posthoc, bits"])
 def test_a_budget_that_is_spent_sends_nothing(case):
     method, log = CASES[case].algorithm_for(SHARDS), []
-    kept = {name: Responses(method.privacy.ledger()) for name in SHARDS}
+    kept = {name: Responses(method.privacy.accountant()) for name in SHARDS}
     run(method, SHARDS, responses=kept.__getitem__)
     again = {name: Responses(responses.accountant) for name, responses in kept.items()}
     with pytest.raises(PrivacyError, match="would bring the total"):
@@ -148,7 +148,7 @@ def test_a_budget_that_is_spent_sends_nothing(case):
 def test_nothing_beside_the_upload_passes_the_gate():
     plan = CASES["felb, uploads"].algorithm_for(SHARDS).privacy
     log = []
-    gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.ledger()))
+    gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.accountant()))
     update = Update({"V": np.zeros((2, 12)), "loss": np.asarray(3.0)})
     with pytest.raises(PrivacyError, match="how much one client can change loss is not bounded"):
         gate.release(update, Request("local_factor"), rng=np.random.default_rng(0))
@@ -168,7 +168,7 @@ def test_too_few_shares_of_noise_are_noticed():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (felb.FELB(2, privacy=1.0), "must be an agreement"),
+        (felb.FELB(2, privacy=1.0), "must be a specification"),
         (felb.FELB(2, privacy=Privacy(1.0)), "'cooccurrence' releases sums over records"),
         (felb.FELBMU(2, privacy=Privacy(1.0, mechanism="hybrid")), "'hybrid' releases sums over records"),
         (felb.PostHoc(BITS, privacy=Privacy(1.0, mechanism="statistics")), "'statistics' releases sums"),

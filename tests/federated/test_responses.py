@@ -24,7 +24,7 @@ ROWS = BinaryMatrix.of(np.resize([1, 0, 1, 1, 0], (200, 4)).astype(bool))
 
 
 def opened(folder, plan=PLAN, **options):
-    return StoredResponses(folder, plan.ledger(), **options)
+    return StoredResponses(folder, plan.accountant(), **options)
 
 
 def ask(folder, plan=PLAN, *, log=lambda _: None, number=0, values=None):

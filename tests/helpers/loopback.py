@@ -5,12 +5,12 @@ from __future__ import annotations
 import scipy.sparse as sp
 
 from felb.engines.nvflare.messages import read_request, write_request
-from felb.engines.nvflare.response_validation import Referee
+from felb.engines.nvflare.response_validation import ResponseValidator
 from felb.engines.nvflare.rounds import summed
 from felb.engines.nvflare.run_record import RunRecord
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Policy, SiteConfig
-from felb.engines.nvflare.site_session import Desk, read_outbound
+from felb.engines.nvflare.site_session import SiteSession, read_outbound
 from felb.federated.loop import play
 from felb.federated.wire import pack
 from felb.metrics.history import History
@@ -44,8 +44,8 @@ class Loopback:
 
     def restart(self):
         """All processes die and come back: only what is on disk is left."""
-        self.desks = {name: Desk(name, self.plan.to_json(), config) for name, config in self.configs.items()}
-        self.referee = Referee(self.algorithm, self.plan.n_features)
+        self.desks = {name: SiteSession(name, self.plan.to_json(), config) for name, config in self.configs.items()}
+        self.validator = ResponseValidator(self.algorithm, self.plan.n_features)
         self.record.journal()
 
     # -- the transport -----------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ class Loopback:
     def ask(self, request):
         """Ask all sites that are not absent."""
         releases = {
-            name: self.referee.admit(self.ask_site(name, request), request, site=name)
+            name: self.validator.admit(self.ask_site(name, request), request, site=name)
             for name in self.desks
             if name not in self.absent
         }

@@ -1,4 +1,4 @@
-"""Rows of latent classes from pairs: the kernel against the same steps written plainly, and what they promise."""
+"""Rows of latent classes from pairs: the kernel against the same steps written plainly, and what they guarantee."""
 
 import numpy as np
 import pytest

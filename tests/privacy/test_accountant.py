@@ -12,8 +12,8 @@ from felb.federated.gate import Gate
 from felb.federated.protocol import Request, Update
 from felb.privacy import accountant as ledger_module
 from felb.privacy.accountant import (
+    Accountant,
     Charge,
-    Ledger,
     calibrated_mu,
     gaussian_delta,
     gaussian_epsilon,
@@ -76,7 +76,7 @@ def test_laplace_and_bits_compose_below_their_sum_and_above_the_largest():
 
 
 def test_one_laplace_entry_dominates_the_same_shift_spread_over_several():
-    # The ledger charges a vector with the L1 sensitivity like a single entry; several entries must not cost more.
+    # The accountant charges a vector with the L1 sensitivity like a single entry; several entries must not cost more.
     one = total_epsilon([Cost("laplace", 2.0, "client")], 1e-3)
     for parts in ([1.0, 1.0], [0.5] * 4, [1.8, 0.2]):
         assert total_epsilon([Cost("laplace", part, "client") for part in parts], 1e-3) <= one + 1e-6
@@ -94,109 +94,109 @@ def test_calibrated_noise_uses_the_budget_and_no_more(epsilon, delta):
     assert total_epsilon([gaussian(mu * math.sqrt(share)) for share in shares], delta) <= epsilon
 
 
-# -- the ledger --------------------------------------------------------------------------------------------------------
+# -- the accountant ----------------------------------------------------------------------------------------------------
 
 
 def test_overspending_is_refused_and_leaves_no_trace():
-    ledger = Ledger(1.0, 1e-5)
-    ledger.charge(charge(0, 0.2))
+    accountant = Accountant(1.0, 1e-5)
+    accountant.charge(charge(0, 0.2))
     with pytest.raises(PrivacyError, match=r"would bring the total to epsilon=.*nothing was sent"):
-        ledger.charge(charge(1, 0.05, "a"), charge(1, 0.2, "b"))
-    assert [entry.round for entry in ledger.entries] == [0]
-    ledger.charge(charge(1, 0.15))
-    assert ledger.mu == pytest.approx(0.25)
-    assert ledger.spent == pytest.approx(gaussian_epsilon(0.25, 1e-5), abs=1e-3)
+        accountant.charge(charge(1, 0.05, "a"), charge(1, 0.2, "b"))
+    assert [entry.round for entry in accountant.entries] == [0]
+    accountant.charge(charge(1, 0.15))
+    assert accountant.mu == pytest.approx(0.25)
+    assert accountant.spent == pytest.approx(gaussian_epsilon(0.25, 1e-5), abs=1e-3)
 
 
 def test_the_same_answer_again_is_charged_once_another_one_anew():
-    ledger = Ledger(1.0, 1e-5)
+    accountant = Accountant(1.0, 1e-5)
     for _ in range(3):
-        ledger.charge(charge(0, 0.2))
-    assert ledger.mu == pytest.approx(0.2)
+        accountant.charge(charge(0, 0.2))
+    assert accountant.mu == pytest.approx(0.2)
     with pytest.raises(PrivacyError):
-        ledger.charge(charge(0, 0.2, value=X + 1))
-    ledger.charge(charge(0, 0.1, value=X + 1))
-    ledger.charge(charge(0, 0.1, run="another"))
-    assert ledger.mu == pytest.approx(math.sqrt(0.06))
+        accountant.charge(charge(0, 0.2, value=X + 1))
+    accountant.charge(charge(0, 0.1, value=X + 1))
+    accountant.charge(charge(0, 0.1, run="another"))
+    assert accountant.mu == pytest.approx(math.sqrt(0.06))
 
 
 def test_unprotected_and_foreign_costs_are_refused():
-    ledger = Ledger(1.0, 1e-5)
+    accountant = Accountant(1.0, 1e-5)
     with pytest.raises(PrivacyError, match="not protected"):
-        ledger.charge(Charge("run", 0, "loss", X, None))
+        accountant.charge(Charge("run", 0, "loss", X, None))
     for cost in (Cost("gaussian", 0.1, "client"), Cost("gaussian", 0.1, "record", "replace")):
         with pytest.raises(PrivacyError, match="cannot be added up"):
-            ledger.charge(Charge("run", 0, "V", X, cost))
-    assert ledger.entries == ()
+            accountant.charge(Charge("run", 0, "V", X, cost))
+    assert accountant.entries == ()
 
 
 def test_a_ledger_survives_its_process(tmp_path):
-    path = tmp_path / "deep" / "ledger.json"
-    first = Ledger(1.0, 1e-5, path=path)
+    path = tmp_path / "deep" / "accountant.json"
+    first = Accountant(1.0, 1e-5, path=path)
     first.charge(charge(0, 0.2))
-    second = Ledger(1.0, 1e-5, path=path)
+    second = Accountant(1.0, 1e-5, path=path)
     assert second.entries == first.entries
     second.charge(charge(0, 0.2))
     assert len(second.entries) == 1
     with pytest.raises(PrivacyError):
         second.charge(charge(1, 0.2))
-    assert Ledger(1.0, 1e-5, path=path).entries == first.entries
-    assert sorted(p.name for p in path.parent.iterdir()) == [".ledger.json.lock", "ledger.json"]
+    assert Accountant(1.0, 1e-5, path=path).entries == first.entries
+    assert sorted(p.name for p in path.parent.iterdir()) == [".accountant.json.lock", "accountant.json"]
 
 
 def test_a_ledger_of_another_agreement_or_a_damaged_one_is_refused(tmp_path):
-    path = tmp_path / "ledger.json"
-    Ledger(1.0, 1e-5, path=path).charge(charge(0, 0.1))
+    path = tmp_path / "accountant.json"
+    Accountant(1.0, 1e-5, path=path).charge(charge(0, 0.1))
     with pytest.raises(PrivacyError, match="was agreed as"):
-        Ledger(9.0, 1e-5, path=path)
+        Accountant(9.0, 1e-5, path=path)
     content = json.loads(path.read_text())
     content["charged"][0]["cost"]["loss"] = -1
     for damaged in ("{", "[]", json.dumps(content)):
         path.write_text(damaged)
         with pytest.raises(InputError):
-            Ledger(1.0, 1e-5, path=path)
+            Accountant(1.0, 1e-5, path=path)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1)])
 def test_budgets_that_protect_nothing_are_refused(epsilon, delta):
     with pytest.raises(InputError):
-        Ledger(epsilon, delta)
+        Accountant(epsilon, delta)
 
 
 def test_without_the_accountant_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
     ledger_module._composed_epsilon.cache_clear()
     with pytest.raises(MissingExtraError, match=r"felb\[privacy\]"):
-        Ledger(1.0, 1e-5).charge(charge(0, 0.1))
+        Accountant(1.0, 1e-5).charge(charge(0, 0.1))
 
 
 # -- the gate that charges ---------------------------------------------------------------------------------------------
 
 
 def test_the_gate_logs_cost_and_running_total(tmp_path):
-    log, ledger = OutboundLog(tmp_path / "site.jsonl"), Ledger(1.0, 1e-5)
-    gate = Gate("site", log, DiscreteGaussian(100.0, 10.0), ledger, run="r")
+    log, accountant = OutboundLog(tmp_path / "site.jsonl"), Accountant(1.0, 1e-5)
+    gate = Gate("site", log, DiscreteGaussian(100.0, 10.0), accountant, run="r")
     for t in range(2):
         gate.release(Update({"M": np.arange(4), "N": np.int64(7)}), Request.numbered(t, "count", {}), rng=None)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [line["cost"]["loss"] for line in lines] == [0.1] * 4
     assert [line["total"]["mu"] for line in lines] == pytest.approx([math.sqrt(0.02)] * 2 + [0.2] * 2)
-    assert lines[-1]["total"]["epsilon"] == pytest.approx(ledger.spent)
+    assert lines[-1]["total"]["epsilon"] == pytest.approx(accountant.spent)
     assert lines[0]["mechanism"] == "discrete gaussian"
 
 
 def test_a_refused_round_sends_nothing_at_all():
-    seen, ledger = [], Ledger(1.0, 1e-5)
-    gate = Gate("site", seen.append, ByName({"M": DiscreteGaussian(100.0, 10.0), "loss": NoNoise()}), ledger)
+    seen, accountant = [], Accountant(1.0, 1e-5)
+    gate = Gate("site", seen.append, ByName({"M": DiscreteGaussian(100.0, 10.0), "loss": NoNoise()}), accountant)
     with pytest.raises(PrivacyError, match=r"loss .* not protected"):
         gate.release(Update({"M": np.arange(4), "loss": np.float64(1)}), Request("count"), rng=None)
-    assert (seen, ledger.entries) == ([], ())
+    assert (seen, accountant.entries) == ([], ())
 
 
 def test_a_replayed_round_with_seeded_noise_is_charged_once():
-    ledger = Ledger(3.0, 1e-5, unit="client")
-    gate = Gate("site", lambda _: None, PaperGaussian(1.0, clip=FrobeniusClip(1.0)), ledger)
+    accountant = Accountant(3.0, 1e-5, unit="client")
+    gate = Gate("site", lambda _: None, PaperGaussian(1.0, clip=FrobeniusClip(1.0)), accountant)
     for _ in range(2):
         request = Request.numbered(4, "local_factor", {})
         gate.release(Update({"V": np.ones((2, 3))}), request, rng=np.random.default_rng(5))
-    assert len(ledger.entries) == 1
+    assert len(accountant.entries) == 1

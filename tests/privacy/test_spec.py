@@ -109,13 +109,13 @@ def test_the_plan_is_kept_by_gate_and_ledger(tmp_path):
     A = BinaryMatrix.of(np.random.default_rng(0).random((50, 20)) < 0.3)
     plan = Privacy(1.0, row_bound=6).plan(n_records=500, n_clients=10, n_columns=20)
     statistic = weighted_cooccurrence(A, 6)
-    ledger = plan.ledger(tmp_path / "ledger.json")
+    accountant = plan.accountant(tmp_path / "accountant.json")
     mechanism = ByName({"cooccurrence": plan.mechanism_for("cooccurrence", statistic)})
-    gate = Gate("site", lambda _: None, mechanism, ledger, run="r")
+    gate = Gate("site", lambda _: None, mechanism, accountant, run="r")
     update = Update({"cooccurrence": statistic.values})
     released = gate.release(update, Request("count"), rng=None)
     assert released.values["cooccurrence"].dtype == np.int64
-    assert ledger.mu == pytest.approx(plan.mu_of("cooccurrence"))
+    assert accountant.mu == pytest.approx(plan.mu_of("cooccurrence"))
     with pytest.raises(PrivacyError, match="nothing was sent"):  # fresh noise on the same data is a second look
         gate.release(update, Request("count"), rng=None)
 
@@ -192,8 +192,8 @@ def test_the_papers_formula_is_per_upload_and_its_total_is_said(options, uploads
     said = "unbounded" if math.isinf(plan.total_epsilon) else f"epsilon = {plan.total_epsilon:.4g} at delta"
     assert said in text
     assert "rivacy" not in text
-    assert "Promise" not in text
-    assert (plan.ledger() is None) == math.isinf(plan.total_epsilon)
+    assert "Guarantee" not in text
+    assert (plan.accountant() is None) == math.isinf(plan.total_epsilon)
 
 
 def test_the_statement_says_everything_that_matters():
@@ -203,7 +203,7 @@ def test_the_statement_says_everything_that_matters():
         assert part in text
     assert "median" in Privacy(1.0).plan(**SIZE).statement()
     aggregate = Privacy(8.0, noise="aggregate", colluders=2, neighbours="replace", mechanism="hybrid").plan(**SIZE)
-    for part in ("secure sum", "at most 2 reveal", "replace one", "promises little", "c = 1", "1/2.83 of its scale"):
+    for part in ("secure sum", "at most 2 reveal", "replace one", "guarantees little", "c = 1", "1/2.83 of its scale"):
         assert part in aggregate.statement()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from felb.errors import InputError, PrivacyError
-from felb.privacy.accountant import Charge, Ledger, calibrated_bits, calibrated_mu, total_epsilon
+from felb.privacy.accountant import Accountant, Charge, calibrated_bits, calibrated_mu, total_epsilon
 from felb.privacy.audit import on_grid, scale_matches, transcript
 from felb.privacy.cost import Cost
 from felb.privacy.discrete import discrete_gaussian
@@ -141,18 +141,18 @@ def test_uploads_of_the_wrong_kind_are_refused():
             make()
 
 
-# -- a ledger that several share ---------------------------------------------------------------------------------------
+# -- an accountant that several share ----------------------------------------------------------------------------------
 
 
 def test_ledgers_of_one_file_see_each_other_and_never_spend_more_together(tmp_path):
     """Each was opened before any of them had charged; without a lock and a fresh look all would be let through."""
     mu = calibrated_mu(1.0, 1e-5) / math.sqrt(4)
-    ledgers = [Ledger(1.0, 1e-5, unit="client", path=tmp_path / "ledger.json") for _ in range(8)]
+    accountants = [Accountant(1.0, 1e-5, unit="client", path=tmp_path / "accountant.json") for _ in range(8)]
     refused = []
 
     def spend(i):
         try:
-            ledgers[i].charge(Charge("run", i, "V", np.array([i]), Cost("gaussian", mu, "client")))
+            accountants[i].charge(Charge("run", i, "V", np.array([i]), Cost("gaussian", mu, "client")))
         except PrivacyError:
             refused.append(i)
 
@@ -161,7 +161,7 @@ def test_ledgers_of_one_file_see_each_other_and_never_spend_more_together(tmp_pa
         thread.start()
     for thread in threads:
         thread.join()
-    final = Ledger(1.0, 1e-5, unit="client", path=tmp_path / "ledger.json")
+    final = Accountant(1.0, 1e-5, unit="client", path=tmp_path / "accountant.json")
     assert len(refused) == 4
     assert len(final.entries) == 4
     assert final.spent <= 1.0

@@ -112,11 +112,11 @@ def test_a_folder_without_a_result_is_refused(tmp_path):
 
 
 def test_a_private_run_shows_no_assignments(run, copy, rewrite):
-    rewrite(copy, privacy={"text": "Privacy\n  Promise  (epsilon, delta) = (1, 1e-05)"})
+    rewrite(copy, privacy={"text": "Privacy\n  Guarantee  (epsilon, delta) = (1, 1e-05)"})
     rewrite(copy, supports=[None] * 20, scores={}, provenance__data__fingerprint=None, provenance__data__ones=None)
     found = gather(copy)
     assert found.private
-    assert "Promise" in found.statement
+    assert "Guarantee" in found.statement
     assert found.assignments is None
     assert found.members is None
     assert found.measured is None

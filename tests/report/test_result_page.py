@@ -96,8 +96,8 @@ def test_a_run_without_noise_is_plainly_called_so(evidence):
 
 
 def test_a_private_run_shows_its_statement_and_no_scores(without_data):
-    promise = {"text": "Privacy\n  Promise   (epsilon, delta) = (1, 1e-05) in <total>"}
-    hidden = changed(without_data, scores={}, supports=(None,) * 20, privacy=promise)
+    guarantee = {"text": "Privacy\n  Guarantee   (epsilon, delta) = (1, 1e-05) in <total>"}
+    hidden = changed(without_data, scores={}, supports=(None,) * 20, privacy=guarantee)
     private = dataclasses.replace(hidden, assignments=None)
     told = text_of(result_page(private))
     assert "(1, 1e-05) in &lt;total&gt;" in told
@@ -109,7 +109,7 @@ def test_a_private_run_shows_its_statement_and_no_scores(without_data):
 
 def test_exact_figures_of_a_private_run_come_with_a_warning(evidence):
     private = dataclasses.replace(changed(evidence, privacy={"text": "Privacy"}), assignments=None)
-    assert "not covered by its promise" in " ".join(text_of(result_page(private)).split())
+    assert "not covered by its guarantee" in " ".join(text_of(result_page(private)).split())
 
 
 def test_an_agreement_without_a_statement_is_shown(evidence):

@@ -222,7 +222,7 @@ def test_terms_that_make_no_agreement_are_refused(small_data, privacy, said):
 
 def test_a_method_without_noise_promises_nothing(small_data, out):
     for run in (simulate, fit):
-        with pytest.raises(InputError, match="'asso' adds no noise and can promise no privacy; use bmf"):
+        with pytest.raises(InputError, match="'asso' adds no noise and can guarantee no privacy; use bmf"):
             run(Job(small_data, "asso", 3, privacy={"epsilon": 1}), out)
     assert not out.exists()
 

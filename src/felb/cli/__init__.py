@@ -25,7 +25,7 @@ VERBS = {
     "score": "score a result on data",
     "show": "show a result: its components by name, its data, its rounds",
     "report": "make a page of a result that opens in any browser",
-    "privacy": "show what left and what was promised; plan a promise",
+    "privacy": "show what left and what was guaranteed; plan a guarantee",
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
     "data": "list public data sets and load their raw files",

@@ -76,12 +76,12 @@ def approve(folder: str, request: str, out: str | None, days: int, as_json: bool
     print_facts({"approval": str(signed)}, as_json=as_json)
 
 
-@command.command("expel")
+@command.command("revoke")
 @click.argument("folder", type=click.Path())
 @click.argument("site")
 @click.option("--undo", is_flag=True, help="Accept the site again.")
 @options.as_json
-def expel(folder: str, site: str, undo: bool, as_json: bool) -> None:
+def revoke(folder: str, site: str, undo: bool, as_json: bool) -> None:
     """Accept SITE no more in the federation in FOLDER, for example because its key has leaked.
 
     Takes effect when the server is started the next time; runs go on from their last round. A site that comes back
@@ -91,8 +91,8 @@ def expel(folder: str, site: str, undo: bool, as_json: bool) -> None:
     if undo:
         coordinator.readmit(site)
     else:
-        coordinator.expel(site)
-    print_facts({"expelled": ", ".join(coordinator.expelled) or "none", "next": "restart the server"}, as_json=as_json)
+        coordinator.revoke(site)
+    print_facts({"revoked": ", ".join(coordinator.revoked) or "none", "next": "restart the server"}, as_json=as_json)
 
 
 @command.command("start")

@@ -8,7 +8,7 @@ import click
 
 from felb.cli import options, resuming
 from felb.cli.output import print_result
-from felb.cli.privacy_options import agreement
+from felb.cli.privacy_options import spec
 from felb.estimators.methods import DEFAULT, summaries
 from felb.runs.job import Job
 from felb.runs.job_runner import fit
@@ -26,7 +26,7 @@ EPILOG = options.methods(*summaries())
 @options.weights
 @options.time_limit
 @options.param
-@agreement
+@spec
 @options.seed
 @options.client_column_left_out
 @options.reading
@@ -55,7 +55,7 @@ def command(
     DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
     The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
     result.json with parameters, seed, version, data fingerprint, scores and history. With --epsilon the components may
-    be published under the promise the result states; scores, supports and the fingerprint are then left out.
+    be published under the guarantee the result states; scores, supports and the fingerprint are then left out.
 
     Ctrl-C keeps the rounds that were done in OUT.unfinished, and --resume OUT goes on from there; pooled
     methods (elbmf, asso, grecond, mebf, zhang) keep nothing.

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def print_forecast(found: PrivacyForecast) -> None:
-    """Print the promise, the noise it takes, and the quality to expect by ε."""
+    """Print the guarantee, the noise it takes, and the quality to expect by ε."""
     console, shape = plain_console(), found.shape
     facts = Table(box=None, show_header=False, pad_edge=False)
     records = f"{shape.n_records:,} records x {shape.n_features:,} features, {shape.ones_per_record:.3g} ones each"
     facts.add_row("data", f"{records}; {found.clients} client{'s' if found.clients > 1 else ''}")
     budget = f"(epsilon, delta) = ({found.epsilon:g}, {found.delta:.3g}) in total per record"
-    facts.add_row("promise", f"{budget}; mu = {found.mu:.3g}")
+    facts.add_row("guarantee", f"{budget}; mu = {found.mu:.3g}")
     for note in found.notes:
         name, _, text = note.partition(": ")
         facts.add_row(name, text) if text else facts.add_row("simulated", note.removeprefix("simulated "))

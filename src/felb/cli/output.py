@@ -81,13 +81,15 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
 
 
-def describe_privacy(promised: Mapping[str, Any]) -> str:
-    """Return what was promised, in a line."""
-    if promised["mechanism"] == "paper":
-        return "noise as in the paper, for reproduction; nothing is promised"
-    budget = f"(epsilon, delta) = ({promised['epsilon']:g}, {promised['delta']:.3g}) in total"
-    place = "each client adds all of its noise" if promised["noise"] == "client" else "clients add shares of the noise"
-    return f"{budget} per {promised['unit']}; {place}"
+def describe_privacy(guaranteed: Mapping[str, Any]) -> str:
+    """Return what was guaranteed, in a line."""
+    if guaranteed["mechanism"] == "paper":
+        return "noise as in the paper, for reproduction; nothing is guaranteed"
+    budget = f"(epsilon, delta) = ({guaranteed['epsilon']:g}, {guaranteed['delta']:.3g}) in total"
+    place = (
+        "each client adds all of its noise" if guaranteed["noise"] == "client" else "clients add shares of the noise"
+    )
+    return f"{budget} per {guaranteed['unit']}; {place}"
 
 
 def describe_clients(clients: Mapping[str, int | None]) -> str:

@@ -1,4 +1,4 @@
-"""``felb privacy``: what left, what was promised, and what a promise would cost."""
+"""``felb privacy``: what left, what was guaranteed, and what a guarantee would cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from felb.cli import options
 from felb.cli.forecast import print_forecast
 from felb.cli.log_table import print_outbound
 from felb.cli.output import plain_console, print_json
-from felb.cli.privacy_options import agreement
+from felb.cli.privacy_options import spec
 from felb.cli.progress import step_progress
 from felb.errors import InputError
 from felb.privacy.noise_forecast import Shape
@@ -31,7 +31,7 @@ HANGING = 21
 
 @click.group("privacy")
 def command() -> None:
-    """Show what left the clients of a run and what was promised; plan a promise before any data is touched.
+    """Show what left the clients of a run and what was guaranteed; plan a guarantee before any data is touched.
 
     Needs felb[privacy] for everything that adds noise.
     """
@@ -69,7 +69,7 @@ def log(run: str, client: str | None, as_json: bool) -> None:
     help="Or features that a record has.",
 )  # fmt: skip
 @click.option("--row-bound", help="Ones of a record that count in full; else found with noise.", **options.COUNT)
-@agreement
+@spec
 @click.option("--png", type=click.Path(), metavar="FILE", help="Draw the table; needs felb[report].")
 @click.option("--seed", default=0, show_default=True, help="Fixes the planted data; noise cannot be fixed.", **SEED)
 @options.force
@@ -90,7 +90,7 @@ def plan(
 ) -> None:
     """Plan a private run before any data is touched: its noise, and the quality to expect.
 
-    Components of equal size are planted in data of the shape given, and found again under the noise that the promise
+    Components of equal size are planted in data of the shape given, and found again under the noise that the guarantee
     takes, for a few ε around the one given. F1* compares what is found with what was planted: 1 is all of it. Large
     data is simulated by smaller data, with noise that hides its components no less. It takes about a minute.
 
@@ -127,7 +127,7 @@ def plan(
 @click.argument("run", type=click.Path())
 @options.as_json
 def statement(run: str, as_json: bool) -> None:
-    """Say what the result in the folder RUN promises: to whom, against whom, how much, on which conditions."""
+    """Say what the result in the folder RUN guarantees: to whom, against whom, how much, on which conditions."""
     result = Result.read(run)
     if as_json:
         print_json({"result": run, "privacy": result.privacy})
@@ -136,7 +136,7 @@ def statement(run: str, as_json: bool) -> None:
         print_statement(result.privacy["text"])
         return
     lines = outbound_lines(run)
-    plain_console().print("No privacy was agreed on: no noise was added, and nothing is promised.")
+    plain_console().print("No privacy was agreed on: no noise was added, and nothing is guaranteed.")
     if not lines:
         click.echo("Nothing is logged here: the data was pooled, or the sites keep their own logs.")
         return

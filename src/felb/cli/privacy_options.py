@@ -23,7 +23,7 @@ CHOICES = {
 }
 
 
-def agreement(function: Callable[..., Any]) -> Callable[..., Any]:
+def spec(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a verb, which then gets ``privacy``, keywords of `felb.privacy.Privacy` or None."""
 
     @wraps(function)
@@ -33,7 +33,7 @@ def agreement(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(privacy=privacy or None, **others)
 
     return options.together(
-        click.option("--epsilon", type=POSITIVE, metavar="X", help="Total ε: add noise and promise privacy."),
+        click.option("--epsilon", type=POSITIVE, metavar="X", help="Total ε: add noise and guarantee privacy."),
         click.option("--delta", type=POSITIVE, metavar="X", help="Total δ (default: at most a tenth of 1/records)."),
         *(click.option(f"--{name}", type=click.Choice(get_args(kind)), help=text)
           for name, (kind, text) in CHOICES.items()),

@@ -8,7 +8,7 @@ import click
 
 from felb.cli import options, resuming
 from felb.cli.output import print_result
-from felb.cli.privacy_options import agreement
+from felb.cli.privacy_options import spec
 from felb.estimators.methods import DEFAULT, make_federated, summaries
 from felb.federated.algorithms.felb_setting import SETTINGS
 from felb.runs.job import PARTITIONS, Job
@@ -65,7 +65,7 @@ DEFAULT_CLIENTS = 10
 @click.option("--workers", default=1, show_default=True, help="Clients at the same time.", **options.COUNT)
 @options.time_limit
 @options.param
-@agreement
+@spec
 @options.seed
 @options.reading
 @options.force
@@ -101,7 +101,7 @@ def command(
     everything that left each client (outbound/), and result.json with parameters, seed, version, data fingerprint,
     scores and history.
 
-    With --epsilon only noisy sums leave a client, and the result states what it promises; exact scores stay with the
+    With --epsilon only noisy sums leave a client, and the result states what it guarantees; exact scores stay with the
     clients, and whoever holds the data can compute them by `felb score`. The noise has no seed.
 
     Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.

@@ -58,7 +58,7 @@ def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_js
 @click.option("--missing", type=click.Choice(["error", "unknown", "zero"]), help="What an empty cell of the data is.")
 @click.option("--allow", multiple=True, metavar="METHOD", help="Run only this method; may be repeated.")
 @click.option("--min-rows", help="Take part only with at least this many rows.", **options.COUNT)
-@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs that promise no privacy.")
+@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs that guarantee no privacy.")
 @click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Most ε of a run.")
 @click.option("--max-delta", type=POSITIVE, metavar="X", help="Most δ of a run.")
 @click.option("--total-epsilon", type=POSITIVE, metavar="X", help="Most ε of all runs together.")

@@ -206,8 +206,8 @@ def run(
     outbound : gives each client's log of what leaves it
     responses : for a private algorithm, gives each client's responses in this run; new ones if not given. To go on
         with an interrupted run, the same ones as before are needed: with the responses lost, a round is answered anew
-        and charged again, and the accountant refuses what exceeds the agreement
-    mechanism : noise at every client's gate, for studies of noise; without an agreement nothing adds up its cost
+        and charged again, and the accountant refuses what exceeds the specification
+    mechanism : noise at every client's gate, for studies of noise; without a specification nothing adds up its cost
     """
     if algorithm.privacy is not None and responses is None and journal is not None and journal.next_round > 0:
         raise PrivacyError(
@@ -234,5 +234,5 @@ def _gate(
         return Gate(name, write) if mechanism is None else Gate(name, write, mechanism)
     if mechanism is not None:
         raise PrivacyError("a private algorithm brings its own noise; leave out the mechanism")
-    kept = Responses(plan.ledger()) if responses is None else responses(name)
+    kept = Responses(plan.accountant()) if responses is None else responses(name)
     return Gate.private(name, write, plan=plan, responses=kept)

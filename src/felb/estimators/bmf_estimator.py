@@ -15,7 +15,7 @@ from felb.federated.algorithms.bmf import MDL, Effort, federated_bmf
 from felb.federated.algorithms.private import private_bmf
 from felb.kernels.exact import assign_rows_exact
 from felb.optim.belief import assign_new_rows
-from felb.privacy.spec import Crowd, Privacy
+from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,10 +53,10 @@ class FederatedBMF(FederatedEstimator):
     time_limit : seconds after which the run ends with the best components so far; see `complete_`
     false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
         ratio matters, and only for the objectives "hamming" and "auto"
-    privacy : `felb.privacy.Privacy`, the agreement on how much a run may reveal of one record, by the mechanism
+    privacy : `felb.privacy.Privacy`, the specification on how much a run may reveal of one record, by the mechanism
         "cooccurrence", "statistics" or "hybrid"; None for no noise. Then only noisy sums leave the clients, each
         charged to the agreed total, and the server finds what it can tell from them (objective "hamming"). The noise
-        cannot be seeded, so runs differ whatever `random_state` is. The promise is for one call of ``fit``; another
+        cannot be seeded, so runs differ whatever `random_state` is. The guarantee is for one call of ``fit``; another
         one on the same records spends as much again
     participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
         round, statistics are averaged over rounds, and work that compares losses is left out
@@ -73,7 +73,7 @@ class FederatedBMF(FederatedEstimator):
     counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
         where clients keep them to themselves, or noisy if `score_share` was agreed on
     supports_ : records of all clients that have each component; None likewise
-    privacy_statement_ : what was promised to whom, in words; None without `privacy`
+    privacy_statement_ : what was guaranteed to whom, in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean
     converged_ : the refinement ended because nothing was left to improve
     complete_ : False if the time limit ended the run
@@ -160,10 +160,12 @@ class FederatedBMF(FederatedEstimator):
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
         return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
 
-    def algorithm(self, n_features: int, *, crowd: Crowd | None = None, centralized: bool = False) -> Algorithm:
-        """Return the algorithm, with noise calibrated for the crowd if there is an agreement on privacy."""
+    def algorithm(
+        self, n_features: int, *, population: Population | None = None, centralized: bool = False
+    ) -> Algorithm:
+        """Return the algorithm, with noise calibrated for the population if there is a privacy specification."""
         if self.privacy is not None:
-            return self._private_algorithm(n_features, self.privacy, crowd)
+            return self._private_algorithm(n_features, self.privacy, population)
         return federated_bmf(
             n_features,
             self.n_components,
@@ -177,19 +179,19 @@ class FederatedBMF(FederatedEstimator):
             node_cap=self.node_cap,
         )
 
-    def _private_algorithm(self, n_features: int, privacy: Any, crowd: Crowd | None) -> Algorithm:
-        if crowd is None:
+    def _private_algorithm(self, n_features: int, privacy: Any, population: Population | None) -> Algorithm:
+        if population is None:
             raise InputError(
-                "noise depends on how many records and clients there are: tell the crowd, or use algorithm_for"
+                "noise depends on how many records and clients there are: tell the population, or use algorithm_for"
             )
         self._check_private(privacy)
-        plan = privacy.plan(**asdict(crowd), n_columns=n_features)
+        plan = privacy.plan(**asdict(population), n_columns=n_features)
         return private_bmf(n_features, int(self.n_components), plan, effort=self.effort, node_cap=self.node_cap)
 
     def _check_private(self, privacy: Any) -> None:
         """Raise for what cannot be had in private."""
         if not isinstance(privacy, Privacy):
-            raise InputError(f"privacy must be an agreement, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
+            raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
         if self.n_components == MDL:
             raise InputError(
                 "n_components='mdl' compares exact description lengths, which under privacy stay at the clients; "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from felb.engines.local import Participation
     from felb.federated.protocol import Algorithm
-    from felb.privacy.spec import Crowd
+    from felb.privacy.spec import Population
 
 
 class CompetingEstimator(FederatedEstimator):
@@ -33,7 +33,7 @@ class CompetingEstimator(FederatedEstimator):
         self,
         n_features: int,
         *,
-        crowd: Crowd | None = None,  # noqa: ARG002
+        population: Population | None = None,  # noqa: ARG002
         centralized: bool = False,  # noqa: ARG002
     ) -> Algorithm:
         """Return the algorithm with this estimator's parameters, to be run over any transport."""

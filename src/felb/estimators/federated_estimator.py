@@ -14,7 +14,7 @@ from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines.local import Participation, run
 from felb.errors import InputError
-from felb.privacy.spec import Crowd
+from felb.privacy.spec import Population
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,20 +36,22 @@ class FederatedEstimator(BooleanFactorization):
     time_limit: float | None = None
 
     @abstractmethod
-    def algorithm(self, n_features: int, *, crowd: Crowd | None = None, centralized: bool = False) -> Algorithm:
+    def algorithm(
+        self, n_features: int, *, population: Population | None = None, centralized: bool = False
+    ) -> Algorithm:
         """Return the algorithm with this estimator's parameters, to be run over any transport.
 
         Parameters
         ----------
-        crowd : who takes part; noise is calibrated by it, so it must be known where privacy was agreed on
+        population : who takes part; noise is calibrated by it, so it must be known where privacy was agreed on
         centralized : the only client owns all rows, so that more may be done than in a federation
         """
 
     def algorithm_for(self, shards: Mapping[str, BinaryMatrix], *, centralized: bool = False) -> Algorithm:
         """Return the algorithm for these clients, whose rows are checked; `centralized` as in `algorithm`."""
         self.check_cells(shards)
-        crowd = Crowd(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
-        return self.algorithm(next(iter(shards.values())).shape[1], crowd=crowd, centralized=centralized)
+        population = Population(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
+        return self.algorithm(next(iter(shards.values())).shape[1], population=population, centralized=centralized)
 
     def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
         """Raise if cells are unknown and the method cannot do without them."""

@@ -58,7 +58,7 @@ class FELB(UploadingEstimator):
     history_ : figures per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : what was promised to whom, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : what was guaranteed to whom, or what the paper's noise adds up to; None without `privacy`
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
     n_iter_ : rounds played before the assignment, those of the spectral start included
@@ -119,7 +119,7 @@ class FELB(UploadingEstimator):
         return self._with_rounds(n_features, self._rounds())
 
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
-        """V in every round, of which there are `max_iter` unless the agreement says otherwise."""
+        """V in every round, of which there are `max_iter` unless the specification says otherwise."""
         return Uploads(rounds or self._rounds(), int(self.n_components) * n_features)
 
     def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:

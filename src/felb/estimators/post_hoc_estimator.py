@@ -51,7 +51,7 @@ class PostHoc(UploadingEstimator):
     history_ : figures per round
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : what was promised to whom, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : what was guaranteed to whom, or what the paper's noise adds up to; None without `privacy`
     complete_ : False if a time limit of `model` ended the search of a client
     n_iter_ : rounds before the assignment, 1 without alignment and refinement
 

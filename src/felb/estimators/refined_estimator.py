@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.federated.protocol import Algorithm
-    from felb.privacy.spec import Crowd
+    from felb.privacy.spec import Population
 
 SAMPLED_MEMORY = 0.5
 """Share of earlier rounds in the gains where a sample of the clients plays a round."""
@@ -59,7 +59,7 @@ class RefinableEstimator(FederatedEstimator):
         self,
         n_features: int,
         *,
-        crowd: Crowd | None = None,  # noqa: ARG002
+        population: Population | None = None,  # noqa: ARG002
         centralized: bool = False,  # noqa: ARG002
     ) -> Algorithm:
         """Return the algorithm with this estimator's parameters, to be run over any transport."""

@@ -1,4 +1,4 @@
-"""Estimators whose clients upload components, with or without an agreement on privacy."""
+"""Estimators whose clients upload components, with or without a privacy specification."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import InputError
 from felb.estimators.refined_estimator import RefinableEstimator
 from felb.federated.algorithms.uploads import private_uploads
-from felb.privacy.spec import Crowd, Privacy
+from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
     from felb.federated.loop import Run
@@ -30,21 +30,23 @@ class UploadingEstimator(RefinableEstimator):
     def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
         """Return the algorithm without refinement that makes these uploads."""
 
-    def algorithm(self, n_features: int, *, crowd: Crowd | None = None, centralized: bool = False) -> Algorithm:
-        """Return the algorithm, with noise calibrated for the crowd if there is an agreement on privacy."""
+    def algorithm(
+        self, n_features: int, *, population: Population | None = None, centralized: bool = False
+    ) -> Algorithm:
+        """Return the algorithm, with noise calibrated for the population if there is a privacy specification."""
         privacy: Any = self.privacy
         if privacy is None:
-            return super().algorithm(n_features, crowd=crowd, centralized=centralized)
-        if crowd is None:
-            raise InputError("noise depends on how many clients there are: tell the crowd, or use algorithm_for")
+            return super().algorithm(n_features, population=population, centralized=centralized)
+        if population is None:
+            raise InputError("noise depends on how many clients there are: tell the population, or use algorithm_for")
         if not isinstance(privacy, Privacy):
-            raise InputError(f"privacy must be an agreement, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
+            raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
         if self.refines:
             raise InputError("refinement sums exact gains over clients, which privacy does not allow; use refine=False")
         if (self.sampled or self.joined_late) and privacy.noise == "aggregate":
             raise InputError("noise in the aggregate needs every client's share; leave out participation")
         uploads = self.uploads(n_features, rounds=privacy.rounds)
-        plan = privacy.plan(**asdict(crowd), n_columns=n_features, uploads=uploads)
+        plan = privacy.plan(**asdict(population), n_columns=n_features, uploads=uploads)
         return private_uploads(self.uploading_algorithm(n_features, uploads), plan)
 
     def _keep(self, finished: Run, algorithm: Algorithm) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from felb.errors import FederationError, PrivacyError
 from felb.federated.protocol import Release, Request, Update
-from felb.privacy.accountant import Charge, Ledger
+from felb.privacy.accountant import Accountant, Charge
 from felb.privacy.mechanisms import Mechanism, NoNoise
 from felb.privacy.names import UPLOADS
 from felb.privacy.outbound_log import OutboundRecord
@@ -45,7 +45,7 @@ class Gate:
     client: str
     write: Callable[[OutboundRecord], None]
     mechanism: Mechanism = field(default_factory=NoNoise)
-    accountant: Ledger | None = None
+    accountant: Accountant | None = None
     run: str = ""
     plan: PrivacyPlan | None = None
     responses: Responses | None = None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.federated.protocol import Request, Values
-    from felb.privacy.accountant import Ledger
+    from felb.privacy.accountant import Accountant
 
     Key = tuple[int, str]
 
@@ -46,7 +46,7 @@ class Responses:
     accountant : adds up what they cost; None where nothing is protected
     """
 
-    def __init__(self, accountant: Ledger | None = None) -> None:
+    def __init__(self, accountant: Accountant | None = None) -> None:
         self.accountant = accountant
         self._values: dict[Key, Values] = {}
 
@@ -82,13 +82,13 @@ class StoredResponses(Responses):
     folder : where they are kept
     accountant : adds up what they cost; None where nothing can be added up
     state_type : dataclass of the client's state; states are not kept without it
-    charged : privacy was promised, so no response is ever deleted; otherwise those of the last rounds are kept
+    charged : privacy was guaranteed, so no response is ever deleted; otherwise those of the last rounds are kept
     """
 
     def __init__(
         self,
         folder: Path,
-        accountant: Ledger | None,
+        accountant: Accountant | None,
         *,
         state_type: type[Any] | None = None,
         charged: bool = True,

@@ -76,7 +76,7 @@ def overlaps(transposed: BinaryMatrix, pattern: NDArray[np.integer[Any]]) -> NDA
 def best_seed(M: BinaryMatrix, transposed: BinaryMatrix, seeds: NDArray[np.int64], *, threshold: float) -> Seed:
     """Return the first of the seeds, all of one size, whose block is worth most, if that is more than nothing.
 
-    Seeds are tried from the highest bound down, until no bound promises more than was found. Shared ones are counted
+    Seeds are tried from the highest bound down, until no bound guarantees more than was found. Shared ones are counted
     through the lines of the transpose or, where that is cheaper, from packed words.
     """
     if not seeds.size:

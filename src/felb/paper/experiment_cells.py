@@ -78,7 +78,7 @@ class Noise:
 
     Parameters
     ----------
-    mechanism : of the paper, on each upload; or ``record``, the agreement of `felb.privacy.Privacy` on records
+    mechanism : of the paper, on each upload; or ``record``, the specification of `felb.privacy.Privacy` on records
     level : standard deviation σ, scale b, probability p of a flip, or total ε of ``record``
     theta : bound ‖V_i‖ <= θ by scaling down before the noise is added; None for none
     """

@@ -1,4 +1,4 @@
-"""The ledger: adds up what releases cost, and refuses before the agreed total is exceeded.
+"""The accountant: adds up what releases cost, and refuses before the agreed total is exceeded.
 
 The only module that accounts, by the privacy loss distributions of dp-accounting. The closed form for Gaussian noise,
 `gaussian_delta`, is here to check it against and as a starting point.
@@ -49,7 +49,7 @@ SLACK = 1e-6
 """Relative distance kept from the agreed ε when noise is calibrated, so that rounding never looks like overspending."""
 
 
-# -- Gaussian noise in closed form -----------------------------------------------------------------------------------
+# -- Gaussian noise in closed form -------------------------------------------------------------------------------------
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -94,7 +94,7 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise InputError(f"delta must lie between 0 and 1, got {delta}; take less than one in the number of records")
 
 
-# -- accounting ------------------------------------------------------------------------------------------------------
+# -- accounting --------------------------------------------------------------------------------------------------------
 
 
 def total_epsilon(costs: Iterable[Cost], delta: float) -> float:
@@ -186,7 +186,7 @@ def _accountant() -> Any:
     return privacy_loss_distribution
 
 
-# -- the ledger ------------------------------------------------------------------------------------------------------
+# -- the accountant ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Charge:
     cost: Cost | None
 
 
-class Ledger:
+class Accountant:
     """Keeps the total of everything charged within (ε, δ).
 
     A release is charged before it leaves. Sending the very same bits of a (run, round, what) again tells nothing new
@@ -221,15 +221,15 @@ class Ledger:
     ----------
     epsilon, delta : the agreed total
     unit, neighbours : whom it protects; costs that speak of another unit or relation are refused
-    path : file that survives the process; an existing one is read, and must hold the same agreement
+    path : file that survives the process; an existing one is read, and must hold the same specification
 
     Examples
     --------
     >>> import numpy as np
     >>> from felb.privacy.cost import Cost
-    >>> ledger = Ledger(1.0, 1e-5)
-    >>> ledger.charge(Charge("run", 0, "sizes", np.zeros(3), Cost("gaussian", 0.1, "record")))
-    >>> ledger.mu
+    >>> accountant = Accountant(1.0, 1e-5)
+    >>> accountant.charge(Charge("run", 0, "sizes", np.zeros(3), Cost("gaussian", 0.1, "record")))
+    >>> accountant.mu
     0.1
     """
 
@@ -265,7 +265,7 @@ class Ledger:
         return total_epsilon((entry.cost for entry in self._entries), self.delta)
 
     def charge(self, *charges: Charge) -> None:
-        """Charge all or none; raises a `PrivacyError` if one is unprotected or the total would exceed the agreement."""
+        """Charge all or none; raises a `PrivacyError` if one is unprotected or the total would be exceeded."""
         with self._alone():
             self._charge(charges)
 
@@ -329,7 +329,7 @@ class Ledger:
                 fresh.append(entry)
         return fresh
 
-    def _agreement(self) -> dict[str, Any]:
+    def _spec(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon, "delta": self.delta, "unit": self.unit, "neighbours": self.neighbours}
 
     def _write(self, path: Path, entries: Sequence[Entry]) -> None:
@@ -338,7 +338,7 @@ class Ledger:
             for e in entries
         ]
         with replacing(path) as partial:
-            partial.write_text(json.dumps({"agreed": self._agreement(), "charged": rows}, indent=1), encoding="utf-8")
+            partial.write_text(json.dumps({"agreed": self._spec(), "charged": rows}, indent=1), encoding="utf-8")
 
     def _read(self, path: Path) -> tuple[Entry, ...]:
         try:
@@ -346,9 +346,11 @@ class Ledger:
             agreed, rows = content["agreed"], content["charged"]
             entries = tuple(Entry(**{**row, "cost": Cost.from_json(row["cost"])}) for row in rows)
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is no readable ledger ({error}); restore it, it says what was spent") from error
-        if agreed != self._agreement():
-            raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._agreement()}; keep to it or ask anew")
+            raise InputError(
+                f"{path} is no readable accountant ({error}); restore it, it says what was spent"
+            ) from error
+        if agreed != self._spec():
+            raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._spec()}; keep to it or ask anew")
         return entries
 
 

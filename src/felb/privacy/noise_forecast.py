@@ -1,4 +1,4 @@
-"""What noise an agreement means, in counts and beside the counts one may expect; no data is needed."""
+"""What noise a specification means, in counts and beside the counts one may expect; no data is needed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ReleaseNoise:
 
 
 def release_noise(plan: PrivacyPlan, shape: Shape) -> list[ReleaseNoise]:
-    """Return the noise of each release of an agreement on data of that shape.
+    """Return the noise of each release of a specification on data of that shape.
 
     The expected counts are those of what has to be seen: records of the most common size, for sizes; records that have
     a feature, or two, of the same component. What one record can say in the choice, or in scores, is

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 UNPROTECTED = "none"
-"""The word for the cost of what leaves without noise: nothing was spent, and nothing is promised."""
+"""The word for the cost of what leaves without noise: nothing was spent, and nothing is guaranteed."""
 
 _SYMBOLS = {"mu": "μ", "epsilon": "ε"}
 
@@ -28,7 +28,7 @@ class OutboundRecord:
     """One array that left: which round and task, what, how large, under which mechanism, at what cost.
 
     A cost of None means unprotected, not free. `total` is what the client has spent so far, including all arrays of the
-    same round, if it keeps a ledger.
+    same round, if it keeps an accountant.
     """
 
     client: str
@@ -93,7 +93,7 @@ class Left:
     rounds : first and last round
     count, bytes : arrays, and their bytes together
     cost : ``mu`` and ``epsilon`` that they cost together; None if at least one of them was unprotected
-    total : what the client had spent in all after the last of them, if it keeps a ledger
+    total : what the client had spent in all after the last of them, if it keeps an accountant
     """
 
     run: str | None

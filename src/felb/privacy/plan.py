@@ -1,4 +1,4 @@
-"""An agreement whose noise is calibrated for one federation: what each release gets, and what it costs in all."""
+"""A specification whose noise is calibrated for one federation: what each release gets, and what it costs in all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from felb.errors import InputError, PrivacyError
-from felb.privacy.accountant import SLACK, Ledger, calibrated_bits, total_epsilon
+from felb.privacy.accountant import SLACK, Accountant, calibrated_bits, total_epsilon
 from felb.privacy.discrete import DiscreteGaussian
 from felb.privacy.names import STATISTICS, UPLOADS
 from felb.privacy.private_uploads import ClippedGaussian, RandomizedResponse
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyPlan:
-    """An agreement with its noise calibrated.
+    """A specification with its noise calibrated.
 
     Parameters
     ----------
-    privacy : the agreement
+    privacy : the specification
     delta, mu : total δ, and the total μ of Gaussian noise that (ε, δ) allows
     shares : share of μ² of each release by name; they add up to 1
     n_clients : clients that take part
@@ -60,7 +60,7 @@ class PrivacyPlan:
     def mu_of(self, what: str) -> float:
         """Return μ of one release (one round) of `what`: μ √(share / rounds)."""
         if what not in self.shares:
-            raise InputError(f"{what!r} is not released under this agreement, only {', '.join(self.shares)}")
+            raise InputError(f"{what!r} is not released under this specification, only {', '.join(self.shares)}")
         return self.mu * math.sqrt(self.shares[what] / self.rounds_of(what))
 
     @property
@@ -141,17 +141,17 @@ class PrivacyPlan:
 
     # -- the record of it --------------------------------------------------------------------------------------------
 
-    def ledger(self, path: str | os.PathLike[str] | None = None) -> Ledger | None:
-        """Open the ledger of one client; None where the paper's mechanism bounds nothing that could be added up."""
+    def accountant(self, path: str | os.PathLike[str] | None = None) -> Accountant | None:
+        """Open the accountant of one client; None where the paper's mechanism bounds nothing that could be added up."""
         total = self.total_epsilon
         if math.isinf(total):
             return None
         if self.privacy.mechanism == "paper":
             total *= 1 + SLACK
-        return Ledger(total, self.delta, unit=self.unit, neighbours=self.privacy.neighbours, path=path)
+        return Accountant(total, self.delta, unit=self.unit, neighbours=self.privacy.neighbours, path=path)
 
     def statement(self, *, row_bound: float | None = None) -> str:
-        """Say in words what is promised to whom; `row_bound` is B where it was found privately."""
+        """Say in words what is guaranteed to whom; `row_bound` is B where it was found privately."""
         return statement(self, row_bound=row_bound)
 
 

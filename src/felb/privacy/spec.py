@@ -1,6 +1,6 @@
 """What was agreed about privacy, the noise that follows from it, and the statement that says so.
 
-`Privacy` is the agreement; `Privacy.plan` makes a `PrivacyPlan` of it once the size of the federation is known.
+`Privacy` is the specification; `Privacy.plan` makes a `PrivacyPlan` of it once the size of the federation is known.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEFAULT_ROUNDS = {"statistics": 50, "hybrid": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class Population:
     """How many take part in a run, as publicly known."""
 
     n_records: int
@@ -46,18 +46,18 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """The agreement: how much of one record, or one client, a whole run may reveal.
+    """The specification: how much of one record, or one client, a whole run may reveal.
 
     Parameters
     ----------
-    epsilon : total ε of the run; smaller protects more, above 4 little is promised
+    epsilon : total ε of the run; smaller protects more, above 4 little is guaranteed
     delta : total δ; by default min(10⁻⁵, 1/(10 n)) for n records, and never as much as 1/n
     unit : whose presence is hidden, a ``record`` or a whole ``client``; by default what the mechanism hides
     mechanism : what is released. For `FederatedBMF` and records: ``cooccurrence`` once, ``statistics`` in rounds,
         ``hybrid`` first one, then the other. For methods that upload components, and clients: ``uploads``. To
         reproduce the paper: ``paper``, for which ε and δ (0.05 by default) are those of a single upload by its
-        formula, so that nothing is promised in total. By default ``cooccurrence``, or ``uploads`` for clients
-    noise : where enough noise for the whole promise is added: by each ``client`` on its own, so that the server need
+        formula, so that nothing is guaranteed in total. By default ``cooccurrence``, or ``uploads`` for clients
+    noise : where enough noise for the whole guarantee is added: by each ``client`` on its own, so that the server need
         not be trusted, or only in the ``aggregate``, to which each client adds a share
     neighbours : data sets that may not be told apart: one with a unit more (``add_remove``), or another (``replace``)
     row_bound : B, ones of a record that count in full for co-occurrence; by default the median, found privately

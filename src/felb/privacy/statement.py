@@ -1,4 +1,4 @@
-"""The privacy statement: what was promised to whom, for somebody who answers for the data."""
+"""The privacy statement: what was guaranteed to whom, for somebody who answers for the data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def statement(plan: PrivacyPlan, *, row_bound: float | None = None) -> str:
         "Noise as in the paper, for reproduction; not meant to protect anybody" if _paper(plan) else "Privacy",
         f"  Protected unit     {_unit(plan)}",
         f"  Compared data      {_neighbours(plan)}",
-        *(_honest_total(plan) if _paper(plan) else _promise(plan)),
+        *(_honest_total(plan) if _paper(plan) else _guarantee(plan)),
         f"  Trust needed       {_trust(plan)}",
         "  What leaves        with noise: " + "; ".join(_released(plan)),
         f"  Bounds             {_bounds(plan, row_bound)}",
@@ -38,11 +38,11 @@ def statement(plan: PrivacyPlan, *, row_bound: float | None = None) -> str:
     return "\n".join(lines)
 
 
-def _promise(plan: PrivacyPlan) -> list[str]:
+def _guarantee(plan: PrivacyPlan) -> list[str]:
     privacy = plan.privacy
     gaussian = "" if _bits(plan) else f"; Gaussian mu = {plan.mu:.4g}"
     return [
-        f"  Promise            (epsilon, delta) = ({privacy.epsilon:g}, {plan.delta:.3g}) in total, over the whole run"
+        f"  Guarantee          (epsilon, delta) = ({privacy.epsilon:g}, {plan.delta:.3g}) in total, over the whole run"
         + gaussian,
         f"                     {_meaning(plan)}",
     ]
@@ -105,7 +105,7 @@ def _meaning(plan: PrivacyPlan) -> str:
     guess = "whether the record took part" if plan.unit == "record" else "whether the answers are that client's"
     text = f"Who must guess {guess} is right in at most {chance:.0f} of 100 cases"
     if plan.privacy.epsilon > WEAK_EPSILON:
-        text += f"; an epsilon above {WEAK_EPSILON:g} promises little"
+        text += f"; an epsilon above {WEAK_EPSILON:g} guarantees little"
     return text
 
 
@@ -114,7 +114,9 @@ def _trust(plan: PrivacyPlan) -> str:
     if _paper(plan):
         return "does not apply; each client adds its noise itself"
     if privacy.noise == "client":
-        return "none: each client adds all the noise itself, so the promise holds against the server and other clients"
+        return (
+            "none: each client adds all the noise itself, so the guarantee holds against the server and other clients"
+        )
     return (
         "that the server, or a secure sum, shows nobody a single client's answer; each of "
         f"{plan.n_clients} clients adds a part of the noise, enough if at most {privacy.colluders} reveal theirs and "

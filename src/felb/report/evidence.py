@@ -1,7 +1,7 @@
 """What a report is made from: a stored result, and the data it is about where that is at hand.
 
-Nothing is fitted again. A private run keeps its assignments out of its report, since they are not part of its promise;
-who gives the data asks for exact figures.
+Nothing is fitted again. A private run keeps its assignments out of its report, since its guarantee does not cover
+them; who gives the data asks for exact figures.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Evidence:
 
     @property
     def statement(self) -> str | None:
-        """What was promised to whom, in words."""
+        """What was guaranteed to whom, in words."""
         return None if self.result.privacy is None else str(self.result.privacy["text"]).strip()
 
     @property

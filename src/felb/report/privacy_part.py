@@ -1,4 +1,4 @@
-"""What was promised to whom, and what left the clients."""
+"""What was guaranteed to whom, and what left the clients."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ UNKNOWN = "The outbound logs are not stored with this result; every client keeps
 
 
 def privacy_section(evidence: Evidence) -> Section:
-    """Tell the promise, or that there is none, and sum up the logs."""
+    """Tell the guarantee, or that there is none, and sum up the logs."""
     content: list[Any] = []
     if evidence.statement is not None:
         content.append(tag("pre", evidence.statement))
     elif evidence.private:
         agreed = evidence.result.provenance.parameters["privacy"]
         told = {str(name): value for name, value in agreed.items()} if isinstance(agreed, Mapping) else {"": agreed}
-        content += [parts.note("This run was private; its agreement:", kind="important"), parts.facts(told)]
+        content += [parts.note("This run was private; its specification:", kind="important"), parts.facts(told)]
     else:
         content.append(parts.note(NOT_PRIVATE, kind="important"))
     content.append(_left(evidence))
@@ -104,7 +104,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def _total(lines: list[Mapping[str, Any]]) -> str:
-    """Return the largest running total of a client after these lines, if ledgers were kept."""
+    """Return the largest running total of a client after these lines, if accountants were kept."""
     spent = [line["total"].get("epsilon") for line in lines if isinstance(line.get("total"), Mapping)]
     known = [float(epsilon) for epsilon in spent if epsilon is not None]
     return f", ε up to {max(known):.3g} in all" if known else ""

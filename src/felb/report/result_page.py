@@ -123,7 +123,7 @@ def scores_section(evidence: Evidence) -> Section:
     warning = (
         parts.note(
             "This run was private. The scores, supports and pictures on this page are exact and not covered by its "
-            "promise: keep the page with the data.",
+            "guarantee: keep the page with the data.",
             kind="important",
         )
         if evidence.private

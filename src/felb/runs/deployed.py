@@ -17,7 +17,7 @@ from felb.errors import FederationError, InputError
 from felb.estimators.methods import DEFAULT
 from felb.federated.algorithms.bmf import MDL
 from felb.metrics.history import History
-from felb.runs.guarantee import promise
+from felb.runs.guarantee import guarantee
 from felb.runs.result import RESULT, Provenance, Result
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         integrality_gap=outcome.integrality_gap,
         history=history,
         complete=outcome.complete,
-        privacy=None if privacy is None else promise(privacy, history),
+        privacy=None if privacy is None else guarantee(privacy, history),
         provenance=Provenance(
             method=plan.method,
             parameters={

@@ -140,7 +140,7 @@ class RunFolder:
 
     def responses(self, client: str, plan: PrivacyPlan) -> Responses:
         """Return what a client of a private run has answered and spent; it survives an interruption."""
-        return StoredResponses(self.work / RESPONSES / file_stem(client), plan.ledger())
+        return StoredResponses(self.work / RESPONSES / file_stem(client), plan.accountant())
 
     # -- during a run ------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The promise of a private run as a record that is stored with its result."""
+"""The guarantee of a private run as a record that is stored with its result."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from felb.privacy.plan import PrivacyPlan
 
 
-def promise(plan: PrivacyPlan, history: History) -> dict[str, Any]:
-    """Return what a run under `plan` promises: the agreement, its noise, and ``text``, the same in words."""
+def guarantee(plan: PrivacyPlan, history: History) -> dict[str, Any]:
+    """Return what a run under `plan` guarantees: the specification, its noise, and ``text``, the same in words."""
     found = [float(row["row_bound"]) for row in history if "row_bound" in row]
     row_bound = found[0] if found else plan.privacy.row_bound
     return {

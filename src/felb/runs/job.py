@@ -33,7 +33,7 @@ class Job:
     header, binarize_threshold, missing, unknown : how the data is read, see `felb.data.read`
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
-    privacy : keywords of `felb.privacy.Privacy`, the agreement on how much the run may reveal; None for no noise
+    privacy : keywords of `felb.privacy.Privacy`, the specification on how much the run may reveal; None for no noise
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
 
     Examples
@@ -67,11 +67,11 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
-        _ = self.agreement  # refuses what cannot be agreed on
+        _ = self.spec  # refuses what cannot be agreed on
 
     @property
-    def agreement(self) -> Privacy | None:
-        """The agreement on privacy, if there is one."""
+    def spec(self) -> Privacy | None:
+        """The privacy specification, if there is one."""
         return None if self.privacy is None else agreed(self.privacy)
 
     def read(self) -> Table:
@@ -94,14 +94,14 @@ class Job:
 
 
 def agreed(terms: Mapping[str, Any]) -> Privacy:
-    """Make an agreement of its terms by name, or raise an error that names what is wrong."""
+    """Make a specification of its terms by name, or raise an error that names what is wrong."""
     known = [entry.name for entry in fields(Privacy)]
     unknown = sorted(set(terms) - set(known))
     if unknown:
-        raise InputError(f"an agreement on privacy has no {unknown[0]!r}; it has {', '.join(known)}")
+        raise InputError(f"a privacy specification has no {unknown[0]!r}; it has {', '.join(known)}")
     if "epsilon" not in terms:
-        raise InputError("an agreement on privacy needs epsilon, how much a run may reveal in all; 1 is a good start")
+        raise InputError("a privacy specification needs epsilon, how much a run may reveal in all; 1 is a good start")
     try:
         return Privacy(**terms)
     except TypeError as error:  # a word where a number belongs
-        raise InputError(f"the agreement on privacy is not understood ({error}); check its values") from error
+        raise InputError(f"the privacy specification is not understood ({error}); check its values") from error

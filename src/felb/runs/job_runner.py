@@ -20,7 +20,7 @@ from felb.estimators.methods import METHODS, make, make_federated
 from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.runs.folder import RunFolder
-from felb.runs.guarantee import promise
+from felb.runs.guarantee import guarantee
 from felb.runs.result import Provenance, Result
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             supports=(None,) * len(outcome.components)
             if outcome.supports is None
             else tuple(outcome.supports.tolist()),
-            # How many records a client has is not part of a promise, nor does a private server learn it.
+            # How many records a client has is not part of a guarantee, nor does a private server learn it.
             clients={name: len(shard) if plan is None else None for name, shard in federation.shards.items()},
             scores={} if outcome.counts is None else outcome.counts.scores(),
             converged=outcome.converged,
@@ -207,7 +207,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             history=finished.history,
             provenance=_provenance(job, model, matrix),
             complete=outcome.complete,
-            privacy=None if plan is None else promise(plan, finished.history),
+            privacy=None if plan is None else guarantee(plan, finished.history),
         )
         folder.finish(result, finished.assignments)
     return result
@@ -215,12 +215,12 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
 
 def _parameters(job: Job) -> dict[str, Any]:
     parameters = {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
-    if job.agreement is None:
+    if job.spec is None:
         return parameters
     able = [method.name for method in METHODS.values() if "privacy" in method.parameters()]
     if job.method in METHODS and job.method not in able:
-        raise InputError(f"method {job.method!r} adds no noise and can promise no privacy; use {' or '.join(able)}")
-    return {**parameters, "privacy": job.agreement}
+        raise InputError(f"method {job.method!r} adds no noise and can guarantee no privacy; use {' or '.join(able)}")
+    return {**parameters, "privacy": job.spec}
 
 
 def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> Provenance:

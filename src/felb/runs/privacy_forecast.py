@@ -72,12 +72,12 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class PrivacyForecast:
-    """What a private run would promise, how much noise that takes, and what to expect of it.
+    """What a private run would guarantee, how much noise that takes, and what to expect of it.
 
     Parameters
     ----------
     shape, simulated : the data as described, and that of the simulation
-    epsilon, delta, mu : the promise
+    epsilon, delta, mu : the guarantee
     statement : the same in words
     releases : noise of each release
     expected : quality by ε
@@ -145,7 +145,7 @@ def forecast(
     Parameters
     ----------
     shape : of the data
-    privacy : the agreement to plan for
+    privacy : the specification to plan for
     clients : that would take part
     seed : fixes the planted data; the noise cannot be fixed
     on_step : called with the steps done and planned; with little time, fewer are done
@@ -215,7 +215,7 @@ def noise_factor(shape: Shape, small: Shape) -> float:
 
 
 def _standing_for(privacy: Privacy, shape: Shape, small: Shape, *, clients: int) -> Privacy:
-    """Return the agreement under which one client with the small data has the noise that all have with theirs."""
+    """Return the specification under which one client with the small data has the noise that all have with theirs."""
     bound = privacy.row_bound
     if bound is not None:
         bound = max(1, round(bound * small.ones_per_record / shape.ones_per_record))

@@ -5,7 +5,7 @@ components.npz       V as a SciPy sparse matrix, components × features
 components.csv       the same for people: support and feature names of each component
 assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × components
 outbound/*.jsonl     what left each client
-privacy.txt          what was promised to whom, if anything was
+privacy.txt          what was guaranteed to whom, if anything was
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Result:
     clients : number of rows of each client; None where only their sum is kept
     scores : by name; empty where clients do not tell
     complete : False if a time limit ended the search; the result is the best until then
-    privacy : what was promised to whom, as plain values and, as ``text``, in words; None if nothing was
+    privacy : what was guaranteed to whom, as plain values and, as ``text``, in words; None if nothing was
 
     Examples
     --------

@@ -79,7 +79,7 @@ def test_a_job_with_code_is_refused_by_the_sites(federation, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path", ["nvflare.app_common.np.np_trainer.NPTrainer", "felb.engines.nvflare.site_session.Desk"]
+    "path", ["nvflare.app_common.np.np_trainer.NPTrainer", "felb.engines.nvflare.site_session.SiteSession"]
 )
 def test_a_class_that_is_not_the_executor_is_refused_by_the_sites(federation, tmp_path, path):
     def change(job, executor):
@@ -115,8 +115,8 @@ def test_a_method_that_the_sites_do_not_allow_is_refused_at_once(federation, tmp
 SPOILED = """
 import os
 import numpy as np
-from felb.engines.nvflare import site_session as desk
-honest = desk.Desk.answer
+from felb.engines.nvflare import site_session as site session
+honest = site session.SiteSession.answer
 def answer(self, broadcast):
     values = dict(honest(self, broadcast))
     kind = {"3": "nan", "4": "shape", "5": "huge"}.get(str(broadcast.round))
@@ -127,7 +127,7 @@ def answer(self, broadcast):
     if kind == "huge":
         values["V"] = np.ones((4, 10_000_000), np.float32)
     return values
-desk.Desk.answer = answer
+site session.SiteSession.answer = answer
 """
 
 
@@ -206,7 +206,7 @@ def test_a_site_that_was_expelled_is_not_heard_until_it_is_readmitted(federation
         federation.kill(SERVER)
         federation.start(SERVER)
 
-    federation.coordinator.expel("site-3")
+    federation.coordinator.revoke("site-3")
     try:
         restart()
         with Line(federation.coordinator) as line:

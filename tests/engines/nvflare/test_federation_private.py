@@ -1,4 +1,4 @@
-"""Private runs over real processes: a site's policy against its coordinator, and a promise kept through a crash."""
+"""Private runs over real processes: a site's policy against its coordinator, and a guarantee kept through a crash."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plan(run_id, **terms):
     [
         (plan("too-much", epsilon=4.0), "this site spends at most epsilon 2 on a run, and the plan asks for 4"),
         (plan("shares", noise="aggregate"), "leaves it a share"),
-        (Plan("bare", "bmf", 4, 60), "promises none"),
+        (Plan("bare", "bmf", 4, 60), "guarantees none"),
     ],
     ids=lambda value: value.run_id if isinstance(value, Plan) else "",
 )

@@ -19,7 +19,7 @@ from felb.engines.nvflare.refusals import note_refusal, read_refusals
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Policy, Refusal, SiteConfig
-from felb.engines.nvflare.site_session import Desk
+from felb.engines.nvflare.site_session import SiteSession
 from felb.errors import InputError
 from felb.federated.algorithms import private
 from felb.federated.algorithms.private_candidates import Candidates
@@ -121,15 +121,15 @@ def test_every_mechanism_is_charged_once_though_everything_dies_after_every_roun
         loop.restart()
         loop.round()
         loop.restart()
-    promised = loop.algorithm.privacy
+    guaranteed = loop.algorithm.privacy
     lines = loop.lines()
     assert len(lines) == len({(line["round"], line["what"]) for line in lines}) > 0
-    assert {line["what"] for line in lines} == set(promised.shares)
-    if math.isinf(promised.total_epsilon):
+    assert {line["what"] for line in lines} == set(guaranteed.shares)
+    if math.isinf(guaranteed.total_epsilon):
         assert loop.spent().runs() == {}
     else:
-        assert 0.99 * promised.total_epsilon < lines[-1]["total"]["epsilon"] <= promised.total_epsilon * (1 + 1e-5)
-        assert loop.spent().total() == (promised.total_epsilon, promised.delta)
+        assert 0.99 * guaranteed.total_epsilon < lines[-1]["total"]["epsilon"] <= guaranteed.total_epsilon * (1 + 1e-5)
+        assert loop.spent().total() == (guaranteed.total_epsilon, guaranteed.delta)
     assert result_of(loop.record, DeployedRun(loop.plan), federation="f").privacy["text"]
 
 
@@ -207,7 +207,7 @@ def test_a_coordinator_that_asks_again_under_new_numbers_is_refused(tmp_path):
     # Under a new number, and another bound under a known number.
     for number in (9, 1):
         other = Request.numbered(number, "cooccurrence", {"row_bound": np.asarray(3)}, all_clients=True)
-        with pytest.raises(Refusal, match="beyond what the run has promised"):
+        with pytest.raises(Refusal, match="beyond what the run has guaranteed"):
             loop.ask_site("site-0", other)
     assert loop.ask_site("site-0", loop.request) == known
     assert accountant.spent == before
@@ -220,10 +220,10 @@ def test_a_run_s_name_stands_for_one_plan(tmp_path, change):
     loop = Loopback(tmp_path)
     loop.round()
     with pytest.raises(Refusal, match="another plan"):
-        Desk("site-0", plan_of(**change).to_json(), loop.configs["site-0"])
+        SiteSession("site-0", plan_of(**change).to_json(), loop.configs["site-0"])
     unprotected = Plan("p1", "bmf", 3, 30)
     with pytest.raises(Refusal, match="another plan"):
-        Desk("site-0", unprotected.to_json(), loop.configs["site-0"])
+        SiteSession("site-0", unprotected.to_json(), loop.configs["site-0"])
 
 
 @pytest.mark.usefixtures("quick")
@@ -231,7 +231,7 @@ def test_a_plan_that_was_not_answered_does_not_take_its_name(tmp_path):
     loop = Loopback(tmp_path, min_rows=201)
     with pytest.raises(Refusal, match="fewer rows"):
         loop.round()
-    Desk("site-0", plan_of(epsilon=0.5).to_json(), loop.configs["site-0"])
+    SiteSession("site-0", plan_of(epsilon=0.5).to_json(), loop.configs["site-0"])
 
 
 @pytest.mark.usefixtures("quick")
@@ -262,15 +262,15 @@ def test_a_run_whose_responses_are_lost_does_not_begin_again(tmp_path):
 
 
 def test_what_was_spent_is_not_guessed(tmp_path):
-    promised = plan_of().algorithm().privacy
+    guaranteed = plan_of().algorithm().privacy
     spent = Spent(tmp_path)
     assert (spent.runs(), spent.total()) == ({}, (0.0, 0.0))
-    spent.reserve("a", promised, limit=1.0)
-    spent.reserve("a", promised, limit=1.0)
+    spent.reserve("a", guaranteed, limit=1.0)
+    spent.reserve("a", guaranteed, limit=1.0)
     assert spent.total() == (1.0, 1e-5)
     spent.path.write_text(json.dumps({"runs": {"a": {"epsilon": "x", "delta": 1}}}))
     with pytest.raises(InputError, match="restore it"):
-        spent.reserve("b", promised, limit=None)
+        spent.reserve("b", guaranteed, limit=None)
 
 
 # -- what a site agrees to -------------------------------------------------------------------------------------------
@@ -287,14 +287,14 @@ def test_what_was_spent_is_not_guessed(tmp_path):
         ({"mechanisms": ["statistics"]}, {}, "does not accept the mechanism 'cooccurrence'; it accepts statistics"),
         ({"require_privacy": True}, {"noise": "aggregate"}, "leaves it a share"),
         ({"noise": "client"}, {"noise": "aggregate"}, "leaves it a share"),
-        ({"unit": "client"}, {}, "privacy of a client, and the plan promises that of a record"),
+        ({"unit": "client"}, {}, "privacy of a client, and the plan guarantees that of a record"),
         ({"allowed_methods": ["felb"]}, {}, "does not run 'bmf'"),
     ],
 )
 def test_a_promise_weaker_than_the_site_s_policy_is_refused_before_anything_is_read(tmp_path, policy, terms, said):
     config = SiteConfig(str(tmp_path / "missing.npz"), str(tmp_path / "state"), policy=Policy(**policy))
     with pytest.raises(Refusal, match=said):
-        Desk("a", plan_of(**terms).to_json(), config)
+        SiteSession("a", plan_of(**terms).to_json(), config)
     assert not (tmp_path / "state").exists()
 
 
@@ -312,7 +312,7 @@ def test_a_promise_weaker_than_the_site_s_policy_is_refused_before_anything_is_r
     ids=lambda policy: next(iter(policy)),
 )
 def test_any_condition_on_privacy_refuses_a_run_that_promises_none(policy):
-    with pytest.raises(Refusal, match="promises none"):
+    with pytest.raises(Refusal, match="guarantees none"):
         Policy(**policy).check_privacy(None)
     Policy().check_privacy(None)
     Policy(**policy).check_privacy(plan_of().algorithm().privacy)
@@ -325,14 +325,14 @@ def promise_of(**terms):
 
 
 def test_the_paper_s_noise_is_accepted_only_by_name():
-    promised = promise_of(delta=1e-5, total_epsilon=math.inf)
-    Policy().check_privacy(promised)
+    guaranteed = promise_of(delta=1e-5, total_epsilon=math.inf)
+    Policy().check_privacy(guaranteed)
     with pytest.raises(Refusal, match="does not accept the mechanism 'paper'"):
-        Policy(require_privacy=True, unit="client").check_privacy(promised)
+        Policy(require_privacy=True, unit="client").check_privacy(guaranteed)
     named = Policy(mechanisms=["paper"], unit="client", max_epsilon=5)
     named.check_privacy(promise_of(delta=1e-5, total_epsilon=5.0))
     with pytest.raises(Refusal, match="at most epsilon 5"):
-        named.check_privacy(promised)
+        named.check_privacy(guaranteed)
 
 
 def test_a_share_of_the_noise_is_accepted_where_the_policy_says_so():
@@ -340,12 +340,12 @@ def test_a_share_of_the_noise_is_accepted_where_the_policy_says_so():
 
 
 def test_a_delta_that_would_expose_a_record_of_the_site_is_refused_without_saying_how_many_it_has(tmp_path):
-    promised = (
+    guaranteed = (
         Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": 0.009}, records=100, sites=3).algorithm().privacy
     )
-    Policy().check_delta(BinaryMatrix.of(np.ones((111, 4), bool)), promised)
+    Policy().check_delta(BinaryMatrix.of(np.ones((111, 4), bool)), guaranteed)
     with pytest.raises(Refusal, match="delta is too large") as refused:
-        Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), promised)
+        Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), guaranteed)
     assert "112" not in str(refused.value)
     Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), None)
 
@@ -370,7 +370,7 @@ def test_refusals_are_noted_and_cannot_fill_the_disk(tmp_path, monkeypatch):
 def test_a_private_plan_is_plain_data_and_its_noise_that_of_the_local_engine():
     made = plan_of()
     assert Plan.of(json.loads(json.dumps(made.to_json()))) == made
-    assert made.agreement == Privacy(1.0, 1e-5)
+    assert made.spec == Privacy(1.0, 1e-5)
     assert made.algorithm().privacy == Privacy(1.0, 1e-5).plan(n_records=600, n_clients=3, n_columns=30)
 
 

@@ -7,7 +7,7 @@ from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
 from felb.data.shards import split
 from felb.engines.local import run
-from felb.engines.nvflare.response_validation import Referee
+from felb.engines.nvflare.response_validation import ResponseValidator
 from felb.engines.nvflare.rounds import Answers
 from felb.engines.nvflare.run_plan import Plan
 from felb.errors import FederationError
@@ -24,37 +24,37 @@ V = np.ones((3, 8), np.int64)
 
 
 @pytest.fixture(scope="module")
-def referee():
-    return Referee(ALGORITHM, 8)
+def validator():
+    return ResponseValidator(ALGORITHM, 8)
 
 
-def good(referee, request=REQUEST):
-    return {name: np.ones(e.shape, e.dtype) for name, e in referee.expect(request).items()}
+def good(validator, request=REQUEST):
+    return {name: np.ones(e.shape, e.dtype) for name, e in validator.expect(request).items()}
 
 
-def test_it_knows_what_answers_look_like(referee):
-    assert {name: (e.shape, e.dtype) for name, e in referee.expect(START).items()} == {"sketch": ((8, 8), np.int64)}
-    assert {name: (e.shape, e.dtype) for name, e in referee.expect(REQUEST).items()} == {
+def test_it_knows_what_answers_look_like(validator):
+    assert {name: (e.shape, e.dtype) for name, e in validator.expect(START).items()} == {"sketch": ((8, 8), np.int64)}
+    assert {name: (e.shape, e.dtype) for name, e in validator.expect(REQUEST).items()} == {
         "V": ((3, 8), np.int64),
         "curvature": ((3,), np.int64),
         "loss": ((), np.float64),
     }
-    assert referee.expect(ASSIGN)["counts"].shape == (4,)
-    release = referee.admit(pack(good(referee)), REQUEST, site="a")
+    assert validator.expect(ASSIGN)["counts"].shape == (4,)
+    release = validator.admit(pack(good(validator)), REQUEST, site="a")
     np.testing.assert_array_equal(release.values["V"], V)
 
 
 def test_every_pass_of_an_alignment_is_answered_alike():
     algorithm, rng = Plan("r1", "asso+aligned-vote", 3, 8).algorithm(), np.random.default_rng(0)
-    referee, execution = Referee(algorithm, 8), Execution(algorithm, seed=0)
+    validator, execution = ResponseValidator(algorithm, 8), Execution(algorithm, seed=0)
     site, shard, asked = None, BinaryMatrix.of(rng.random((30, 8)) < 0.5), []
     while (request := execution.request) is not None:
         site, update = algorithm.respond(site, shard, request, rng=rng)
-        execution.receive(Sums.of([referee.admit(pack(update.values), request, site="a")]))
+        execution.receive(Sums.of([validator.admit(pack(update.values), request, site="a")]))
         asked.append(request.task)
     assert asked == ["aligned_components", "aligned_components", "assign"]
     with pytest.raises(FederationError, match=r"rejected.*shape"):
-        referee.admit(pack({**update.values, "supports": np.ones(4, int)}), ASSIGN, site="a")
+        validator.admit(pack({**update.values, "supports": np.ones(4, int)}), ASSIGN, site="a")
 
 
 @pytest.mark.parametrize(
@@ -71,29 +71,29 @@ def test_every_pass_of_an_alignment_is_answered_alike():
         (lambda v: {"V": v["V"]}, "instead of"),
     ],
 )
-def test_bad_answers_are_rejected_by_name(referee, change, said):
+def test_bad_answers_are_rejected_by_name(validator, change, said):
     with pytest.raises(FederationError, match=rf"hospital-b .*rejected.*{said}"):
-        referee.admit(pack(change(good(referee))), REQUEST, site="hospital-b")
+        validator.admit(pack(change(good(validator))), REQUEST, site="hospital-b")
 
 
-def test_impossible_counts_are_rejected(referee):
-    values = good(referee, ASSIGN)
+def test_impossible_counts_are_rejected(validator):
+    values = good(validator, ASSIGN)
     values["counts"][0] = np.iinfo(values["counts"].dtype).max
     with pytest.raises(FederationError, match="no data can have"):
-        referee.admit(pack(values), ASSIGN, site="a")
+        validator.admit(pack(values), ASSIGN, site="a")
 
 
 @pytest.mark.parametrize("data", [None, b"", b"garbage", "text", {"V": V}])
-def test_what_is_no_message_is_rejected(referee, data):
+def test_what_is_no_message_is_rejected(validator, data):
     with pytest.raises(FederationError, match="rejected"):
-        referee.admit(data, REQUEST, site="a")
+        validator.admit(data, REQUEST, site="a")
 
 
-def test_a_late_or_second_answer_does_not_count(referee):
-    answers, release = Answers(), referee.admit(pack(good(referee)), REQUEST, site="a")
+def test_a_late_or_second_answer_does_not_count(validator):
+    answers, release = Answers(), validator.admit(pack(good(validator)), REQUEST, site="a")
     answers.fail("b", "was away")
     answers.add("a", release)
-    answers.add("a", referee.admit(pack({**good(referee), "V": 2 * V}), REQUEST, site="a"))
+    answers.add("a", validator.admit(pack({**good(validator), "V": 2 * V}), REQUEST, site="a"))
     assert answers.counts() == (1, 1)
     releases, reasons = answers.taken()
     answers.add("b", release)
@@ -108,13 +108,13 @@ def test_answers_of_every_federated_method_are_admitted_and_lead_to_the_local_re
     parameters = {"effort": "fast"} if method == "bmf" else {"max_iter": 6}
     algorithm = Plan("r1", method, 3, 12, parameters).algorithm()
     shards = split(planted(60, 12, 3, noise=0.02, seed=0).A, partition.uneven(60, 3, seed=0))[0]
-    referee, execution, clients = Referee(algorithm, 12), Execution(algorithm, seed=0), {}
+    validator, execution, clients = ResponseValidator(algorithm, 12), Execution(algorithm, seed=0), {}
     while (request := execution.request) is not None:
         releases = []
         for site, shard in shards.items():
             rng = np.random.default_rng(0)
             clients[site], update = algorithm.respond(clients.get(site), shard, request, rng=rng)
-            releases.append(referee.admit(pack(update.values), request, site=site))
+            releases.append(validator.admit(pack(update.values), request, site=site))
         execution.receive(Sums.of(releases))
     expected = run(algorithm, shards, seed=0).outcome
     np.testing.assert_array_equal(execution.outcome.components, expected.components)

@@ -8,7 +8,7 @@ import pytest
 from felb.data.binary import BinaryMatrix
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_policy import Policy, Refusal, SiteConfig
-from felb.engines.nvflare.site_session import Desk
+from felb.engines.nvflare.site_session import SiteSession
 from felb.errors import InputError
 
 PLAN = Plan("r1", "felb-mu", 3, 4)
@@ -90,7 +90,7 @@ def test_a_site_without_its_file_does_not_start(tmp_path):
 def test_the_data_path_is_the_sites_and_refusals_come_before_anything_is_read(tmp_path):
     config = SiteConfig(str(tmp_path / "missing.csv"), str(tmp_path / "state"), policy=Policy(allowed_methods=()))
     with pytest.raises(Refusal, match="does not run"):
-        Desk("a", PLAN.to_json(), config)
+        SiteSession("a", PLAN.to_json(), config)
     with pytest.raises(Refusal, match="has no 'data'"):
-        Desk("a", {**PLAN.to_json(), "data": "/etc/passwd"}, config)
+        SiteSession("a", {**PLAN.to_json(), "data": "/etc/passwd"}, config)
     assert not (tmp_path / "state").exists()

@@ -16,7 +16,7 @@ from felb.engines.nvflare.messages import read_request, write_request
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.run_record import RunRecord, Status
 from felb.engines.nvflare.site_policy import Refusal
-from felb.engines.nvflare.site_session import Desk, read_outbound
+from felb.engines.nvflare.site_session import SiteSession, read_outbound
 from felb.errors import FederationError, InputError
 from felb.federated import entries
 from felb.federated.protocol import Request
@@ -100,7 +100,7 @@ def test_a_repeated_request_gets_the_same_bytes_and_takes_no_step(loop, monkeypa
     request = loop.request
     first = loop.ask_site("site-0", request)
     loop.restart()
-    monkeypatch.setattr(Desk, "shard", lambda self: pytest.fail("a step was taken"))
+    monkeypatch.setattr(SiteSession, "shard", lambda self: pytest.fail("a step was taken"))
     assert loop.ask_site("site-0", request) == first
     assert loop.ask_site("site-0", request) == first
 
@@ -134,7 +134,7 @@ def test_a_damaged_last_round_is_asked_again_and_the_sites_answer_from_their_res
         loop.restart()
     assert len(loop.history) == 5
     with monkeypatch.context() as patch:
-        patch.setattr(Desk, "shard", lambda self: pytest.fail("a step was taken"))
+        patch.setattr(SiteSession, "shard", lambda self: pytest.fail("a step was taken"))
         loop.round()
     assert_same(loop.finish(), local)
 

@@ -15,7 +15,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
 from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, reason_of, write_request
-from felb.engines.nvflare.response_validation import Referee
+from felb.engines.nvflare.response_validation import ResponseValidator
 from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, QuorumError, summed
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.run_record import RunRecord, Status, runs_folder
@@ -105,7 +105,7 @@ class RunController(Controller):
         plan, algorithm, journal = self._plan, self._plan.algorithm(), self._record.journal()
         status = replace(status, round=journal.next_round, time=time.time())
         self._record.report(status)
-        sites = ConnectedSites(self, Referee(algorithm, plan.n_features), abort_signal, fl_ctx)
+        sites = ConnectedSites(self, ResponseValidator(algorithm, plan.n_features), abort_signal, fl_ctx)
 
         def report(progress: RunProgress) -> None:
             nonlocal status
@@ -161,13 +161,15 @@ class ConnectedSites:
     Parameters
     ----------
     controller : FLARE's end of the job
-    referee : checks what comes
+    response validation : checks what comes
     """
 
     states: ClientStates | None = None
 
-    def __init__(self, controller: RunController, referee: Referee, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        self._controller, self._referee = controller, referee
+    def __init__(
+        self, controller: RunController, validator: ResponseValidator, abort_signal: Signal, fl_ctx: FLContext
+    ) -> None:
+        self._controller, self._validator = controller, validator
         self._abort, self._fl_ctx = abort_signal, fl_ctx
         # Sites that let the last round pass; FLARE takes nobody back into a job, so one that was cut off is gone.
         self._silent: set[str] = set()
@@ -197,7 +199,7 @@ class ConnectedSites:
         task = Task(name=TASK, data=content, result_received_cb=received)
         controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
         try:
-            self._referee.expect(request)  # while the sites are at work
+            self._validator.expect(request)  # while the sites are at work
             done = terms.wait(
                 answers.counts,
                 len(sites),
@@ -230,4 +232,4 @@ class ConnectedSites:
             raise FederationError(reason_of(result, str(code)))
         if result.get(RUN) != self._controller.run_id or result.get(ROUND) != request.round:
             raise FederationError(f"the response of {site} is to another request")
-        return self._referee.admit(result.get(VALUES), request, site=site)
+        return self._validator.admit(result.get(VALUES), request, site=site)

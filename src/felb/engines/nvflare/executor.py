@@ -1,4 +1,4 @@
-"""The site's side of FLARE: hands requests to the desk and responses back; named by path in a job."""
+"""The site's side of FLARE: hands requests to the site session and responses back; named by path in a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from felb.engines.nvflare.messages import REASON, ROUND, RUN, TASK, VALUES, read_request
 from felb.engines.nvflare.refusals import note_refusal
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
-from felb.engines.nvflare.site_session import Desk
+from felb.engines.nvflare.site_session import SiteSession
 from felb.errors import FelbError
 from felb.federated.wire import pack
 
@@ -38,23 +38,23 @@ class SiteExecutor(Executor):
 
     Parameters
     ----------
-    plan : arguments of the job, as they came; the desk checks them
+    plan : arguments of the job, as they came; the site session checks them
     """
 
     def __init__(self, plan: Any = None, **others: Any) -> None:
         super().__init__()
         self._plan, self._others = plan, sorted(others)
-        self._desk: Desk | None = None
+        self._session: SiteSession | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:  # noqa: ARG002
         """Answer one request; an error goes to this site's log, and only its kind to the coordinator."""
         try:
             if task_name != TASK or self._others:
                 raise Refusal("this site plays plans of felb and takes no other arguments")
-            if self._desk is None:
-                self._desk = Desk(fl_ctx.get_identity_name(), self._plan, self._config(fl_ctx))
-            request = read_request(shareable, run_id=self._desk.plan.run_id)
-            values = self._desk.answer(request)
+            if self._session is None:
+                self._session = SiteSession(fl_ctx.get_identity_name(), self._plan, self._config(fl_ctx))
+            request = read_request(shareable, run_id=self._session.plan.run_id)
+            values = self._session.answer(request)
         except Exception as error:
             self.log_error(fl_ctx, f"felb: no answer ({error})\n{traceback.format_exc()}")
             if isinstance(error, Refusal):
@@ -64,7 +64,7 @@ class SiteExecutor(Executor):
             reply[REASON] = told(error)
             return reply
         answer = make_reply(ReturnCode.OK)
-        answer.update({RUN: self._desk.plan.run_id, ROUND: request.round, VALUES: pack(values)})
+        answer.update({RUN: self._session.plan.run_id, ROUND: request.round, VALUES: pack(values)})
         return answer
 
     @staticmethod
@@ -74,5 +74,5 @@ class SiteExecutor(Executor):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Let go of the data at the end of a job."""
         if event_type == EventType.END_RUN:
-            self._desk = None
+            self._session = None
         super().handle_event(event_type, fl_ctx)

@@ -127,21 +127,21 @@ class Coordinator:
         return out
 
     @property
-    def expelled(self) -> list[str]:
+    def revoked(self) -> list[str]:
         """Sites whose certificates are no longer accepted."""
         path = self.server / EXPELLED
         return list(json.loads(path.read_text(encoding="utf-8"))[_NAMES]) if path.is_file() else []
 
-    def expel(self, site: str) -> None:
+    def revoke(self, site: str) -> None:
         """Accept a site no more, whatever certificate it shows; the server reads it when it starts."""
         _check_name("site", site)
-        write_json(self.server / EXPELLED, {_NAMES: sorted({*self.expelled, site})})
+        write_json(self.server / EXPELLED, {_NAMES: sorted({*self.revoked, site})})
 
     def readmit(self, site: str) -> None:
-        """Accept a site that was expelled again."""
-        if site not in self.expelled:
-            raise InputError(f"{site} is not expelled; expelled are {', '.join(self.expelled) or 'none'}")
-        write_json(self.server / EXPELLED, {_NAMES: [name for name in self.expelled if name != site]})
+        """Accept a site that was revoked again."""
+        if site not in self.revoked:
+            raise InputError(f"{site} is not revoked; revoked are {', '.join(self.revoked) or 'none'}")
+        write_json(self.server / EXPELLED, {_NAMES: [name for name in self.revoked if name != site]})
 
     def command(self) -> list[str]:
         """Return the command that runs the server."""

@@ -40,7 +40,7 @@ class Expected:
 Kind = tuple[Any, ...]
 
 
-class Referee:
+class ResponseValidator:
     """Knows what responses look like by having rehearsed each task on a few made-up rows.
 
     Responses are sums over rows or have V's shape, so they look alike for every number of rows. A request may be about

@@ -12,7 +12,7 @@ from felb._version import __version__
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
 from felb.federated.algorithms.bmf import MDL
-from felb.privacy.spec import Crowd, Privacy
+from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Plan:
     method : a word of `felb.estimators.methods.METHODS`
     n_components, n_features : the shape of V; "mdl" components if the run is to find their number
     parameters : further parameters of the method, numbers and words only
-    privacy : terms of `felb.privacy.Privacy`, numbers and words only; None if nothing is promised
+    privacy : terms of `felb.privacy.Privacy`, numbers and words only; None if nothing is guaranteed
     records : records of all sites together, as publicly known, from which δ follows; only with `privacy`
     sites : sites that take part, for noise of which each adds a share; only with `privacy`
     seed : fixes the start
@@ -105,11 +105,11 @@ class Plan:
         _check_count("records", self.records, MAX_RECORDS)
         _check_count("sites", self.sites, MAX_SITES)
         if self.method in METHODS and "privacy" not in METHODS[self.method].parameters():
-            raise InputError(f"method {self.method!r} adds no noise and can promise no privacy")
+            raise InputError(f"method {self.method!r} adds no noise and can guarantee no privacy")
 
     @property
-    def agreement(self) -> Privacy | None:
-        """The agreement on privacy, if there is one."""
+    def spec(self) -> Privacy | None:
+        """The privacy specification, if there is one."""
         if self.privacy is None:
             return None
         if not isinstance(self.privacy, dict):
@@ -118,11 +118,11 @@ class Plan:
         for name, value in self.privacy.items():
             _check_parameter(name, value)
             if name not in known:
-                raise InputError(f"an agreement on privacy has no {_short(name)}; it has {', '.join(sorted(known))}")
+                raise InputError(f"a privacy specification has no {_short(name)}; it has {', '.join(sorted(known))}")
         try:
             return Privacy(**self.privacy)
         except TypeError as error:  # a word where a number belongs
-            raise InputError(f"the agreement on privacy is not understood ({error})") from error
+            raise InputError(f"the privacy specification is not understood ({error})") from error
 
     @classmethod
     def of(cls, arguments: Any) -> Plan:
@@ -140,16 +140,16 @@ class Plan:
 
     def algorithm(self) -> Algorithm:
         """Return the algorithm that both sides play; noise is calibrated for what the plan says of the federation."""
-        agreement = self.agreement
-        agreed = {} if agreement is None else {"privacy": agreement}
+        spec = self.spec
+        agreed = {} if spec is None else {"privacy": spec}
         model = make_federated(self.method, n_components=self.n_components, **self.parameters, **agreed)
         if self.parameters.get("time_limit") is not None and not METHODS[self.method].post_hoc:
             raise InputError(f"a run of {self.method} over sites has no time_limit; lower its rounds or effort instead")
-        return model.algorithm(self.n_features, crowd=self._crowd)
+        return model.algorithm(self.n_features, population=self._population)
 
     @property
-    def _crowd(self) -> Crowd | None:
-        return None if self.records is None or self.sites is None else Crowd(self.records, self.sites)
+    def _population(self) -> Population | None:
+        return None if self.records is None or self.sites is None else Population(self.records, self.sites)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data that `of` reads back."""

@@ -24,7 +24,7 @@ PATIENCE = 30.0
 
 
 class Spent:
-    """The runs a site has answered under a promise, and what each may cost: (Σε, Σδ) bounds them together.
+    """The runs a site has answered under a guarantee, and what each may cost: (Σε, Σδ) bounds them together.
 
     A run is set down with all that it may cost before its first answer leaves, and once however often it is resumed.
     So a crash can neither lose nor double it; that a run broke off early is not counted in its favour.
@@ -55,11 +55,11 @@ class Spent:
         runs = self.runs().values()
         return math.fsum(run["epsilon"] for run in runs), math.fsum(run["delta"] for run in runs)
 
-    def reserve(self, run_id: str, promised: PrivacyPlan, *, limit: float | None) -> None:
+    def reserve(self, run_id: str, guaranteed: PrivacyPlan, *, limit: float | None) -> None:
         """Set down a run, unless it is already; refuse it if the sum of all ε would exceed `limit`."""
-        epsilon = promised.total_epsilon
+        epsilon = guaranteed.total_epsilon
         if math.isinf(epsilon):
-            return  # such a run promises nothing, like one without privacy; a policy with a limit has refused it
+            return  # such a run guarantees nothing, like one without privacy; a policy with a limit has refused it
         with self._alone():
             runs = self.runs()
             if run_id in runs:
@@ -67,8 +67,8 @@ class Spent:
             if limit is not None and math.fsum((epsilon, *(run["epsilon"] for run in runs.values()))) > limit:
                 raise Refusal("this site's privacy budget for all runs does not suffice for this one")
             began = datetime.now(UTC).isoformat(timespec="seconds")
-            promise = {"epsilon": epsilon, "delta": promised.delta, "unit": promised.privacy.unit}
-            runs[run_id] = {**promise, "began": began}
+            guarantee = {"epsilon": epsilon, "delta": guaranteed.delta, "unit": guaranteed.privacy.unit}
+            runs[run_id] = {**guarantee, "began": began}
             with replacing(self.path) as partial:
                 partial.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
 

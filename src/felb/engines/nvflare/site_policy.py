@@ -22,9 +22,9 @@ SITE_FILE = "felb.json"
 TAKES_UNKNOWN = "bmf"
 """The method that can leave unknown cells out of its counts."""
 REPRODUCTION = "paper"
-"""The mechanism that promises nothing in total; a site that asks for privacy must name it to accept it."""
+"""The mechanism that guarantees nothing in total; a site that asks for privacy must name it to accept it."""
 LARGEST_EPSILON = 4.0
-"""Of a run, for a site that asks for privacy and does not say how much: beyond it, little is promised."""
+"""Of a run, for a site that asks for privacy and does not say how much: beyond it, little is guaranteed."""
 
 
 class Refusal(FelbError):
@@ -35,16 +35,16 @@ class Refusal(FelbError):
 class Policy:
     """Conditions under which a site takes part in a run.
 
-    Setting any of those from `require_privacy` on means that only runs that promise privacy are taken part in, and that
-    their promise must satisfy all of them. They are about the promise that the plan states and the site's own gate
-    then keeps, whatever is asked later.
+    Setting any of those from `require_privacy` on means that the site takes part only in runs that guarantee privacy,
+    and that their guarantee must satisfy all of them. They are about the guarantee that the plan states and the site's
+    own gate then keeps, whatever is asked later.
 
     Parameters
     ----------
     allowed_methods : methods the site runs; all federated ones if None
     min_rows : take part only with at least this many rows, so that sums hide single records
     require_privacy : refuse to release anything that no privacy mechanism protects
-    mechanisms : mechanisms the site accepts; None for all that promise a total for the run
+    mechanisms : mechanisms the site accepts; None for all that guarantee a total for the run
     unit : whose presence must be hidden, a "record" (also if None) or a "client"
     noise : "client" (also if None): each site must add all the noise itself; "aggregate": a share of it is accepted,
         which protects only if the coordinator looks at nothing but the sum
@@ -90,7 +90,7 @@ class Policy:
 
     @property
     def asks_for_privacy(self) -> bool:
-        """Whether a run must promise privacy."""
+        """Whether a run must guarantee privacy."""
         conditions = (self.mechanisms, self.unit, self.noise, self.max_epsilon, self.max_delta, self.total_epsilon)
         return self.require_privacy or any(condition is not None for condition in conditions)
 
@@ -112,13 +112,13 @@ class Policy:
         if matrix.unknown is not None and plan.privacy is not None:
             raise Refusal("this site has unknown cells, and under privacy all cells must be known")
 
-    def check_privacy(self, promised: PrivacyPlan | None) -> None:
-        """Refuse a promise that is less than this site asks for, before its data is read."""
+    def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
+        """Refuse a guarantee that is less than this site asks for, before its data is read."""
         if not self.asks_for_privacy:
             return
-        if promised is None:
-            raise Refusal("this site takes part only in runs that promise privacy, and the plan promises none")
-        privacy = promised.privacy
+        if guaranteed is None:
+            raise Refusal("this site takes part only in runs that guarantee privacy, and the plan guarantees none")
+        privacy = guaranteed.privacy
         accepted = self.mechanisms or tuple(name for name in get_args(MechanismName) if name != REPRODUCTION)
         if privacy.mechanism not in accepted:
             raise Refusal(
@@ -126,29 +126,29 @@ class Policy:
             )
         unit = self.unit or "record"
         if privacy.unit != unit:
-            raise Refusal(f"this site asks for privacy of a {unit}, and the plan promises that of a {privacy.unit}")
+            raise Refusal(f"this site asks for privacy of a {unit}, and the plan guarantees that of a {privacy.unit}")
         if privacy.noise == "aggregate" and self.noise != "aggregate":
             raise Refusal(
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'"
             )
-        self._check_size(promised)
+        self._check_size(guaranteed)
 
-    def _check_size(self, promised: PrivacyPlan) -> None:
-        epsilon, most = promised.total_epsilon, self.max_epsilon or LARGEST_EPSILON
+    def _check_size(self, guaranteed: PrivacyPlan) -> None:
+        epsilon, most = guaranteed.total_epsilon, self.max_epsilon or LARGEST_EPSILON
         most = most if self.total_epsilon is None else min(most, self.total_epsilon)
         if epsilon > most:
             raise Refusal(f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}")
         delta = self.max_delta or LARGEST_DELTA
-        if promised.delta > delta:
-            raise Refusal(f"this site accepts delta up to {delta:g}, and the plan asks for {promised.delta:g}")
+        if guaranteed.delta > delta:
+            raise Refusal(f"this site accepts delta up to {delta:g}, and the plan asks for {guaranteed.delta:g}")
 
-    def check_delta(self, matrix: BinaryMatrix, promised: PrivacyPlan | None) -> None:
+    def check_delta(self, matrix: BinaryMatrix, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""
-        if promised is None:
+        if guaranteed is None:
             return
         if matrix.unknown is not None:
             raise Refusal("this site has unknown cells, for which no private run can be had")
-        if promised.privacy.unit == "record" and promised.delta * len(matrix) >= 1:
+        if guaranteed.privacy.unit == "record" and guaranteed.delta * len(matrix) >= 1:
             raise Refusal("the plan's delta is too large for this site: state more records, or a smaller delta")
 
 

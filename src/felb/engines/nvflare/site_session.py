@@ -1,4 +1,4 @@
-"""A site's desk: takes a request of the coordinator, answers it once, and writes down what leaves."""
+"""A site's site session: takes a request of the coordinator, answers it once, and writes down what leaves."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
 
 
-class Desk:
+class SiteSession:
     """One site in one run.
 
     Everything is kept under the site's own state folder, in a folder named by the run:
 
     plan.json          what was agreed on; the run's id stands for this plan and no other
-    responses/         responses and states of the last rounds; under a promise of privacy, every response and its cost
+    responses/         responses and states of the last rounds; in a private run, every response and its cost
     outbound.jsonl     one line for every array that left
     assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
 
@@ -58,15 +58,15 @@ class Desk:
         self._config = config
         self._shard: BinaryMatrix | None = None
         self._check_known()
-        promised = self._algorithm.privacy
+        guaranteed = self._algorithm.privacy
         self._responses = StoredResponses(
             self.folder / RESPONSES,
-            None if promised is None else promised.ledger(),
+            None if guaranteed is None else guaranteed.accountant(),
             state_type=self._algorithm.state_type,
-            charged=promised is not None,
+            charged=guaranteed is not None,
         )
         log = OutboundLog(self.folder / OUTBOUND)
-        self._gate = Gate(name, log, accountant=self._responses.accountant, plan=promised, responses=self._responses)
+        self._gate = Gate(name, log, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses)
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
 
@@ -97,17 +97,17 @@ class Desk:
         """Let an update leave by the gate, after the site's budget for all runs was asked."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
-        promised = self._algorithm.privacy
-        if promised is not None:
+        guaranteed = self._algorithm.privacy
+        if guaranteed is not None:
             limit = self._config.policy.total_epsilon
-            Spent(self._config.state).reserve(self.plan.run_id, promised, limit=limit)
+            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, limit=limit)
         if request.all_clients and state is not None and state.assigned is not None:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
         try:
             return self._gate.release(update, request, rng=self._noise, state=state)
         except PrivacyError as error:
-            raise Refusal("this request goes beyond what the run has promised; nothing was sent") from error
+            raise Refusal("this request goes beyond what the run has guaranteed; nothing was sent") from error
 
     def _check_known(self) -> None:
         """Refuse a run that was answered under another plan, or whose responses are lost: they are for one."""

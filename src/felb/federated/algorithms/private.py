@@ -8,7 +8,7 @@
     scores         how many cells are right and wrong; only if a share of the budget was set aside for it
     assign         every client assigns its own rows; nothing leaves
 
-Which of these are asked for is what the agreement has a share of the budget for: ``cooccurrence`` has no statistics,
+Which of these are asked for is what the specification gives a share of the budget: ``cooccurrence`` has no statistics,
 ``statistics`` nothing else, and ``hybrid`` both; there the rounds start at what co-occurrence found, and add a
 candidate.
 
@@ -74,12 +74,12 @@ def private_bmf(
     effort: str | Effort = "default",
     node_cap: int = 1_000,
 ) -> Algorithm:
-    """Return the private method for the mechanism of the agreement.
+    """Return the private method for the mechanism of the specification.
 
     Parameters
     ----------
     n_features, n_components : m and k
-    plan : the agreement, with its noise calibrated for this federation
+    plan : the specification, with its noise calibrated for this federation
     effort : of the factorization of synthetic rows
     node_cap : limit of the search for the best assignment of a row
     """
@@ -119,7 +119,7 @@ class PrivateFit:
     node_cap: int
 
     def server(self, seed: int) -> Server:
-        """Ask what the agreement has a share of the budget for; what is made of the releases costs nothing more."""
+        """Ask what the specification has a share of the budget for; what is made of the releases costs nothing more."""
         shares, row_bound = self.plan.shares, self.plan.privacy.row_bound
         if COOCCURRENCE in shares:
             found: Found = yield Step("candidates", self.find_candidates(seed), Found)

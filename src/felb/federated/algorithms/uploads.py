@@ -1,4 +1,4 @@
-"""An algorithm that uploads components, under an agreement: V leaves with noise, and nothing else does.
+"""An algorithm that uploads components, under a specification: V leaves with noise, and nothing else does.
 
 Any algorithm whose clients upload V and then report their assignment can be played so. Losses, time that ran out and
 counts stay at the clients; the server sees the sum of noisy V only. What it makes of that, including when to stop,
@@ -34,7 +34,7 @@ def private_uploads(algorithm: Algorithm, plan: PrivacyPlan) -> Algorithm:
     Parameters
     ----------
     algorithm : its clients upload V at most as often as the plan says, and its server has no steps
-    plan : the agreement, with its noise calibrated for these uploads
+    plan : the specification, with its noise calibrated for these uploads
     """
     if plan.uploads is None:
         raise InputError(f"mechanism={plan.privacy.mechanism!r} releases sums over records; {algorithm.name} uploads V")

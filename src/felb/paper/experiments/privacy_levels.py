@@ -52,13 +52,13 @@ UNHARMED, STEEP = 0.1, 0.4
 class PrivacyStudy(Study):
     """Gaussian and Laplace noise, clipped and not, on real V_i, flips on Boolean ones, on every upload.
 
-    `theta` bounds ‖V_i‖ where uploads are clipped. FederatedBMF runs under its own agreement on records, whose ε is
-    that of the whole run; it is another promise to somebody else, and not to be compared point by point.
+    `theta` bounds ‖V_i‖ where uploads are clipped. FederatedBMF runs under its own specification on records, whose ε is
+    that of the whole run; it is another guarantee to somebody else, and not to be compared point by point.
     """
 
     name = "privacy"
     title = "Noise for privacy"
-    question = "How much noise on the uploads do the methods stand, and what does it promise?"
+    question = "How much noise on the uploads do the methods stand, and what does it guarantee?"
 
     rows: int = 2000
     columns: int = 200
@@ -105,7 +105,7 @@ class PrivacyStudy(Study):
             "without a clip it assumes a sensitivity of 1 that nothing ensures, so the run protects nobody and its "
             "total is –. Totals are of a client (Gaussian at δ = 1e-5, the others pure); clients report exact losses "
             "and counts besides, which no total includes. None of this is called private. The last panel is another "
-            "promise, to single records, by FederatedBMF (extra privacy)."
+            "guarantee, to single records, by FederatedBMF (extra privacy)."
         )
         methods = (*labels(post_hoc_methods()), *labels(federated_methods()), OURS)
         panels = (*REAL, XOR, RECORD)
