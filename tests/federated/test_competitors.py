@@ -84,7 +84,7 @@ def by_proximal_gradient(shards, schedule, rounds, *, penalty):
         lam = schedule.lam_at(t)
         nu = RULE.step_size(V @ V.T, 0.0)
         rows = [
-            Penalty(schedule.kappa, lam).shrink(U - nu * (U @ (V @ V.T) - A @ V.T), nu, None)
+            Penalty(schedule.kappa, lam).shrink(U - nu * (U @ (V @ V.T) - A @ V.T), nu, V @ V.T, None)
             for A, U in zip(matrices, rows, strict=True)
         ]
         eta = 1 / sum(1 / RULE.step_size(U.T @ U, 0.0) for U in rows)

@@ -173,7 +173,7 @@ def slow_factor(X, before, ones, other, *, multiplicative, weights, beta, steps,
         for b in range(k):
             gram[a, b] = sum(other[j, a] * other[j, b] for j in range(m))
     curvature = sum(gram[a, a] for a in range(k)) / k
-    kappa, lam, gamma = curvature * kappa, curvature * lam, curvature * gamma
+    kappa, lam = curvature * kappa, curvature * lam
     constant = np.sqrt(sum(gram[a, b] ** 2 for a in range(k) for b in range(k)))
     size = 2 * (1 - beta) / ((1 + 2 * beta) * constant) if beta else 1 / (1.1 * constant)
     for _ in range(steps):
@@ -190,7 +190,8 @@ def slow_factor(X, before, ones, other, *, multiplicative, weights, beta, steps,
                 moved = eta * gathered if multiplicative else x[c] - eta * (product - gathered)
                 value = min(max(prox(moved, eta * kappa, eta * lam), 0.0), upper)
                 if target is not None:
-                    value = (value + eta * gamma * target[r, c]) / (1 + eta * gamma)
+                    pull = eta * gamma * gram[c, c]
+                    value = (value + pull * target[r, c]) / (1 + pull)
                 new[r, c] = value
         X, before = new, X
     return X, before

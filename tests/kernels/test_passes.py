@@ -370,12 +370,13 @@ def test_parameters_are_checked():
 
 @pytest.mark.parametrize("k", [1, 15, 16, 17, 33, 65])
 @pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("rule", [lambda p: GradientStep(0.05, p), MultiplicativeStep], ids=["gradient", "mu"])
-def test_rows_are_drawn_towards_a_target(k, exact, rule):
+def test_rows_are_drawn_towards_a_target(k, exact, own, rule):
     rng = np.random.default_rng(k)
     X, X_prev, gathered, target = (rng.random((131, k)).astype(np.float32) for _ in range(4))
     gram = X.T @ X / 131
-    step = rule(Penalty(0.01, 0.3, gamma=0.7, exact=exact))
+    step = rule(Penalty(0.01, 0.3, gamma=0.7, exact=exact, own=own))
     options = {"rule": step, "X_prev": X_prev, "beta": 0.1}
     got = factor_step(X, gathered, gram, target=target, **options)
     wide = [a.astype(np.float64) for a in (X, gathered, gram)]
@@ -383,3 +384,8 @@ def test_rows_are_drawn_towards_a_target(k, exact, rule):
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
     free = factor_step(X, gathered, gram, **options)
     assert np.abs(free - target).sum() > np.abs(got - target).sum()
+    if own:  # γG_ll in place of γ, column by column
+        for column in range(k):
+            absolute = rule(Penalty(0.01, 0.3, gamma=0.7 * float(gram[column, column]), exact=exact))
+            pulled = factor_step(*wide, target=target, **options | {"rule": absolute})
+            np.testing.assert_allclose(expected[:, column], pulled[:, column], rtol=1e-6)

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     Ones = tuple[Ints, Ints]  # indptr, indices
     Numbers = tuple[float, ...]  # see felb.kernels.rules.Numbers
     Columns = tuple[int, int]  # of the matrix, of a tile
-    Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Ints]  # see felb.kernels.schedule.scratch_space
+    # See felb.kernels.schedule.scratch_space.
+    Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Ints]
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,36 +186,39 @@ def prox(x: Vector, kappa: Vector, shrink: Vector, floor: Vector, upper: Vector)
 
 @inner
 def gradient_rows(
-    point: Floats, gathered: Floats, product: Floats, target: Floats, size: int, numbers: Numbers
+    point: Floats, gathered: Floats, product: Floats, pull: tuple[Floats, Floats], size: int, numbers: Numbers
 ) -> None:
     """Turn product = point · G into the next rows by `felb.optim.steps.GradientStep`."""
-    _code, _beta, _lowest, eta, kappa, lam, floor, upper, gamma = numbers
-    step, pull, shrink = splat(np.float32(eta)), splat(np.float32(eta * kappa)), splat(np.float32(1 / (1 + eta * lam)))
+    _code, _beta, _lowest, eta, kappa, lam, floor, upper, gamma, _own = numbers
+    target, gammas = pull
+    step, less, shrink = splat(np.float32(eta)), splat(np.float32(eta * kappa)), splat(np.float32(1 / (1 + eta * lam)))
     least, most = splat(np.float32(floor)), splat(np.float32(upper))
     for i in range(0, size, LANES):
         x = fma(step, load(gathered, i) - load(product, i), load(point, i))
-        store(product, i, prox(x, pull, shrink, least, most))
+        store(product, i, prox(x, less, shrink, least, most))
     if gamma > 0:
-        hold, share = splat(np.float32(eta * gamma)), splat(np.float32(1 / (1 + eta * gamma)))
+        one = splat(np.float32(1))
         for i in range(0, size, LANES):
-            store(product, i, fma(hold, load(target, i), load(product, i)) * share)
+            hold = step * load(gammas, i)
+            store(product, i, fma(hold, load(target, i), load(product, i)) / (one + hold))
 
 
 @inner
 def multiplicative_rows(
-    point: Floats, gathered: Floats, product: Floats, target: Floats, size: int, numbers: Numbers
+    point: Floats, gathered: Floats, product: Floats, pull: tuple[Floats, Floats], size: int, numbers: Numbers
 ) -> None:
     """Turn product = point · G into the next rows by `felb.optim.steps.MultiplicativeStep`."""
-    _code, _beta, _lowest, _eta, kappa, lam, floor, upper, gamma = numbers
-    pull, pull2, one = splat(np.float32(kappa)), splat(np.float32(lam)), splat(np.float32(1))
+    _code, _beta, _lowest, _eta, kappa, lam, floor, upper, gamma, _own = numbers
+    target, gammas = pull
+    less, less2, one = splat(np.float32(kappa)), splat(np.float32(lam)), splat(np.float32(1))
     least, most = splat(np.float32(floor)), splat(np.float32(upper))
     smallest = splat(np.float32(SMALLEST_DENOMINATOR))
     for i in range(0, size, LANES):
         step = load(point, i) / maximum(load(product, i), smallest)
         x = step * load(gathered, i)
-        y = prox(x, step * pull, one / fma(step, pull2, one), least, most)
+        y = prox(x, step * less, one / fma(step, less2, one), least, most)
         if gamma > 0:
-            hold = step * splat(np.float32(gamma))
+            hold = step * load(gammas, i)
             y = fma(hold, load(target, i), y) / (one + hold)
         store(product, i, y)
 
@@ -255,7 +259,7 @@ def hals_rows(
 @inner
 def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
     """Put the rows that follow the points, with what was gathered for them, in the place of the products."""
-    point, gathered, moved, target, _sums, lanes, _cursor = scratch
+    point, gathered, moved, target, gammas, _sums, lanes, _cursor = scratch
     if numbers[0] == HALS:
         for first in range(0, count, SIDE_BY_SIDE):
             hals_rows(point, gathered, moved, first, gram, k, int(numbers[3]), lanes)
@@ -263,9 +267,9 @@ def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbe
     for first in range(0, count, rows_at_once(width)):
         multiply(point, first, gram, k, moved, width)
     if numbers[0] == GRADIENT:
-        gradient_rows(point, gathered, moved, target, count * moved.shape[1], numbers)
+        gradient_rows(point, gathered, moved, (target, gammas), count * moved.shape[1], numbers)
     else:
-        multiplicative_rows(point, gathered, moved, target, count * moved.shape[1], numbers)
+        multiplicative_rows(point, gathered, moved, (target, gammas), count * moved.shape[1], numbers)
 
 
 # -- passes over the ones ----------------------------------------------------------------------------------------------
@@ -326,7 +330,7 @@ def move_pass(
     """Move a span of rows of U by a rule, with V held."""
     U, U_prev, out = factors
     Vt, gram = held
-    point, gathered, moved, _target, _sums, _lanes, cursor = scratch
+    point, gathered, moved, _target, _gammas, _sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -350,7 +354,7 @@ def statistics_pass(
     width: Width,
 ) -> None:
     """Add what a span of rows contributes to AᵀU and, on and below the diagonal, to UᵀU."""
-    point, _gathered, _moved, _target, sums, _lanes, cursor = scratch
+    point, _gathered, _moved, _target, _gammas, sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -365,7 +369,7 @@ def gather_pass(
     ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
     """Write a span of rows of A · Vᵀ."""
-    point, _gathered, _moved, _target, _sums, _lanes, cursor = scratch
+    point, _gathered, _moved, _target, _gammas, _sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -384,9 +388,12 @@ def dense_pass(
 ) -> None:
     """Move all rows by a rule, when A · Vᵀ is given; what they are drawn towards is the third factor."""
     X, X_prev, towards, out = factors
-    point, gathered, moved, target, _sums, _lanes, _cursor = scratch
+    point, gathered, moved, target, gammas, _sums, _lanes, _cursor = scratch
     n, k = X.shape
     block = point.shape[0]
+    for r in range(min(block, n) if numbers[8] > 0 else 0):
+        for c in range(k):
+            gammas[r, c] = np.float32(numbers[8]) * (gram[c, c] if numbers[9] > 0 else np.float32(1))
     for first in range(0, n, block):
         count = min(block, n - first)
         extrapolate_rows(X, X_prev, first, count, numbers[1:3], point)

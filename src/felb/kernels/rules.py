@@ -29,6 +29,8 @@ class Numbers(NamedTuple):
     With step size η, the row x after the gradient step becomes, for t = 1 where x > ½, else 0, and d = x − t,
 
         y = t + sign(d) · max(|d| − ηκ, floor) / (1 + ηλ), clipped to [0, upper],   then   (y + ηγv̂) / (1 + ηγ).
+
+    With `own`, coordinate l is drawn with γG_ll in place of γ.
     """
 
     code: float
@@ -40,6 +42,7 @@ class Numbers(NamedTuple):
     floor: float = 0.0
     upper: float = 0.0
     gamma: float = 0.0
+    own: float = 0.0
 
 
 class Rule(Protocol):

@@ -2,7 +2,7 @@
 
     argmin_{U,V} ½‖A − UV‖² + R_κλ(U) + R_κλ(V) + (γ/2)‖V − V̂‖²,  U, V in [0, upper]
 
-`palm_step` updates U for fixed V, then V for the new U (Gauss-Seidel). A is touched once, by `linalg.passes.row_pass`:
+`palm_step` updates U for fixed V, then V for the new U (Gauss-Seidel). A is touched once, by `kernels.passes.row_pass`:
 what the V step and the loss need, AᵀU and UᵀU, falls off the same pass. `palm_blocks` takes several steps of U for
 fixed V, then as many of V for fixed U; A is touched twice, however many steps there are. V is kept transposed
 (features × components).
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 class Objective:
     """The regularizer but for its growing λ: κ (`l1`), the pull γ towards V̂, the upper end of the box, which prox.
 
-    With `relative`, κ, λ and γ are in units of the mean curvature tr(G)/k of the factor that moves, G = VVᵀ for U and
-    UᵀU for V. Multiplying the rows of A then multiplies every term of the objective alike.
+    With `relative`, κ and λ are in units of the mean curvature tr(G)/k of the factor that moves, G = VVᵀ for U and UᵀU
+    for V, and γ in units of each component's own curvature G_ll. Multiplying the rows of A then multiplies every term
+    of the objective alike, and a rare component is pulled no harder, against its own data, than a frequent one.
     """
 
     kappa: float = 0.001
@@ -42,7 +43,7 @@ class Objective:
     def penalty(self, lam: float, gram: Array) -> Penalty:
         """Return the penalty with λ at its present value, for the factor whose data term has the curvature `gram`."""
         unit = mean_curvature(gram) if self.relative else 1.0
-        return Penalty(unit * self.kappa, unit * lam, unit * self.gamma, self.upper, self.exact)
+        return Penalty(unit * self.kappa, unit * lam, self.gamma, self.upper, self.exact, own=self.relative)
 
     def value(self, loss: float, U: Array, Vt: Array, *, lam: float, target: Array | None = None) -> float:
         """½ loss + R(U) + R(V) + (γ/2)‖V − V̂‖² in float64, absolute weights, with the λ that the prox belongs to."""

@@ -93,7 +93,8 @@ class Multiplicative:
 class Penalty:
     """What draws factors towards Boolean values (κ, λ) and V towards V̂ (γ), and the box [0, upper].
 
-    `exact` takes the minimiser of the regularizer (and of its sum with the pull) instead of the printed operators.
+    `exact` takes the minimiser of the regularizer (and of its sum with the pull) instead of the printed operators. With
+    `own`, component l is pulled with γG_ll in place of γ: γ is then in units of the component's own curvature.
     """
 
     kappa: float = 0.0
@@ -101,21 +102,23 @@ class Penalty:
     gamma: float = 0.0
     upper: float = 1.0
     exact: bool = False
+    own: bool = False
 
     def __post_init__(self) -> None:
         for name in ("kappa", "lam", "gamma", "upper"):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name}={getattr(self, name)} of a penalty must be 0 or more")
 
-    def shrink(self, x: Array, eta: Weight, target: Array | None) -> Array:
+    def shrink(self, x: Array, eta: Weight, gram: Array, target: Array | None) -> Array:
         """Return the proximal operator with step η at x, in the box; without a target, nothing is pulled there."""
+        gamma = eta * (np.diagonal(gram) * x.dtype.type(self.gamma) if self.own else self.gamma)
         kappa, lam = eta * self.kappa, eta * self.lam
         if target is None or self.gamma == 0:
             shrunk = prox_elb_exact(x, kappa, lam) if self.exact else prox_elb(x, kappa, lam)
         elif self.exact:
-            shrunk = prox_elb_and_towards(x, kappa, lam, gamma=eta * self.gamma, target=target)
+            shrunk = prox_elb_and_towards(x, kappa, lam, gamma=gamma, target=target)
         else:
-            shrunk = prox_elb_then_towards(x, kappa, lam, gamma=eta * self.gamma, target=target, upper=self.upper)
+            shrunk = prox_elb_then_towards(x, kappa, lam, gamma=gamma, target=target, upper=self.upper)
         return np.where(shrunk > NEGLIGIBLE, np.minimum(shrunk, shrunk.dtype.type(self.upper)), shrunk.dtype.type(0))
 
     def numbers(self, code: float, *, beta: float, lowest: float, step: float, pulled: bool) -> Numbers | None:
@@ -124,7 +127,7 @@ class Penalty:
             return None
         lam, floor = (2 * self.lam, 0.0) if self.exact else (self.lam, -math.inf)
         gamma = self.gamma if pulled else 0.0
-        return Numbers(code, beta, lowest, step, self.kappa, lam, floor, self.upper, gamma)
+        return Numbers(code, beta, lowest, step, self.kappa, lam, floor, self.upper, gamma, float(self.own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class GradientStep:
     def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
         """Return the rows that follow `u`."""
         eta = u.dtype.type(self.eta)
-        return self.penalty.shrink(u + eta * (a - u @ gram), eta, target)
+        return self.penalty.shrink(u + eta * (a - u @ gram), eta, gram, target)
 
     def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
         """Return the step as kernels take it."""
@@ -157,7 +160,7 @@ class MultiplicativeStep:
     def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
         """Return the rows that follow `u`."""
         eta: Any = u / np.maximum(u @ gram, u.dtype.type(SMALLEST_DENOMINATOR))
-        return self.penalty.shrink(eta * a, eta, target)
+        return self.penalty.shrink(eta * a, eta, gram, target)
 
     def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
         """Return the step as kernels take it."""
