@@ -59,7 +59,7 @@ class DeployedRun:
         try:
             raw = tomllib.loads(source.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise InputError(f"there is no file {path}; write one as docs/deployment.md shows") from error
+            raise InputError(f"there is no file {path}; docs/how-to/deployment.md has an example") from error
         except ValueError as error:
             raise InputError(f"{path} is not TOML ({error})") from error
         unknown = sorted(set(raw) - set(SETTINGS))
