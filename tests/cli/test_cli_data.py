@@ -32,7 +32,7 @@ def test_list_names_all_data_sets(felb, monkeypatch):
     assert (shown.code, shown.err) == (0, "")
     for entry in entries().values():
         line = next(line for line in shown.out.splitlines() if line.startswith(f"{entry.name} "))
-        assert ("comes with felb" in line) == entry.shipped
+        assert ("included" in line) == entry.shipped
         assert str(entry.shape[0]) in line
     assert [entry["name"] for entry in felb("data", "list", "--json").json] == list(entries())
 
@@ -133,7 +133,7 @@ def bad_inputs(folder):
         (("movielens", "--raw", "broken.zip", "-o", "m.felb"), 1, ("broken.zip", "damaged or incomplete")),
         (("netflix", "--raw", "ml", "-o", "m.felb"), 1, ("holds no combined_data_*.txt or mv_*.txt",)),
         (("movielens", "--raw", "ml", "-o", "m.npz"), 1, ("m.npz does not end in .felb",)),
-        (("movielens", "--raw", "ml", "-o", "none/m.felb"), 1, ("there is no folder none",)),
+        (("movielens", "--raw", "ml", "-o", "none/m.felb"), 1, ("folder none",)),
         (("movielens", "--raw", "ml", "-o", "m.felb", "--at-least", "nan"), 1, ("at_least=nan",)),
         (("zoo", "--raw", "ml", "-o", "m.felb"), 1, ("zoo comes with felb",)),
         (("tcga", "--raw", "ml", "-o", "m.felb", "--at-least", 3), 2, ("--at-least is for ratings",)),

@@ -306,7 +306,7 @@ def test_data_with_other_columns_is_not_scored(refused, result, in_folder):
 def test_runs_that_cannot_be_resumed(refused, felb, result, good, in_folder):
     refused("simulate", "--resume", "result", words=("nothing to resume", "finished already"))
     refused("simulate", "--resume", "never", words=("nothing to resume", "was never started"))
-    refused("simulate", good, "--resume", "result", words=("does not go with DATA",), code=2)
+    refused("simulate", good, "--resume", "result", words=("--resume cannot be combined with DATA",), code=2)
     refused("simulate", "--resume", "result", "-o", "x", words=("does not go with --out",), code=2)
     refused("simulate", "--resume", "result", "--rounds", 500, words=("does not go with --rounds",), code=2)
     refused("simulate", "--resume", "result", "-k", 3, words=("does not go with --components",), code=2)

@@ -244,7 +244,7 @@ def test_pooled_methods_fit(felb, in_folder, method):
 def test_a_result_cut_short_says_so(felb, in_folder):
     done = felb("fit", "zoo", "--method", "grecond", "-k", 9, "-o", "out", "--time-limit", 1e-9)
     assert "warning: GreConD was ended by its time limit" in done.err
-    assert "ended by its time limit" in done.out
+    assert "stopped by the time limit" in done.out
 
 
 def test_missing_folders_on_the_way_are_made(felb, table):
@@ -421,7 +421,7 @@ def test_notes_do_not_disturb_json(felb, table):
     assert done.json["converged"] is False
     assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["warning:"]
     assert "not Boolean" in done.err or "before the components were Boolean" in done.err
-    assert "no, cut at 1/2" in felb("show", "out").out
+    assert "rounded at 1/2" in felb("show", "out").out
 
 
 @pytest.mark.parametrize("verb", [("fit",), ("simulate", "--clients", 2)])
