@@ -76,7 +76,7 @@ reading = together(
         "--missing",
         type=click.Choice(["error", "unknown", "zero"]),
         help="How to read missing cells (empty, NA, NaN, ?, null): as an error, as unknown cells, which are left out "
-        "all counts (method bmf only), or as 0 (default: error).",
+        "of all counts (method bmf only), or as 0 (default: error).",
     ),
     click.option(
         "--unknown",
