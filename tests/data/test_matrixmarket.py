@@ -123,11 +123,11 @@ def test_threshold(tmp_path):
             matrix = read(tmp_path / name, binarize_threshold=threshold).matrix
             np.testing.assert_array_equal(matrix.toarray(), values > threshold)
     np.testing.assert_array_equal(read(tmp_path / "d.mtx", binarize_threshold=-1).matrix.toarray(), values > -1)
-    with pytest.raises(InputError, match="binarize_threshold=-1 would turn every empty cell"):
+    with pytest.raises(InputError, match="binarize_threshold=-1"):
         read(tmp_path / "s.mtx", binarize_threshold=-1)
     (tmp_path / "p.mtx").write_text(PATTERN + "1 1 1\n1 1\n")
     assert read(tmp_path / "p.mtx", binarize_threshold=0).matrix.nnz == 1
-    with pytest.raises(InputError, match="binarize_threshold=1 makes all cells of 0/1 data equal"):
+    with pytest.raises(InputError, match="binarize_threshold=1"):
         read(tmp_path / "p.mtx", binarize_threshold=1)
 
 

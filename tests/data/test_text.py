@@ -82,7 +82,7 @@ def test_header_can_be_told(tmp_path):
     assert read(numbers, header=True).matrix.columns == ("0", "1")
     assert read(numbers, header=True).matrix.shape == (1, 2)
     assert read(numbers, header=False).matrix.shape == (2, 2)
-    with pytest.raises(InputError, match=r"row 0 \(line 1\), column 1 holds 2; .*; pass header=True if"):
+    with pytest.raises(InputError, match=r"row 0 \(line 1\), column 1 holds 2; .* header"):
         read(write(tmp_path / "m.csv", "0,2\n1,0\n"))
     with pytest.raises(InputError, match=r"row 0 \(line 1\), column 0 holds 'a', which is not a number"):
         read(write(tmp_path / "h.csv", "a,b\n1,0\n"), header=False)
@@ -105,7 +105,7 @@ def test_header_can_be_told(tmp_path):
         ("a,b\n1,0\n-1,0\n", r"row 1 \(line 3\), column 0 \('a'\) holds -1; pass"),
         ('"a\nx",b\n1,0\n0,inf\n', r"row 1 \(line 4\), column 1 \('b'\) holds inf; pass"),
         ("1,0\n0,0.5\n", r"row 1 \(line 2\), column 1 holds 0\.5; pass"),
-        ("a,b\n1,\n", r"row 0 \(line 2\), column 1 \('b'\) is missing .*drop or fill it"),
+        ("a,b\n1,\n", r"row 0 \(line 2\), column 1 \('b'\) is missing"),
         ("1,NaN\n", r"row 0 \(line 1\), column 1 is missing"),
         ("1,NA\n", r"row 0 \(line 1\), column 1 is missing"),
         ("a,b\n1,?\n", r"column 1 \('b'\) is missing"),

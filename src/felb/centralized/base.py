@@ -110,8 +110,9 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """Raise if cells are unknown; a subclass that can do without them accepts it."""
         if matrix.unknown is not None:
             raise InputError(
-                f"{type(self).__name__} takes no unknown cells, and {matrix.unknown.nnz} are marked; use FederatedBMF "
-                "(method 'bmf'), or make zeros of them: X.with_unknown(None)"
+                f"{type(self).__name__} does not support unknown cells, and the data has {matrix.unknown.nnz}; use "
+                "FederatedBMF (method 'bmf'), or read them as zeros (missing='zero', or X.with_unknown(None))",
+                parameter="missing",
             )
 
     def _check_columns(self, matrix: BinaryMatrix, *, reset: bool) -> None:

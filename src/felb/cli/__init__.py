@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import threading
@@ -50,6 +49,8 @@ Exit codes:
   130  interrupted (Ctrl-C); 143 terminated, 129 terminal closed
 """
 FAILED = 1
+OPTIONS = {"header": "--header/--no-header", "n_components": "--components"}
+"""Options of parameters that do not have the same name."""
 
 
 class LazyGroup(click.Group):
@@ -106,7 +107,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         tell("interrupted", cause)
         sys.exit(128 + (cause.number if isinstance(cause, Stopped) else signal.SIGINT))
     except FelbError as error:
-        tell(f"error: {in_options(str(error))}", error)
+        tell(f"error: {error}{option_of(error)}", error)
         sys.exit(FAILED)
     except MemoryError as error:
         tell("error: not enough memory; use fewer workers or a larger machine", error)
@@ -123,20 +124,10 @@ def tell(message: str, error: BaseException) -> None:
     click.echo("; ".join([message, *getattr(error, "__notes__", ())]), err=True)
 
 
-def in_options(message: str) -> str:
-    """Speak of options where the library speaks of its keywords: ``header=False`` is ``--no-header`` here."""
-    message = message.replace("header=False", "--no-header").replace("header=True", "--header")
-    message = message.replace("force=True", "--force").replace("any_shape=True", "--any-shape")
-    message = message.replace(
-        "make zeros of them: X.with_unknown(None)", "make zeros of them: --missing zero, no --unknown"
-    )
-    message = message.replace("(method 'bmf')", "(--method bmf)")
-    message = re.sub(r"\b(mechanism|noise|unit|neighbours|missing)='(\w+)'", r"--\1 \2", message)
-    return re.sub(
-        r"\b(binarize_threshold|client_column|header|missing|unknown)= ?",
-        lambda found: f"--{found[1].replace('_', '-')} ",
-        message,
-    ).rstrip()
+def option_of(error: FelbError) -> str:
+    """Return the option of the parameter that an error names, as text to append; empty if there is none."""
+    name = error.parameter
+    return f" (option {OPTIONS.get(name, '--' + name.replace('_', '-'))})" if name is not None else ""
 
 
 @contextmanager

@@ -69,9 +69,9 @@ def convert(
     """
     path = Path(target)
     if path.suffix.lower() != SUFFIX:
-        raise InputError(f"{path} does not end in {SUFFIX}; call the target {path.with_suffix(SUFFIX)}")
+        raise InputError(f"{path} does not end in {SUFFIX}; use {path.with_suffix(SUFFIX)}")
     if path.exists() and not force:
-        raise InputError(f"{path} exists; choose another name or replace it with force=True")
+        raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
     labels: list[str] = []
     blocks = table_stream(
         Path(source),

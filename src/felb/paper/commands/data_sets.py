@@ -141,7 +141,7 @@ def _check_target(target: Path, names: Path, force: bool) -> None:
         raise InputError(f"{target} does not end in {SUFFIX}; use {target.with_suffix(SUFFIX)}")
     for path in (target, names):
         if path.exists() and not force:
-            raise InputError(f"{path} exists; choose another name or replace it with force=True")
+            raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
     if not target.parent.is_dir():  # fail before minutes of reading
         raise InputError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
 
