@@ -41,4 +41,4 @@ class ConvergenceWarning(UserWarning):
 
 def missing_extra(what: str, extra: str, cause: ImportError) -> NoReturn:
     """Raise an error that names the extra to install."""
-    raise MissingExtraError(f"{what} requires an optional package: pip install 'felb[{extra}]'") from cause
+    raise MissingExtraError(f"{what} needs an optional package: pip install 'felb[{extra}]'") from cause

@@ -94,7 +94,10 @@ def test_load_of_what_comes_with_felb(felb, in_folder):
 def test_force_replaces_the_names_as_well(felb, in_folder):
     assert felb("data", "load", "zoo", "-o", "z.felb").code == 0
     done = felb("data", "load", "sc_10x_brain_10k", "-o", "z.felb")
-    assert (done.code, done.err) == (1, "error: z.felb exists; choose another name, or set force to replace it (option --force)\n")
+    assert (done.code, done.err) == (
+        1,
+        "error: z.felb exists; choose another name, or set force to replace it (option --force)\n",
+    )
     assert felb("data", "load", "sc_10x_brain_10k", "-o", "z.felb", "--force").code == 0
     assert leftovers(in_folder) == ["z.felb"]
 

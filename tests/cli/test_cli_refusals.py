@@ -309,4 +309,4 @@ def test_runs_that_cannot_be_resumed(refused, felb, result, good, in_folder):
     refused("simulate", good, "--resume", "result", words=("--resume cannot be combined with DATA",), code=2)
     refused("simulate", "--resume", "result", "-o", "x", words=("cannot be combined with --out",), code=2)
     refused("simulate", "--resume", "result", "--rounds", 500, words=("cannot be combined with --rounds",), code=2)
-    refused("simulate", "--resume", "result", "-k", 3, words=("does not go with --components",), code=2)
+    refused("simulate", "--resume", "result", "-k", 3, words=("cannot be combined with --components",), code=2)

@@ -199,7 +199,7 @@ def test_a_file_can_be_converted_in_place(tmp_path):
 @pytest.mark.parametrize("target", ["t.npz", "t", "t.felb.gz"])
 def test_the_target_says_its_format(target, tmp_path):
     source, _ = write_as(".csv", tmp_path)
-    with pytest.raises(InputError, match=r"does not end in \.felb; call the target .*t(\.felb)?\.felb"):
+    with pytest.raises(InputError, match=r"does not end in \.felb; use .*t(\.felb)?\.felb"):
         convert(source, tmp_path / target)
 
 

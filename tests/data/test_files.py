@@ -76,7 +76,7 @@ def test_empty_missing_and_folder(kind, tmp_path):
         read(path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(InputError, match=r"x.*: is a folder; name a file in it"):
+    with pytest.raises(InputError, match=r"x.*: is a folder"):
         read(path)
 
 
