@@ -69,7 +69,7 @@ def test_a_delta_that_could_publish_a_record_is_refused():
     assert Privacy(1.0, 0.9e-3).delta_for(1000) == 0.9e-3
     assert Privacy(1.0).delta_for(1000) == 1e-5
     assert Privacy(1.0).delta_for(10**6) == pytest.approx(1e-7)
-    with pytest.raises(InputError, match="at least one record"):
+    with pytest.raises(InputError, match="number of records"):
         Privacy(1.0).delta_for(0)
 
 
