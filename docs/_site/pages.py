@@ -37,6 +37,7 @@ OUTSIDE = {
 BORROWED = [name for name in OUTSIDE if name != "README.md"]
 RESULTS = "results"
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
+CHOICES = re.compile(r" \[(\w+(?:\|\w+)+)\]$")
 CODE = re.compile(r"^<!-- code: (\S+) -->$", re.MULTILINE)
 
 
@@ -126,7 +127,9 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
         return
     yield from ("| option | meaning |", "|---|---|")
     for usage, text in records:
-        yield f"| `{usage.replace('|', ' or ')}` | {cell(text)} |"
+        choices = CHOICES.search(usage)
+        listed = f" One of {', '.join(choices[1].split('|'))}." if choices else ""
+        yield f"| `{CHOICES.sub('', usage).replace('|', ' or ')}` | {cell(text + listed)} |"
     yield ""
 
 
