@@ -1,4 +1,4 @@
-"""What every estimator of felb has in common: how it takes data, and all it can do once V is found."""
+"""The base class of all estimators: input conversion, and all methods that need V only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ELBMF: elastic Boolean matrix factorization of pooled data (Dalleiger and Vreeken, 2022)."""
+"""ELBMF: elastic Boolean matrix factorization of centralized data (Dalleiger and Vreeken, 2022)."""
 
 from __future__ import annotations
 

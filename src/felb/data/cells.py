@@ -1,4 +1,4 @@
-"""Which cells are ones, which are missing, and where one stands that is neither."""
+"""Conversion of values to cells: ones, missing cells, and errors that name the place of any other value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files of any size into the one format that is used from disk."""
+"""Converts data files of any size to the .felb format, which is memory-mapped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells that one file marks as unknown in another."""
+"""Reads the missing mask of a data file from another file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which client holds which row: a label per row, as `fit(X, groups=...)` takes it."""
+"""Partitions: a client label for each row, as in `fit(X, groups=...)`."""
 
 from __future__ import annotations
 

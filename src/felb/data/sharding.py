@@ -1,4 +1,4 @@
-"""Data by its name, and its rows dealt out to clients: what a stored run says of both is enough to do it again."""
+"""Loads data by its name and splits its rows among clients, reproducibly from a stored job."""
 
 from __future__ import annotations
 

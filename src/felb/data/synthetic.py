@@ -1,4 +1,4 @@
-"""Planted Boolean structure under noise, for tests, benchmarks and pictures."""
+"""Planted Boolean structure under noise, for tests, benchmarks and plots."""
 
 from __future__ import annotations
 

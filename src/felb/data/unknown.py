@@ -1,4 +1,4 @@
-"""Unknown cells: cells that are neither one nor zero, and count neither way.
+"""Unknown cells: neither one nor zero, and left out of all counts.
 
 A `BinaryMatrix` may carry them as the ones of another of the same shape (`BinaryMatrix.unknown`). They are no ones of
 the data itself, so that nothing can depend on what stands there.

@@ -1,4 +1,4 @@
-"""`FedNMF`, `FedProx`, `Scaffold` and `ProxSkip`: what FELB is compared with, as estimators."""
+"""`FedNMF`, `FedProx`, `Scaffold` and `ProxSkip`: competitors of FELB as estimators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common face of federated methods: rows are split by client, an algorithm runs on the local engine."""
+"""The base class of federated estimators: rows are split by client, and an algorithm runs on the local engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods by the words used at the command line; the one list of them."""
+"""The list of methods by their names on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PostHoc`: any method for pooled data, run once at every client, its components aggregated."""
+"""`PostHoc`: any centralized method, run once at every client, with aggregated components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is driven one answer at a time, over a journal.
+"""Executes the generator of a server, one sum at a time, over a journal.
 
 The server's generator, and those of the steps it is within, stand on a stack. What the journal holds is sent to them
 without asking anybody: the sums of rounds, the results of finished steps, the last state of a loop. So a new execution

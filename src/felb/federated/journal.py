@@ -1,4 +1,4 @@
-"""The journal of a run: what the server has received, so that an interrupted run can be replayed.
+"""The journal of a run: the sums that the server has received, so that an interrupted run can be replayed.
 
 One entry a file, each complete or not there at all:
 

@@ -1,4 +1,4 @@
-"""The loop: plays any algorithm over any transport."""
+"""The loop: executes any algorithm over any transport."""
 
 from __future__ import annotations
 

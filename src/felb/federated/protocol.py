@@ -1,4 +1,4 @@
-"""What the two sides of a federated algorithm say to each other.
+"""The protocol between the server and the clients of a federated algorithm.
 
 The server is a generator. It yields a `Request`, receives the `Sums` of the clients' updates, and returns an
 `Outcome`:

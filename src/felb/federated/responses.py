@@ -1,4 +1,4 @@
-"""The responses of one client, each with its privacy cost: a request that comes again gets the same bits again.
+"""The stored responses of one client with their privacy costs: a repeated request gets the same bits again.
 
 A repeated request must not be answered anew: noise that is drawn twice protects less, and the step would be taken
 twice. A response is kept once, under its round and the digest of its request, together with what it cost and the

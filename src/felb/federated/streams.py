@@ -1,4 +1,4 @@
-"""Randomness that is the same on every engine: one independent stream per purpose, round and client."""
+"""Random streams that are the same on every engine: one per purpose, round and client."""
 
 from __future__ import annotations
 

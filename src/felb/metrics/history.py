@@ -1,4 +1,4 @@
-"""What happened round by round."""
+"""The history of a run: one row of metrics per round."""
 
 from __future__ import annotations
 

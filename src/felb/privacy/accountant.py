@@ -1,4 +1,4 @@
-"""The accountant: adds up what releases cost, and refuses before the agreed total is exceeded.
+"""The accountant: composes the costs of releases and refuses a release beyond the privacy budget.
 
 The only module that accounts, by the privacy loss distributions of dp-accounting. The closed form for Gaussian noise,
 `gaussian_delta`, is here to check it against and as a starting point.

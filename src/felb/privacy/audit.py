@@ -1,4 +1,4 @@
-"""Audits of a private release: each can fail, and does for the mistakes that are usually made.
+"""Audits of a private release, which detect common mistakes.
 
 `scale_matches` finds noise of the wrong size, `isolation` a statistic to which a record contributes more than its own
 bounded part, `transcript` a protocol that reveals more over its rounds than was charged, `on_grid` noise that is

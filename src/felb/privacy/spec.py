@@ -1,4 +1,4 @@
-"""What was agreed about privacy, the noise that follows from it, and the statement that says so.
+"""The privacy specification, from which the noise is calibrated.
 
 `Privacy` is the specification; `Privacy.plan` makes a `PrivacyPlan` of it once the size of the federation is known.
 """

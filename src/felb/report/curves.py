@@ -1,4 +1,4 @@
-"""Curves of a history: one small chart for every figure that was kept over several rounds."""
+"""Curves of a history: one small chart for every metric with values in several rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a report as CSV, its figures as PNG."""
+"""The tables of a report as CSV files and its plots as PNG files."""
 
 from __future__ import annotations
 

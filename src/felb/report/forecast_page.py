@@ -1,4 +1,4 @@
-"""A picture of what to expect of a private run."""
+"""A plot of the expected quality of a private run."""
 
 from __future__ import annotations
 

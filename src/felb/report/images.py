@@ -1,4 +1,4 @@
-"""Pictures of a matrix, its reconstruction and where they differ, as PNG in two themes; a cell is whole pixels."""
+"""Plots of a matrix, its reconstruction and the residual, as PNG in two themes; a cell is a whole number of pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores with intervals: over records where the data is at hand, over cells where there are only counts."""
+"""Scores with intervals: over records if the data is available, otherwise over cells."""
 
 from __future__ import annotations
 

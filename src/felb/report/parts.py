@@ -1,4 +1,4 @@
-"""Parts of pages: facts, figures with captions, notes, tables, heat maps."""
+"""Parts of pages: facts, plots with captions, notes, tables, heat maps."""
 
 from __future__ import annotations
 

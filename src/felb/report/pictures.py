@@ -1,4 +1,4 @@
-"""Pictures of binary matrices: a one is black, a cell is whole pixels, nothing is smoothed."""
+"""Plots of binary matrices: a one is black, a cell is a whole number of pixels, nothing is smoothed."""
 
 from __future__ import annotations
 

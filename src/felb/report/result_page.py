@@ -1,4 +1,4 @@
-"""The report of a stored result as one page."""
+"""The report of a stored result as one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run over a real federation: settings from a file, the result in a folder like any other."""
+"""A run over the sites of a federation: settings from a file, the result in a folder."""
 
 from __future__ import annotations
 

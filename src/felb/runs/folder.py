@@ -1,4 +1,4 @@
-"""The folder of a run: in the making beside its place, put there when it is complete."""
+"""The folder of a run: written beside its place and moved there when it is complete."""
 
 from __future__ import annotations
 

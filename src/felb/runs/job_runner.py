@@ -1,4 +1,4 @@
-"""Run a job into a result folder: pooled (`fit`) or as a simulated federation (`simulate`, `resume`)."""
+"""Runs a job into a result folder: centralized (`fit`) or as a simulated federation (`simulate`, `resume`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plan a private run before any data is touched: its noise, and the quality to expect, from planted data of its shape.
+"""Forecast of the noise and the quality of a private run, from planted data of its shape.
 
 A small simulation stands for the large run. With n', m' in place of n, m, a component keeps the share of records that
 have it and has w' = w √(m'/m) features in place of w. The noise σ of a sum, beside the count that is expected of it,

@@ -1,4 +1,4 @@
-"""A result: what was found, how, on what; a folder of plain files that anyone can read.
+"""A result and its provenance as a folder of plain files.
 
 result.json          parameters, seed, versions, data fingerprint, scores, history, names of clients and columns
 components.npz       V as a SciPy sparse matrix, components × features

@@ -1,4 +1,4 @@
-"""The coordinator's side of FLARE: plays some rounds of a run from its journal; named by path in a job."""
+"""The FLARE controller at the coordinator: executes rounds of a run from its journal; a job names it by path."""
 
 from __future__ import annotations
 

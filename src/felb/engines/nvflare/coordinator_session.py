@@ -1,4 +1,4 @@
-"""The coordinator's line to its server: who is there, send a job, ask after it."""
+"""The connection of the coordinator to its server: list sites, submit a job, query its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a coordinator asks the sites to do, checked by both sides before anything is done."""
+"""The plan of a run over sites; coordinator and sites validate it before anything is computed."""
 
 from __future__ import annotations
 

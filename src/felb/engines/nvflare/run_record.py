@@ -1,4 +1,4 @@
-"""A run at the coordinator: its plan, its journal and where it stands, in a folder that decides after any crash."""
+"""A run at the coordinator: its plan, journal and state, in a folder that survives crashes."""
 
 from __future__ import annotations
 

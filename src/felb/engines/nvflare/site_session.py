@@ -1,4 +1,4 @@
-"""A site's site session: takes a request of the coordinator, answers it once, and writes down what leaves."""
+"""A site session: answers each request of the coordinator once and logs what leaves."""
 
 from __future__ import annotations
 

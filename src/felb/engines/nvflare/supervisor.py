@@ -1,4 +1,4 @@
-"""Plays a run to its end: job after job, whatever dies in between.
+"""The supervisor executes a run to its end, job after job, and recovers from failures.
 
 FLARE gives up a job when a site's worker dies, forgets one when its server is restarted, and lets no site back into
 one it has left. The run's own record decides instead: as long as it is not finished, the next job goes on from its

@@ -1,4 +1,4 @@
-"""How long a coordinator waits, and for whom."""
+"""The terms of a round: quorum, grace period and timeouts."""
 
 from __future__ import annotations
 

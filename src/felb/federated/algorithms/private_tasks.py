@@ -1,4 +1,4 @@
-"""What a client can do in the private method: one sum over its records at a time, with a bounded part of each.
+"""Client tasks of the private method: each returns one sum over records with a bounded part of each record.
 
 Every task reads all it needs from the request, and none looks at what another record says.
 """

@@ -1,4 +1,4 @@
-"""An algorithm that uploads components, under a specification: V leaves with noise, and nothing else does.
+"""An algorithm that uploads components under a privacy specification: only V leaves, with noise.
 
 Any algorithm whose clients upload V and then report their assignment can be played so. Losses, time that ran out and
 counts stay at the clients; the server sees the sum of noisy V only. What it makes of that, including when to stop,

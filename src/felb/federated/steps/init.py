@@ -1,4 +1,4 @@
-"""Spectral init: a non-negative V from the leading singular vectors of all rows, by sums alone.
+"""Spectral initialization: a non-negative V from the leading singular vectors of all rows, computed from sums.
 
 A randomized range finder (Halko, Martinsson, Tropp): Q ← qr(Σ AᵢᵀAᵢ Q) brings a random m × (k+10) basis close to the
 leading right singular vectors; the Gram matrix Qᵀ(Σ AᵢᵀAᵢ)Q then gives them and the singular values. NNDSVD (Boutsidis,

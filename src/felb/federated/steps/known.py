@@ -1,4 +1,4 @@
-"""What steps hand on to each other, and what a client keeps between their rounds."""
+"""The state that steps pass to each other, and the state of a client between rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local search, iterated: perturb the best V so far, refine, keep what is not worse.
+"""Iterated local search: perturb the best V so far, refine it, and keep it if it is not worse.
 
 A proposal replaces one or two components by patterns of columns and flips some single entries; refinement leads it to a
 local minimum, and it becomes the best V if the summed objective is not larger. Several proposals are refined side by

@@ -1,4 +1,4 @@
-"""Local steps between two averages of V: what FedProx, SCAFFOLD and ProxSkip have in common.
+"""Local steps between two averages of V: shared code of FedProx, SCAFFOLD and ProxSkip.
 
 All minimise the relaxed objective of FELB, Σ_i F_i(U_i, V) + R(U_i) + R(V), F_i = ½‖A_i − U_iV‖², U_i and V in [0, 1].
 A local step moves the client's rows, then V by the gradient ∇F_i = U_iᵀU_iV − U_iᵀA_i with the step size 1/L_i,
