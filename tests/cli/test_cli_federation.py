@@ -48,7 +48,7 @@ def test_settings_of_a_run(tmp_path):
         ({"method": '"elbmf"'}, "for pooled data"),
         ({"parameters": "{setting = '/etc'}"}, "number or a word"),
         ({"sites": "[]"}, "list of names"),
-        ({"sites": '["x"]', "terms": "{quorum = 2}"}, "cannot be had from 1"),
+        ({"sites": '["x"]', "terms": "{quorum = 2}"}, "quorum=2"),
         ({"terms": "{quorm = 2}"}, "'quorm'"),
         ({"id": "[["}, "not TOML"),
     ],

@@ -120,7 +120,7 @@ def test_a_private_fit_may_be_published(felb, table):
         (("--epsilon", 1, "--privacy", "row_bound"), 2, "NAME=VALUE"),
         (("--epsilon", 1, "--privacy", "rows=3"), 1, "has no 'rows'"),
         (("--epsilon", 1, "--privacy", "colluders=1"), 1, "only with --noise aggregate"),
-        (("--epsilon", 1, "--sample", 0.5), 1, "asks every client once"),
+        (("--epsilon", 1, "--sample", 0.5), 1, "participation"),
         (("--epsilon", 1, "-k", "auto"), 1, "give a number"),
     ],
 )

@@ -158,7 +158,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             )
 
     def warn_of_few_ones(self, ones: int, k: int) -> bool:
-        """Warn about data with no more ones than components, in which there is nothing to find; tell whether it is."""
+        """Warn if the data has no more ones than components; return whether that is so."""
         if ones > k:
             return False
         what = "no ones" if not ones else "a single one" if ones == 1 else f"only {ones} ones"

@@ -25,7 +25,7 @@ DENSE_BLOCK_CELLS = 1 << 22
 SPARSE_BLOCK_ENTRIES = 1 << 20
 """Sparse input that is on disk is read in row blocks of about this many entries."""
 
-DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it anew"
+DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it again"
 
 
 def to_binary(

@@ -45,7 +45,7 @@ def convert(
     force : bool
         Replace the target if it exists.
     on_rows : callable, optional
-        Told after each block how many rows are done.
+        Called after each block with the number of completed rows.
 
     Returns
     -------

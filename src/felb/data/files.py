@@ -69,7 +69,7 @@ def read(
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
 ) -> Table:
-    r"""Read a data file; its format is told by the end of its name.
+    r"""Read a data file; the suffix of its name determines the format.
 
     | name ends in | holds |
     |---|---|

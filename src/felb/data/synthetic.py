@@ -60,7 +60,7 @@ def planted(
     Parameters
     ----------
     n, m, k : records, features, tiles
-    contiguous : place each tile on consecutive rows and columns, for pictures
+    contiguous : place each tile on consecutive rows and columns, for plots
     seed : fixes everything
 
     Examples

@@ -52,7 +52,7 @@ def table_blocks(
     binarize_threshold: float | None = None,
     missing: str = "error",
 ) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
-    """Read a table with one record a line; yield blocks of rows and, if asked for, the client of each row.
+    """Read a table with one record a line; yield blocks of rows and, if requested, the client of each row.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
     the end. Without `header`, the first line is one if any of its cells is neither a number nor a word for a missing

@@ -56,7 +56,7 @@ class Method:
 
 
 DEFAULT = "bmf"
-"""What is run if nothing else is asked for."""
+"""The default method."""
 
 FEDERATED = (
     Method(DEFAULT, FederatedBMF, "sums over clients, the same result as pooling; recommended"),

@@ -59,7 +59,7 @@ class Execution:
         self._go_on()
 
     def receive(self, sums: Sums) -> None:
-        """Go on with the sums of the round that was asked for."""
+        """Continue with the sums of the requested round."""
         assert self.request is not None
         if self._journal is not None:
             self._journal.received(self.request.round, self.request.task, sums)

@@ -97,7 +97,7 @@ def transcript(
     rounds: int,
     runs: int = 150,
 ) -> Transcript:
-    """Play an adaptive protocol with and without a canary and see how well the best test tells them apart.
+    """Play an adaptive protocol with and without a canary and measure how well the best test distinguishes them.
 
     Each round releases f(D, public) + noise, and the server makes the next public value of it. The log-likelihood ratio
     of a whole transcript under Gaussian noise of the given σ is the most powerful test; its distance between the worlds

@@ -218,7 +218,7 @@ class Privacy:
         )
 
     def _check_method(self, uploads: Uploads | None) -> None:
-        """Raise if the mechanism does not fit what a method tells."""
+        """Raise if the mechanism does not fit the releases of the method."""
         if uploads is None:
             if self.mechanism in UPLOADING:
                 raise InputError(

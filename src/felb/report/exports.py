@@ -88,7 +88,7 @@ def _clients(evidence: Evidence) -> list[list[Any]]:
 
 
 def write_figures(evidence: Evidence, folder: str) -> list[str]:
-    """Draw the figures of the page as PNG files into a folder; return their names.
+    """Write the plots of the page as PNG files to a folder; return their names.
 
     Examples
     --------

@@ -107,7 +107,7 @@ def _measured_on(measured: Measured) -> str:
 
 
 def scores_section(evidence: Evidence) -> Section:
-    """Scores in large figures, with what they mean."""
+    """Scores in large digits, with explanations."""
     scores, intervals, how = scores_with_intervals(evidence)
     if not scores:
         told = (

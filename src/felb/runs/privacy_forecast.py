@@ -42,10 +42,10 @@ LEAST_WIDTH, MOST_COVERED = 4.0, 0.5
 """Features that a scaled component has at least, and their largest share."""
 
 FACTORS = (1.0, 0.5, 2.0, 0.25, 4.0)
-"""Multiples of the ε asked for that are tried, in this order."""
+"""Multiples of the requested ε that are tried, in this order."""
 
 SEEDS, SECONDS = 3, 45.0
-"""Data sets that are tried at most, and when no other run is begun, once the ε asked for was tried."""
+"""Data sets that are tried at most, and when no other run is begun, once the requested ε was tried."""
 
 FLIPPED = 0.1
 """Wrong cells, as a share of the ones."""

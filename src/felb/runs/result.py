@@ -80,9 +80,9 @@ class Result:
     ----------
     components : Boolean V, components × features
     columns : feature names, if the data had any
-    supports : records of all clients that were assigned each component; None where clients do not tell
+    supports : records of all clients that were assigned each component; None if clients do not release them
     clients : number of rows of each client; None where only their sum is kept
-    scores : by name; empty where clients do not tell
+    scores : by name; empty if clients do not release counts
     complete : False if a time limit ended the search; the result is the best until then
     privacy : what was guaranteed to whom, as plain values and, as ``text``, in words; None if nothing was
 

@@ -124,7 +124,7 @@ class RunController(Controller):
             )
         except Aborted as aborted:
             if aborted.amid_a_round:
-                return  # the round will be asked again
+                return  # the round will be requested again
             finished = None
         state = "paused" if finished is None else "finished"
         self._record.report(replace(status, state=state, time=time.time()))

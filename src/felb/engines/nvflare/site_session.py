@@ -94,7 +94,7 @@ class SiteSession:
         return self._shard
 
     def _release(self, update: Update, request: Request, state: Any) -> Release:
-        """Let an update leave by the gate, after the site's budget for all runs was asked."""
+        """Release an update through the gate, after the budget of the site was checked."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
         guaranteed = self._algorithm.privacy

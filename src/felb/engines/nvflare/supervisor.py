@@ -64,7 +64,7 @@ def supervise(
     ----------
     coordinator : whose federation
     plan : what to run; the same as before for a run that exists
-    terms : when a round counts
+    terms : quorum, grace period and timeouts
     sites : who is to take part; everybody connected without it
     late : play the last round of a finished run again, for sites that missed it
     on_status : called when the run has moved

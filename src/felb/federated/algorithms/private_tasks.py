@@ -114,7 +114,7 @@ def assign(
     request: Request,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
-    """Assign the own rows; tell nothing about it."""
+    """Assign the own rows; release nothing."""
     U, _ = _best_rows(shard, request)
     return ClientState(U), Update({})
 

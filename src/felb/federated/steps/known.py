@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the server knows and may tell anybody; a step reads what it needs and replaces what it improves.
+    """The public state of the server; a step reads what it needs and replaces what it improves.
 
     Parameters
     ----------

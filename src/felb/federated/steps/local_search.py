@@ -67,7 +67,7 @@ def local_search(
     flips: float = 0.02,
     seed: int = 0,
 ) -> Steps:
-    """Search from a Boolean V; everybody is asked, because losses are compared. Proposals in work do not count.
+    """Search from a Boolean V. All clients take part, because losses are compared; unfinished proposals are discarded.
 
     Parameters
     ----------

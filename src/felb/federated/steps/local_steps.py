@@ -121,7 +121,7 @@ class Schedule:
         return Request(task, V=V, t=t, kappa=self.kappa, lam=self.lam_at(t), steps=steps, **values)
 
     def settled(self, sums: Sums, t: int, V: Array, before: Array) -> bool:
-        """Report a round that has led from `before` to V, and tell whether it was the last one needed."""
+        """Report a round that has led from `before` to V, and return whether the run has converged."""
         gap, change = integrality_gap(V), float(np.abs(V - before).max(initial=0.0))
         sums.report(loss=float(sums["loss"]), integrality_gap=gap, change=change, lam=self.lam_at(t))
         return change <= self.tol and gap <= self.tol

@@ -134,7 +134,7 @@ def reseed(
     n_seeds: int = 8,
     seed: int = 0,
 ) -> Steps:
-    """Try to replace components; everybody is asked, because losses are compared. An unfinished try does not count.
+    """Try to replace components. All clients take part, because losses are compared; an unfinished try is discarded.
 
     Parameters
     ----------
