@@ -63,8 +63,8 @@ def plain_console() -> Console:
 
 def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result as text."""
-    made, rounds, source = result.provenance, result.rounds(), result.provenance.data
-    tasks = f" ({', '.join(f'{count} {task}' for task, count in rounds.items())})" if len(rounds) > 1 else ""
+    made, phases, source = result.provenance, result.phases(), result.provenance.data
+    listed = f" ({', '.join(f'{phase} {count}' for phase, count in phases.items())})" if len(phases) > 1 else ""
     gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
         "result": folder,
@@ -73,7 +73,7 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         "clients": describe_clients(result.clients),
-        "rounds": f"{sum(rounds.values())}{tasks}",
+        "rounds": f"{sum(phases.values())}{listed}",
         "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
     if result.privacy is not None:

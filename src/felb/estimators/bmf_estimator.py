@@ -35,8 +35,8 @@ class FederatedBMF(FederatedEstimator):
     Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
     the rows are split, so the components are exactly those of centralized data; without `groups` this is a
     centralized method. The method starts with a non-negative factorization, makes it Boolean by thresholds, and flips
-    single entries of the components as long as the summed loss decreases. Cells that are missing (NaN), or unknown by the
-    missing mask of `fit`, are left out of all counts.
+    single entries of the components as long as the summed loss decreases. Cells that are missing (NaN), or unknown by
+    the missing mask of `fit`, are left out of all counts.
 
     Parameters
     ----------
@@ -182,8 +182,8 @@ class FederatedBMF(FederatedEstimator):
     def _private_algorithm(self, n_features: int, privacy: Any, population: Population | None) -> Algorithm:
         if population is None:
             raise InputError(
-                "population is required with privacy, because noise depends on the numbers of records and clients; or use "
-                "algorithm_for"
+                "population is required with privacy, because noise depends on the numbers of records and clients; "
+                "or use algorithm_for"
             )
         self._check_private(privacy)
         plan = privacy.plan(**asdict(population), n_columns=n_features)

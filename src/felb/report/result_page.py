@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from felb.report import parts
@@ -149,8 +148,7 @@ def rounds_section(evidence: Evidence) -> Section:
     history = evidence.result.history
     if not len(history):
         return section("Rounds", parts.note("This method keeps no record of its steps."))
-    tasks = Counter(str(row.get("task", "iterate")) for row in history)
-    told = ", ".join(f"{number(times)} {task}" for task, times in tasks.items())
+    told = ", ".join(f"{phase} {number(count)}" for phase, count in evidence.result.phases().items())
     drawn = curves(history)
     converged = "The search ended by itself." if evidence.result.converged else "The search ended before it converged."
     return section(
