@@ -2,7 +2,9 @@
 
     python benchmarks/felb_choices.py [--data FOLDER]
 
-Prints the Markdown table of docs/method.md. Planted: 2000 x 200, ten tiles, 10% of the cells flipped, 10 and 50
+Prints a Markdown table of the choices in docs/explanation/method.md.
+
+Planted: 2000 x 200, ten tiles, 10% of the cells flipped, 10 and 50
 clients, mean of three seeds. Real: single cells, 10000 x 1000, 20 components, 50 clients, seed 0; left out where there
 is no data folder.
 """

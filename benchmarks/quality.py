@@ -84,7 +84,7 @@ def main() -> None:
             if bar and found < bar:
                 missed.append(f"{method.__name__} with {clients} clients at {noise:.0%} noise: {found:.3f} < {bar}")
         seconds = (time.perf_counter() - start) / (len(seeds) * len(NOISE))
-        who = "pooled" if clients == 1 else str(clients)
+        who = "centralized" if clients == 1 else str(clients)
         print(f"| {method.__name__} | {who} | " + " | ".join(cells) + f" | {seconds:.1f} |", flush=True)
     if missed:
         sys.exit("missed: " + "; ".join(missed))

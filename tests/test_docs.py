@@ -144,7 +144,7 @@ def optional_dependencies():
     return set(project["project"]["optional-dependencies"])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -158,7 +158,7 @@ def test_links_lead_somewhere(page):
             assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_targets_named_in_the_text_exist(page):
     assert set(re.findall(r"`make ([a-z-]+)`", page.read_text(encoding="utf-8"))) <= make_targets()
 

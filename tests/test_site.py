@@ -89,7 +89,7 @@ def test_nothing_is_fetched_from_elsewhere(site, pages):
 
 
 def test_every_public_name_is_in_the_reference(site):
-    anchors = Page(site / "api.html").anchors
+    anchors = Page(site / "reference" / "api.html").anchors
     modules = {"data": felb.data, "metrics": felb.metrics, "privacy": felb.privacy}
     expected = {f"felb.{name}" for name in felb.__all__ if not name.startswith("__") and name not in modules}
     for name, module in modules.items():
@@ -99,7 +99,7 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 def test_every_command_and_option_is_in_the_reference(site):
-    text = (site / "commands.html").read_text(encoding="utf-8")
+    text = (site / "reference" / "commands.html").read_text(encoding="utf-8")
 
     def check(command, name):
         context = click.Context(command, info_name=name)
@@ -125,8 +125,8 @@ def test_an_example_of_the_gallery_draws(example, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert (tmp_path / "p.png").stat().st_size > 1000
     assert "False" not in printed
-    gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    gallery = (ROOT / "docs" / "tutorials" / "gallery.md").read_text(encoding="utf-8")
     picture = re.search(r"--picture docs/(\S+)", path.read_text(encoding="utf-8"))[1]
-    assert f"]({picture})" in gallery
+    assert f"](../{picture})" in gallery
     assert (ROOT / "docs" / picture).is_file()
     assert f"<!-- code: examples/{example}.py -->" in gallery

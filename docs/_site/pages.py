@@ -1,6 +1,6 @@
 """Hooks of the documentation site: pages from outside docs/, the commands from the program itself, code from its files.
 
-A page may hold two kinds of marks, each on a line of its own:
+A page may hold two kinds of placeholders, each on a line of its own:
 
 <!-- commands -->            every command with its arguments and options
 <!-- code: examples/x.py --> the file as a block of code
@@ -37,20 +37,25 @@ OUTSIDE = {
 BORROWED = [name for name in OUTSIDE if name != "README.md"]
 RESULTS = "results"
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
+CHOICES = re.compile(r" \[(\w+(?:\|\w+)+)\]$")
 CODE = re.compile(r"^<!-- code: (\S+) -->$", re.MULTILINE)
 
 
+PARTS = {"tutorials": "Tutorials", "how-to": "How-to guides", "reference": "Reference", "explanation": "Explanation"}
+"""Folders of docs/ and the section of the navigation that lists their pages."""
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List what is written by programs: further experiments and measurements; and pages nobody listed."""
+    """Add generated pages (further experiments, measurements) and pages without an entry to the navigation."""
     assert config.nav is not None
     listed, docs = str(config.nav), Path(config.docs_dir)
-    sections = {name: at for at, section in enumerate(config.nav) for name in section}
+    sections = {name: pages for section in config.nav for name, pages in section.items()}
     further = [page for path in sorted(docs.glob(f"{RESULTS}/**/*.md")) if (page := _uri(path, docs)) not in listed]
-    written = {"Experiments in full": further, "Measurements": [OUTSIDE[f"benchmarks/{name}"] for name in MEASURED]}
-    at = sections["Experiments"] + 1
-    config.nav[at:at] = [{name: pages} for name, pages in written.items() if pages]
-    background = config.nav[sections["Background"]]["Background"]
-    background += sorted(path.name for path in docs.glob("*.md") if path.name not in listed)
+    written = {"In full form": further, "Measurements": [OUTSIDE[f"benchmarks/{name}"] for name in MEASURED]}
+    sections["Experiments"] += [{name: pages} for name, pages in written.items() if pages]
+    for folder, section in PARTS.items():
+        pages = (_uri(path, docs) for path in sorted((docs / folder).glob("*.md")))
+        sections[section] += [page for page in pages if page not in listed]
     return config
 
 
@@ -67,7 +72,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Fill in the marks and point links that leave docs/ to where the site has what they name."""
+    """Fill in the placeholders and point links that leave docs/ to where the site has what they name."""
     markdown = CODE.sub(lambda mark: as_code(mark[1]), markdown)
     markdown = markdown.replace("<!-- commands -->", "\n".join(command_lines()))
     place = page.file.src_uri
@@ -122,7 +127,9 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
         return
     yield from ("| option | meaning |", "|---|---|")
     for usage, text in records:
-        yield f"| `{usage.replace('|', ' or ')}` | {cell(text)} |"
+        choices = CHOICES.search(usage)
+        listed = f" One of {', '.join(choices[1].split('|'))}." if choices else ""
+        yield f"| `{CHOICES.sub('', usage).replace('|', ' or ')}` | {cell(text + listed)} |"
     yield ""
 
 

@@ -1,4 +1,4 @@
-"""Files and folders that appear complete or not at all, and that one process at a time works on."""
+"""Atomic writes of files and folders, and locks between processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A limit on wall-clock time that long work looks at between its steps."""
+"""A limit on wall-clock time that long computations check between their steps."""
 
 from __future__ import annotations
 

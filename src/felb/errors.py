@@ -1,4 +1,4 @@
-"""Errors that a user can act on; each message says what was wrong and what to do."""
+"""Errors that a user can act on: each message says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ from typing import NoReturn
 
 
 class FelbError(Exception):
-    """Base of every error felb raises on purpose; the command line prints it without a traceback."""
+    """Base class of all errors that felb raises on purpose; the command line prints them without a traceback.
+
+    Parameters
+    ----------
+    message : what is wrong and what to do
+    parameter : name of the parameter that is not valid, or that solves the problem; the command line shows its option
+    """
+
+    def __init__(self, *message: object, parameter: str | None = None) -> None:
+        super().__init__(*message)
+        self.parameter = parameter
 
 
 class InputError(FelbError, ValueError):
-    """The data or a parameter is not usable as given."""
+    """The data or a parameter is not valid."""
 
 
 class MissingExtraError(FelbError, ImportError):
-    """An optional dependency is needed for what was asked."""
+    """An optional dependency is not installed."""
 
 
 class FederationError(FelbError, RuntimeError):
-    """A round could not be completed, for example because too few clients answered."""
+    """A round could not be completed, for example because too few clients responded."""
 
 
 class PrivacyError(FelbError, RuntimeError):
-    """A release was refused, because it is not protected or would cost more than was agreed."""
+    """A release was refused, because it has no noise or would exceed the privacy budget."""
 
 
 class ConvergenceWarning(UserWarning):
-    """The result is usable but not what was hoped for: collapsed, or not yet Boolean."""
+    """The method did not converge: its components are empty or not Boolean yet."""
 
 
 def missing_extra(what: str, extra: str, cause: ImportError) -> NoReturn:
-    """Raise the error that names the extra to install."""
+    """Raise an error that names the extra to install."""
     raise MissingExtraError(f"{what} needs an optional package: pip install 'felb[{extra}]'") from cause

@@ -32,7 +32,7 @@ def test_list_names_all_data_sets(felb, monkeypatch):
     assert (shown.code, shown.err) == (0, "")
     for entry in entries().values():
         line = next(line for line in shown.out.splitlines() if line.startswith(f"{entry.name} "))
-        assert ("comes with felb" in line) == entry.shipped
+        assert ("included" in line) == entry.shipped
         assert str(entry.shape[0]) in line
     assert [entry["name"] for entry in felb("data", "list", "--json").json] == list(entries())
 
@@ -94,7 +94,10 @@ def test_load_of_what_comes_with_felb(felb, in_folder):
 def test_force_replaces_the_names_as_well(felb, in_folder):
     assert felb("data", "load", "zoo", "-o", "z.felb").code == 0
     done = felb("data", "load", "sc_10x_brain_10k", "-o", "z.felb")
-    assert (done.code, done.err) == (1, "error: z.felb exists; choose another name or replace it with --force\n")
+    assert (done.code, done.err) == (
+        1,
+        "error: z.felb exists; choose another name, or set force to replace it (option --force)\n",
+    )
     assert felb("data", "load", "sc_10x_brain_10k", "-o", "z.felb", "--force").code == 0
     assert leftovers(in_folder) == ["z.felb"]
 
@@ -133,7 +136,7 @@ def bad_inputs(folder):
         (("movielens", "--raw", "broken.zip", "-o", "m.felb"), 1, ("broken.zip", "damaged or incomplete")),
         (("netflix", "--raw", "ml", "-o", "m.felb"), 1, ("holds no combined_data_*.txt or mv_*.txt",)),
         (("movielens", "--raw", "ml", "-o", "m.npz"), 1, ("m.npz does not end in .felb",)),
-        (("movielens", "--raw", "ml", "-o", "none/m.felb"), 1, ("there is no folder none",)),
+        (("movielens", "--raw", "ml", "-o", "none/m.felb"), 1, ("folder none",)),
         (("movielens", "--raw", "ml", "-o", "m.felb", "--at-least", "nan"), 1, ("at_least=nan",)),
         (("zoo", "--raw", "ml", "-o", "m.felb"), 1, ("zoo comes with felb",)),
         (("tcga", "--raw", "ml", "-o", "m.felb", "--at-least", 3), 2, ("--at-least is for ratings",)),

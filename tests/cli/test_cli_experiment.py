@@ -159,7 +159,7 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
     # Enough cells that some are left whenever the signal comes; then few enough to end soon.
     command = [sys.executable, "-c", REAL, "experiment", "run", "noise", "--quick", "--out", "my out", "--jobs", "1"]
     cells = in_folder / "my out" / CELLS
-    options = {"text": True, "env": {**os.environ, "PYTHONPATH": str(Path(verb.__file__).parents[2])}}
+    options = {"text": True, "env": {**os.environ, "PYTHONPATH": str(Path(verb.__file__).parents[3])}}
     process = subprocess.Popen(
         [*command, "--trials", "5000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_listen, **options
     )
@@ -171,7 +171,7 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
     assert process.returncode == 130, err
     assert out == ""
     advice = "felb experiment run noise --quick --out 'my out' --trials 5000"
-    assert err.strip() == f"interrupted; what was measured is kept; go on with: {advice}"
+    assert err.strip() == f"interrupted; measured cells are kept; resume with: {advice}"
     kept = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.json")}
     assert 3 <= len(kept) < 10_000
     assert not list(cells.glob("*.partial"))

@@ -48,7 +48,7 @@ def test_settings_of_a_run(tmp_path):
         ({"method": '"elbmf"'}, "for pooled data"),
         ({"parameters": "{setting = '/etc'}"}, "number or a word"),
         ({"sites": "[]"}, "list of names"),
-        ({"sites": '["x"]', "terms": "{quorum = 2}"}, "cannot be had from 1"),
+        ({"sites": '["x"]', "terms": "{quorum = 2}"}, "quorum=2"),
         ({"terms": "{quorm = 2}"}, "'quorm'"),
         ({"id": "[["}, "not TOML"),
     ],
@@ -85,7 +85,7 @@ def test_an_invitation_changed_on_its_way_is_noticed(felb, tmp_path):
     arguments = ("--invitation", str(invitation), "--name", "a", "--fingerprint", "SHA256:BB")
     shown = felb("site", "join", str(tmp_path / "site"), *arguments)
     assert shown.code == 1
-    assert "changed on its way" in shown.err
+    assert "fingerprint" in shown.err
 
 
 def site_with_log(folder):

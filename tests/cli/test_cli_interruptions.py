@@ -64,9 +64,9 @@ def test_a_stopped_simulation_can_be_resumed(felb, table, in_folder, after_round
     done = felb("simulate", table, "-o", "my out", *SMALL, "--json")
     assert done.code == code
     assert done.out == ""
-    assert done.err.split("\n")[-2] == "interrupted; go on with: felb simulate --resume 'my out'"
+    assert done.err.split("\n")[-2] == "interrupted; resume with: felb simulate --resume 'my out'"
     assert leftovers(in_folder) == ["my out.unfinished", "table.csv", "whole"]
-    advised = shlex.split(done.err.partition("go on with: felb ")[2])
+    advised = shlex.split(done.err.partition("resume with: felb ")[2])
     assert felb(*advised).code == 0
     assert Result.read("my out").history == Result.read("whole").history
     assert leftovers(in_folder) == ["my out", "table.csv", "whole"]
@@ -86,8 +86,8 @@ def test_a_stopped_fit_with_rounds_can_be_resumed(felb, table, in_folder, monkey
     monkeypatch.setattr(fit_verb, "fit", stopping)
     done = felb("fit", table, "-o", "out", "-k", 3, "--json")
     assert done.code == 130
-    assert done.err.split("\n")[-2] == "interrupted; go on with: felb fit --resume out"
-    assert "does not go with" in felb("fit", "--resume", "out", "-k", 3).err
+    assert done.err.split("\n")[-2] == "interrupted; resume with: felb fit --resume out"
+    assert "--resume cannot be combined with --components" in felb("fit", "--resume", "out", "-k", 3).err
     assert felb("fit", "--resume", "out", "--json").json["folder"] == "out"
     assert Result.read("out").history == Result.read("whole").history
     assert leftovers(in_folder) == ["out", "table.csv", "whole"]
@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_with_the_way_on(felb, table, after_round):
     assert done.code == 1
     assert done.err == (
         "error: checkpoint.npz: No space left on device; check the path, its permissions and the free space; "
-        "go on with: felb simulate --resume out\n"
+        "resume with: felb simulate --resume out\n"
     )
 
 

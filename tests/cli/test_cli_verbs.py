@@ -40,7 +40,7 @@ def test_simulate_prints_facts_scores_and_components(felb, table, in_folder):
         "method felb-mu, seed 0",
         "data table.csv: 60 records x 12 features",
         "clients 4 with 15 records each",
-        "rounds 13 (3 gram_sketch, 1 sign_norms, 8 local_factor, 1 assign)",
+        "rounds 13 (initialization 4, local steps 8, assignment 1)",
         "f1 rmsd precision recall coverage errors",
         "component support size features",
     ):
@@ -244,7 +244,7 @@ def test_pooled_methods_fit(felb, in_folder, method):
 def test_a_result_cut_short_says_so(felb, in_folder):
     done = felb("fit", "zoo", "--method", "grecond", "-k", 9, "-o", "out", "--time-limit", 1e-9)
     assert "warning: GreConD was ended by its time limit" in done.err
-    assert "ended by its time limit" in done.out
+    assert "stopped by the time limit" in done.out
 
 
 def test_missing_folders_on_the_way_are_made(felb, table):
@@ -306,7 +306,7 @@ def test_show_tells_data_clients_rounds_and_components(felb, simulated):
     words = " ".join(shown.out.split())
     assert "data table.csv: 60 records x 12 features" in words
     assert "clients 4 with 15 records each" in words
-    assert "rounds 13 (3 gram_sketch, 1 sign_norms, 8 local_factor, 1 assign)" in words
+    assert "rounds 13 (initialization 4, local steps 8, assignment 1)" in words
     best = Result.read("out").described()[0]
     assert f"{best.number} {best.support} {len(best.features)} {', '.join(best.features)}" in words
 
@@ -421,7 +421,7 @@ def test_notes_do_not_disturb_json(felb, table):
     assert done.json["converged"] is False
     assert [line.partition(" ")[0] for line in done.err.splitlines()] == ["warning:"]
     assert "not Boolean" in done.err or "before the components were Boolean" in done.err
-    assert "no, cut at 1/2" in felb("show", "out").out
+    assert "rounded at 1/2" in felb("show", "out").out
 
 
 @pytest.mark.parametrize("verb", [("fit",), ("simulate", "--clients", 2)])

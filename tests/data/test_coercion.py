@@ -89,13 +89,14 @@ def test_other_values_are_named(value, form):
     }[form]()
     with pytest.raises(InputError) as error:
         BinaryMatrix.of(given_data, columns=names)
-    assert str(error.value).startswith(f"row 2, column 3 ('age') holds {np.float64(value)}; pass binarize_threshold= ")
+    assert str(error.value).startswith(f"row 2, column 3 ('age') holds {np.float64(value)}; ")
+    assert error.value.parameter == "binarize_threshold"
 
 
 def test_message_without_names():
     data = np.zeros((4, 18))
     data[3, 17] = 0.5
-    with pytest.raises(InputError, match=r"^row 3, column 17 holds 0\.5; pass binarize_threshold= .* or 0/1 data$"):
+    with pytest.raises(InputError, match=r"^row 3, column 17 holds 0\.5; .* binarize_threshold"):
         BinaryMatrix.of(data)
 
 
@@ -118,7 +119,7 @@ def test_first_bad_cell_in_reading_order_is_named():
 def test_missing_cells(missing, threshold):
     data = DENSE.astype(object)
     data[1, 2] = missing
-    with pytest.raises(InputError, match=r"^row 1, column 2 is missing .*drop or fill it"):
+    with pytest.raises(InputError, match=r"^row 1, column 2 is missing"):
         BinaryMatrix.of(data, binarize_threshold=threshold)
     with pytest.raises(InputError, match=r"row 1, column 2 \('c'\) is missing"):
         BinaryMatrix.of(pd.DataFrame(data, columns=list("abcd")), binarize_threshold=threshold)
@@ -136,7 +137,7 @@ def test_masked_arrays():
     masked = np.ma.masked_array(DENSE, mask=DENSE > 5)
     np.testing.assert_array_equal(dense_of(BinaryMatrix.of(masked)), DENSE)
     masked[0, 0] = np.ma.masked
-    with pytest.raises(InputError, match="masked, that is missing"):
+    with pytest.raises(InputError, match="masked"):
         BinaryMatrix.of(masked)
 
 
@@ -157,7 +158,7 @@ def test_cells_that_are_no_numbers(cell, shown):
     with pytest.raises(InputError) as error:
         BinaryMatrix.of(data)
     assert str(error.value).startswith(f"row 3, column 0 holds {shown}")
-    assert "not a number; felb wants 0/1 data" in str(error.value)
+    assert "not a number" in str(error.value)
 
 
 def test_text_arrays_and_dates():
@@ -324,7 +325,7 @@ def test_sparse_threshold():
     data = sp.csr_array(np.array([[0, 3, 0.5], [1, 0, 2]]))
     assert dense_of(BinaryMatrix.of(data, binarize_threshold=0)).tolist() == [[0, 1, 1], [1, 0, 1]]
     assert dense_of(BinaryMatrix.of(data, binarize_threshold=1)).tolist() == [[0, 1, 0], [0, 0, 1]]
-    with pytest.raises(InputError, match=r"binarize_threshold=-0\.5 would turn every empty cell"):
+    with pytest.raises(InputError, match=r"binarize_threshold=-0\.5"):
         BinaryMatrix.of(data, binarize_threshold=-0.5)
 
 

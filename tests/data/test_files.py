@@ -76,7 +76,7 @@ def test_empty_missing_and_folder(kind, tmp_path):
         read(path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(InputError, match=r"x.*: is a folder; name a file in it"):
+    with pytest.raises(InputError, match=r"x.*: is a folder"):
         read(path)
 
 
@@ -111,14 +111,14 @@ def test_unknown_suffix(name, tmp_path):
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith((".csv", ".tsv", ".parquet", ".h5ad"))])
 def test_client_column_where_there_is_none(kind, tmp_path):
     path, _ = write_as(kind, tmp_path)
-    with pytest.raises(InputError, match=r"data.*: client_column= works for \.csv, \.tsv, \.parquet, \.h5ad"):
+    with pytest.raises(InputError, match=r"data.*: client_column .*\.csv, \.tsv, \.parquet, \.h5ad"):
         read(path, client_column="site")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith((".csv", ".tsv"))])
 def test_header_where_there_is_none(kind, tmp_path):
     path, _ = write_as(kind, tmp_path)
-    with pytest.raises(InputError, match=r"header= works for \.csv, \.tsv"):
+    with pytest.raises(InputError, match=r"header .*\.csv, \.tsv"):
         read(path, header=True)
 
 

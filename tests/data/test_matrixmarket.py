@@ -96,7 +96,7 @@ def test_spellings(content, expected, block, tmp_path, monkeypatch):
         (COORDINATE + f"2 2 1\n1 {10**30} 1\n", "line 3 holds '1 1000"),
         (COORDINATE + "2 2 1\n3 1 1\n", "line 3 names row 3 and column 1, but the matrix is 2 x 2, counted from 1"),
         (COORDINATE + "2 2 2\n1 1 1\n1 0 1\n", "line 4 names row 1 and column 0"),
-        (COORDINATE + "2 2 2\n1 1 1\n2 1 5\n", r"row 1 \(line 4\), column 0 holds 5\.0; pass binarize_threshold="),
+        (COORDINATE + "2 2 2\n1 1 1\n2 1 5\n", r"row 1 \(line 4\), column 0 holds 5\.0; .*binarize_threshold"),
         (COORDINATE + "2 2 1\n2 1 nan\n", r"row 1 \(line 3\), column 0 is missing"),
         (ARRAY + "2 2\n0\n0\n0\n-1\n", r"row 1 \(line 6\), column 1 holds -1\.0"),
         (PATTERN + "0 5 0\n", "holds no data: 0 rows and 5 columns"),
@@ -123,11 +123,11 @@ def test_threshold(tmp_path):
             matrix = read(tmp_path / name, binarize_threshold=threshold).matrix
             np.testing.assert_array_equal(matrix.toarray(), values > threshold)
     np.testing.assert_array_equal(read(tmp_path / "d.mtx", binarize_threshold=-1).matrix.toarray(), values > -1)
-    with pytest.raises(InputError, match="binarize_threshold=-1 would turn every empty cell"):
+    with pytest.raises(InputError, match="binarize_threshold=-1"):
         read(tmp_path / "s.mtx", binarize_threshold=-1)
     (tmp_path / "p.mtx").write_text(PATTERN + "1 1 1\n1 1\n")
     assert read(tmp_path / "p.mtx", binarize_threshold=0).matrix.nnz == 1
-    with pytest.raises(InputError, match="binarize_threshold=1 makes all cells of 0/1 data equal"):
+    with pytest.raises(InputError, match="binarize_threshold=1"):
         read(tmp_path / "p.mtx", binarize_threshold=1)
 
 

@@ -30,32 +30,32 @@ REAL, BITS = Uploads(20, 2000), Uploads(1, 2000, boolean=True)
         ({"epsilon": math.inf}, "finite"),
         ({"delta": 0}, "delta must lie"),
         ({"delta": 1.0}, "delta must lie"),
-        ({"unit": "village"}, "unit='village': choose one of record, client"),
-        ({"mechanism": "magic"}, "choose one of cooccurrence"),
-        ({"noise": "server"}, "choose one of client, aggregate"),
-        ({"neighbours": "friends"}, "choose one of add_remove"),
-        ({"unit": "client", "mechanism": "statistics"}, "does not protect a client"),
-        ({"unit": "record", "mechanism": "paper"}, "does not protect a record"),
-        ({"unit": "record", "mechanism": "uploads"}, "does not protect a record"),
+        ({"unit": "village"}, "unit .*village"),
+        ({"mechanism": "magic"}, "mechanism .*cooccurrence"),
+        ({"noise": "server"}, "noise .*client, aggregate"),
+        ({"neighbours": "friends"}, "neighbours .*add_remove"),
+        ({"unit": "client", "mechanism": "statistics"}, "unit='client'"),
+        ({"unit": "record", "mechanism": "paper"}, "unit='record'"),
+        ({"unit": "record", "mechanism": "uploads"}, "unit='record'"),
         ({**PAPER, "theta": -1.0}, "theta must"),
-        ({**PAPER, "clip": "nails"}, "choose one of frobenius, elementwise"),
-        ({**PAPER, "paper_noise": "pink"}, "choose one of gaussian, laplace, xor"),
+        ({**PAPER, "clip": "nails"}, "clip .*frobenius"),
+        ({**PAPER, "paper_noise": "pink"}, "paper_noise .*gaussian"),
         ({"paper_noise": "xor"}, "are for mechanism='paper'"),
         ({**CLIENT, "clip": "elementwise"}, "are for mechanism='paper'"),
-        ({**CLIENT, "score_share": 0.02}, "leave out score_share"),
+        ({**CLIENT, "score_share": 0.02}, "score_share"),
         ({"score_share": 0.0}, "score_share must lie"),
         ({"score_share": 0.5}, "score_share must lie"),
         ({"score_share": 0.1, "score_bound": 0}, "score_bound must"),
-        ({"score_bound": 3.0}, "need score_share"),
+        ({"score_bound": 3.0}, "score_share"),
         ({**PAPER, "noise": "aggregate"}, "at each client"),
         ({**PAPER, "row_bound": 3}, "does not release"),
         ({"theta": 2.0}, "theta bounds"),
         ({"row_bound": 0}, "row_bound must"),
-        ({"rounds": 3}, "released once"),
-        ({"mechanism": "statistics", "rounds": 0}, "at least one round"),
+        ({"rounds": 3}, "rounds"),
+        ({"mechanism": "statistics", "rounds": 0}, "rounds"),
         ({"mechanism": "statistics", "norm_bound": 0}, "c must"),
-        ({"colluders": -1, "noise": "aggregate"}, "0 or more"),
-        ({"dropouts": 1}, "only with noise='aggregate'"),
+        ({"colluders": -1, "noise": "aggregate"}, "colluders"),
+        ({"dropouts": 1}, "noise='aggregate'"),
     ],
 )
 def test_nonsense_is_refused_at_once(options, message):
@@ -64,17 +64,17 @@ def test_nonsense_is_refused_at_once(options, message):
 
 
 def test_a_delta_that_could_publish_a_record_is_refused():
-    with pytest.raises(InputError, match="publish a record"):
+    with pytest.raises(InputError, match="delta"):
         Privacy(1.0, 1e-3).plan(n_records=1000, n_clients=3, n_columns=5)
     assert Privacy(1.0, 0.9e-3).delta_for(1000) == 0.9e-3
     assert Privacy(1.0).delta_for(1000) == 1e-5
     assert Privacy(1.0).delta_for(10**6) == pytest.approx(1e-7)
-    with pytest.raises(InputError, match="at least one record"):
+    with pytest.raises(InputError, match="number of records"):
         Privacy(1.0).delta_for(0)
 
 
 def test_nobody_left_to_add_noise_is_refused():
-    with pytest.raises(InputError, match="nobody"):
+    with pytest.raises(InputError, match="colluders"):
         Privacy(1.0, noise="aggregate", colluders=2, dropouts=1).plan(n_records=100, n_clients=3, n_columns=5)
     with pytest.raises(InputError, match="column"):
         Privacy(1.0).plan(n_records=100, n_clients=3, n_columns=0)
@@ -156,16 +156,16 @@ def test_bits_of_a_client_keep_the_total():
 @pytest.mark.parametrize(
     ("options", "uploads", "message"),
     [
-        ({}, REAL, "'cooccurrence' releases sums over records"),
-        ({"mechanism": "statistics"}, BITS, "'statistics' releases sums over records"),
-        (CLIENT, None, "'uploads' is for methods whose clients upload"),
-        (PAPER, None, "'paper' is for methods whose clients upload"),
+        ({}, REAL, "mechanism='cooccurrence'"),
+        ({"mechanism": "statistics"}, BITS, "mechanism='statistics'"),
+        (CLIENT, None, "mechanism='uploads'"),
+        (PAPER, None, "mechanism='paper'"),
         ({"unit": "client"}, REAL, "need theta"),
-        ({"unit": "client", "noise": "aggregate"}, BITS, "flipped at each client"),
-        ({"unit": "client", "rounds": 3}, BITS, "uploads 1 time"),
-        ({**PAPER, "paper_noise": "xor"}, REAL, "uploads that are real"),
-        ({"mechanism": "paper", "paper_noise": "gaussian"}, BITS, "uploads that are Boolean"),
-        ({**CLIENT, "delta": 0.1}, REAL, "publish a client"),
+        ({"unit": "client", "noise": "aggregate"}, BITS, "noise='client'"),
+        ({"unit": "client", "rounds": 3}, BITS, "rounds"),
+        ({**PAPER, "paper_noise": "xor"}, REAL, "paper_noise='xor'"),
+        ({"mechanism": "paper", "paper_noise": "gaussian"}, BITS, "paper_noise='gaussian'"),
+        ({**CLIENT, "delta": 0.1}, REAL, "delta"),
     ],
 )
 def test_a_mechanism_that_does_not_fit_the_method_is_refused_by_name(options, uploads, message):

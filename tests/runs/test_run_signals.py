@@ -100,7 +100,7 @@ def test_a_signal_keeps_the_last_round_and_says_how_to_go_on(tmp_path, start, da
     printed, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
     assert printed == ""
-    assert said.strip() == f"interrupted; go on with: felb simulate --resume {shlex.quote(str(out))}"
+    assert said.strip() == f"interrupted; resume with: felb simulate --resume {shlex.quote(str(out))}"
     assert not out.exists()
     assert (unfinished / "journal" / "states.safetensors").is_file()
     played = []

@@ -42,7 +42,7 @@ class Asso(PooledFactorization):
     bonus : gain of covering a one, w₁ > 0
     penalty : loss of covering a zero, w₀ >= 0
     time_limit : seconds after which the search ends, with what was found until then
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : taken because all estimators take it; nothing here is random
 
     Attributes

@@ -1,4 +1,4 @@
-"""What every estimator of felb has in common: how it takes data, and all it can do once V is found."""
+"""The base class of all estimators: input conversion, and all methods that need V only."""
 
 from __future__ import annotations
 
@@ -110,8 +110,9 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """Raise if cells are unknown; a subclass that can do without them accepts it."""
         if matrix.unknown is not None:
             raise InputError(
-                f"{type(self).__name__} takes no unknown cells, and {matrix.unknown.nnz} are marked; use FederatedBMF "
-                "(method 'bmf'), or make zeros of them: X.with_unknown(None)"
+                f"{type(self).__name__} does not support unknown cells, and the data has {matrix.unknown.nnz}; use "
+                "FederatedBMF (method 'bmf'), or read them as zeros (missing='zero', or X.with_unknown(None))",
+                parameter="missing",
             )
 
     def _check_columns(self, matrix: BinaryMatrix, *, reset: bool) -> None:
@@ -157,7 +158,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             )
 
     def warn_of_few_ones(self, ones: int, k: int) -> bool:
-        """Warn about data with no more ones than components, in which there is nothing to find; tell whether it is."""
+        """Warn if the data has no more ones than components; return whether that is so."""
         if ones > k:
             return False
         what = "no ones" if not ones else "a single one" if ones == 1 else f"only {ones} ones"

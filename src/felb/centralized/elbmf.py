@@ -1,4 +1,4 @@
-"""ELBMF: elastic Boolean matrix factorization of pooled data (Dalleiger and Vreeken, 2022)."""
+"""ELBMF: elastic Boolean matrix factorization of centralized data (Dalleiger and Vreeken, 2022)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ELBMF(RelaxedFactorization):
     exact_prox : use the exact minimiser of the regularizer instead of the printed operator
     dtype : "float32" or "float64"
     time_limit : seconds after which the iterations end, with what was found until then
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes

@@ -25,7 +25,7 @@ class GreConD(PooledFactorization):
     ----------
     n_components : int
     time_limit : seconds after which the search ends, with what was found until then
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : taken because all estimators take it; nothing here is random
 
     Attributes

@@ -32,7 +32,7 @@ class MEBF(PooledFactorization):
     threshold : t, between 0 and 1; a line joins a pattern of b ones if it has at least min(t·b + 1, b) of them
     uncovered : P, between 0 and 1; the share of ones that may be left uncovered, at which the search ends
     time_limit : seconds after which the search ends, with the factors found until then
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : ignored; equal data gives equal factors
 
     Attributes

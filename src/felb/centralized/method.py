@@ -1,4 +1,4 @@
-"""Methods for pooled data: one algorithm each, which finds U and V together."""
+"""Centralized methods: each algorithm computes U and V together."""
 
 from __future__ import annotations
 

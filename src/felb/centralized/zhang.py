@@ -54,7 +54,7 @@ class Zhang(RelaxedFactorization):
     grid : thresholds to try for each factor
     dtype : "float32" or "float64"
     time_limit : seconds after which the iterations end; thresholds are still sought for what was found until then
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes

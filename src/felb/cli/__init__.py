@@ -1,8 +1,7 @@
-"""The command line: one file per verb; parse, call one library function, print."""
+"""The command line: one file per command; parse, call one library function, print."""
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import threading
@@ -20,23 +19,23 @@ if TYPE_CHECKING:
     from types import FrameType
 
 VERBS = {
-    "fit": "factorize pooled data",
+    "fit": "factorize centralized data",
     "simulate": "factorize data split among simulated clients",
     "score": "score a result on data",
-    "show": "show a result: its components by name, its data, its rounds",
-    "report": "make a page of a result that opens in any browser",
-    "privacy": "show what left and what was guaranteed; plan a guarantee",
-    "convert": "write data of any size as a file that is used from disk",
-    "generate": "write planted data with a known answer",
+    "show": "show a result: components, scores and provenance",
+    "report": "write a self-contained HTML page of a result",
+    "privacy": "show releases and guarantees; forecast the noise of a guarantee",
+    "convert": "convert a data file of any size to .felb, which is memory-mapped",
+    "generate": "generate synthetic data with planted components",
     "data": "list public data sets and load their raw files",
-    "experiment": "run the experiments of the paper, and show their figures",
-    "federation": "found a federation of several sites and run its server",
+    "experiment": "run the experiments of the paper and show their results",
+    "federation": "create a federation of several sites and run its server",
     "site": "take part in a federation as a site that keeps its data",
-    "run": "play a run over the sites of a federation",
+    "run": "execute a run over the sites of a federation",
     "status": "show the sites and runs of a federation",
 }
 MODULES = {"data": "felb.paper.commands.data_sets", "experiment": "felb.paper.commands.experiment"}
-"""Verbs that stand elsewhere: those of the paper, which nothing but this name knows."""
+"""Modules of the commands that are not in this package; they are imported by name only."""
 EPILOG = """\b
 Start with a data set that comes with felb:
   felb simulate zoo --clients 4 -k 5 -o zoo-result
@@ -45,29 +44,31 @@ Start with a data set that comes with felb:
 \b
 Exit codes:
   0    done
-  1    data, a file or a parameter is not usable; the message says what to do
-  2    the command line is not understood
+  1    data, a file or a parameter is not valid; the message says what to do
+  2    the command line is not valid
   130  interrupted (Ctrl-C); 143 terminated, 129 terminal closed
 """
 FAILED = 1
+OPTIONS = {"header": "--header/--no-header", "n_components": "--components"}
+"""Options of parameters that do not have the same name."""
 
 
 class LazyGroup(click.Group):
-    """Loads a verb's module when that verb is called, so that ``felb --help`` is instant."""
+    """Imports the module of a command when that command is called, so that ``felb --help`` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the verbs in the order they are used."""
+        """Return the commands in the order of the help text."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the verb."""
+        """Import the module of the command."""
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(MODULES.get(cmd_name, f"felb.cli.{cmd_name}")).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the verbs without importing them."""
+        """List the commands without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
@@ -77,13 +78,13 @@ class LazyGroup(click.Group):
 def felb() -> None:
     """Boolean matrix factorization of data that may not be shared.
 
-    Explains a 0/1 matrix (records x features) by a few components: a record has a feature if one of its components
-    has it. The records may be split among clients; only the components are shared.
+    Approximates a 0/1 matrix (records x features) by a few components, which are sets of features. A record has a
+    feature if one of its components has it. The records may be split among clients; only the components are shared.
     """
 
 
 class Stopped(KeyboardInterrupt):
-    """Another signal than Ctrl-C's asks to stop; handled alike, so that progress is kept."""
+    """SIGTERM or SIGHUP was received; handled like Ctrl-C, so that progress is kept."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -94,7 +95,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line; an error a user can act on is printed without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a name the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="replace")  # characters that the terminal cannot show must not fail the command
     try:
         with stopping_on_signals():
             outcome: Any = felb.main(args=args, prog_name="felb", standalone_mode=False)
@@ -106,10 +107,10 @@ def main(args: list[str] | None = None) -> NoReturn:
         tell("interrupted", cause)
         sys.exit(128 + (cause.number if isinstance(cause, Stopped) else signal.SIGINT))
     except FelbError as error:
-        tell(f"error: {in_options(str(error))}", error)
+        tell(f"error: {error}{option_of(error)}", error)
         sys.exit(FAILED)
     except MemoryError as error:
-        tell("error: there is not enough memory; try fewer workers, or a larger machine", error)
+        tell("error: not enough memory; use fewer workers or a larger machine", error)
         sys.exit(FAILED)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -119,29 +120,19 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def tell(message: str, error: BaseException) -> None:
-    """Say on stderr what happened, and what was noted on the way about how to go on."""
+    """Print a message and the notes of the exception on stderr."""
     click.echo("; ".join([message, *getattr(error, "__notes__", ())]), err=True)
 
 
-def in_options(message: str) -> str:
-    """Speak of options where the library speaks of its keywords: ``header=False`` is ``--no-header`` here."""
-    message = message.replace("header=False", "--no-header").replace("header=True", "--header")
-    message = message.replace("force=True", "--force").replace("any_shape=True", "--any-shape")
-    message = message.replace(
-        "make zeros of them: X.with_unknown(None)", "make zeros of them: --missing zero, no --unknown"
-    )
-    message = message.replace("(method 'bmf')", "(--method bmf)")
-    message = re.sub(r"\b(mechanism|noise|unit|neighbours|missing)='(\w+)'", r"--\1 \2", message)
-    return re.sub(
-        r"\b(binarize_threshold|client_column|header|missing|unknown)= ?",
-        lambda found: f"--{found[1].replace('_', '-')} ",
-        message,
-    ).rstrip()
+def option_of(error: FelbError) -> str:
+    """Return the option of the parameter that an error names, as text to append; empty if there is none."""
+    name = error.parameter
+    return f" (option {OPTIONS.get(name, '--' + name.replace('_', '-'))})" if name is not None else ""
 
 
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
-    """Let a polite request to end (from a container, or a closed terminal) stop a run as Ctrl-C does."""
+    """Handle SIGTERM (from a container) and SIGHUP (closed terminal) like Ctrl-C."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
         raise Stopped(number)

@@ -27,10 +27,10 @@ def command(
     as_json: bool,
     **reading: Any,
 ) -> None:
-    """Write the data file SOURCE as TARGET.felb, which the other commands use from disk.
+    """Convert the data file SOURCE to the .felb file TARGET, which the other commands use from disk.
 
-    SOURCE is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad) and may be larger than memory: it is read
-    block by block. TARGET appears when it is complete; until then its folder needs room for it twice.
+    SOURCE is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, because it is
+    read block by block. TARGET is created when it is complete; until then its folder needs twice the space.
     """
     with row_progress() as advance:
         matrix = convert(

@@ -1,4 +1,4 @@
-"""``felb federation``: what a coordinator does."""
+"""``felb federation``: the commands of a coordinator."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ DEFAULT_PORT = 8002
 
 @click.group("federation")
 def command() -> None:
-    """Found a federation of several sites, admit sites, run its server.
+    """Create a federation of several sites, admit sites, and run its server.
 
-    One machine coordinates: it holds the certificate authority and the server that all sites connect to. Needs
+    The machine of the coordinator holds the certificate authority and the server that all sites connect to. Requires
     felb[nvflare].
     """
 
@@ -30,27 +30,27 @@ def command() -> None:
 @command.command("init")
 @click.argument("folder", type=click.Path())
 @click.option("--name", required=True, help="Name of the federation.")
-@click.option("--host", required=True, help="Name under which sites reach this machine.")
+@click.option("--host", required=True, help="Host name of this machine, as the sites reach it.")
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
     metavar="N",
     default=DEFAULT_PORT,
     show_default=True,
-    help="The one port that must be open here.",
+    help="TCP port of the server; it must be open for the sites.",
 )
 @click.option(
     "--listen",
     type=click.Choice(["all", "loopback"]),
     default="all",
     show_default=True,
-    help="Interfaces of this machine; loopback is for a tunnel or proxy in front of it.",
+    help="Network interfaces of the server: all, or loopback for a tunnel or proxy on this machine.",
 )
 @options.as_json
 def init(folder: str, name: str, host: str, port: int, listen: str, as_json: bool) -> None:
-    """Found a federation in FOLDER: certificate authority, server, and invitation.json for the sites.
+    """Create a federation in FOLDER: certificate authority, server, and invitation.json for the sites.
 
-    Tell every site the fingerprint on another way than the file, for example by telephone.
+    Give the fingerprint to every site over another channel than the file, for example by telephone.
     """
     coordinator = Coordinator.found(folder, name=name, host=host, port=port, loopback=listen == "loopback")
     facts = {**asdict(coordinator.invitation), "invitation": str(coordinator.folder / "invitation.json")}
@@ -60,13 +60,20 @@ def init(folder: str, name: str, host: str, port: int, listen: str, as_json: boo
 @command.command("approve")
 @click.argument("folder", type=click.Path())
 @click.argument("request", type=click.Path())
-@click.option("-o", "--out", type=click.Path(), help="File to send back; default: beside REQUEST.")
-@click.option("--days", default=VALID_DAYS, show_default=True, help="Days the certificate is valid.", **options.COUNT)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(),
+    help="Approval file to send to the site (default: NAME.signed.zip in the folder of REQUEST).",
+)
+@click.option(
+    "--days", default=VALID_DAYS, show_default=True, help="Validity of the certificate in days.", **options.COUNT
+)
 @options.as_json
 def approve(folder: str, request: str, out: str | None, days: int, as_json: bool) -> None:
-    """Admit the site that has sent REQUEST to the federation in FOLDER; send the file back to it.
+    """Admit the site of the file REQUEST to the federation in FOLDER and write the approval file for it.
 
-    Make sure first that the request comes from whom it names.
+    Verify first that the request comes from the site that it names.
     """
     path = Path(request)
     target = Path(out) if out else path.with_name(f"{path.name.removesuffix('.request.zip')}.signed.zip")
@@ -79,13 +86,13 @@ def approve(folder: str, request: str, out: str | None, days: int, as_json: bool
 @command.command("revoke")
 @click.argument("folder", type=click.Path())
 @click.argument("site")
-@click.option("--undo", is_flag=True, help="Accept the site again.")
+@click.option("--undo", is_flag=True, help="Readmit the site.")
 @options.as_json
 def revoke(folder: str, site: str, undo: bool, as_json: bool) -> None:
-    """Accept SITE no more in the federation in FOLDER, for example because its key has leaked.
+    """Exclude SITE from the federation in FOLDER, for example because its key has leaked.
 
-    Takes effect when the server is started the next time; runs go on from their last round. A site that comes back
-    with a new key joins under a new name.
+    Takes effect at the next start of the server; runs continue from their last round. A site that returns with a new
+    key joins under a new name.
     """
     coordinator = Coordinator.open(folder)
     if undo:
@@ -97,12 +104,12 @@ def revoke(folder: str, site: str, undo: bool, as_json: bool) -> None:
 
 @command.command("start")
 @click.argument("folder", type=click.Path())
-@click.option("--show", is_flag=True, help="Print the command instead of running it.")
+@click.option("--show", is_flag=True, help="Print the command of the server instead of running it.")
 @options.as_json
 def start(folder: str, show: bool, as_json: bool) -> None:
     """Run the server of the federation in FOLDER until it is stopped.
 
-    It stays in the foreground, as a service manager wants it.
+    The process stays in the foreground, as service managers expect.
     """
     arguments = Coordinator.open(folder).command()
     if show or as_json:
@@ -114,14 +121,19 @@ def start(folder: str, show: bool, as_json: bool) -> None:
 @command.command("demo")
 @click.option("--sites", default=3, show_default=True, help="Number of sites.", **options.COUNT)
 @options.components
-@click.option("-m", "--method", default=DEFAULT, show_default=True, help="A federated method.")
-@click.option("-o", "--out", type=click.Path(), help="Keep the result in this folder.")
-@click.option("--keep", type=click.Path(), metavar="FOLDER", help="Keep keys, logs and states in this folder.")
+@click.option("-m", "--method", default=DEFAULT, show_default=True, help="Federated method.")
+@click.option("-o", "--out", type=click.Path(), help="Folder in which the result is kept (default: not kept).")
+@click.option(
+    "--keep",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Folder in which keys, logs and states are kept (default: not kept).",
+)
 @options.as_json
 def demo(sites: int, n_components: int, method: str, out: str | None, keep: str | None, as_json: bool) -> None:
-    """Play a whole federation on this machine: a coordinator and sites over mutual TLS, on the zoo data.
+    """Run a complete federation on this machine: a coordinator and sites over mutual TLS, on the zoo data.
 
-    Takes about a minute, and leaves nothing behind unless told to.
+    Takes about a minute. All files are deleted at the end, except those of --out and --keep.
     """
     from felb.runs.deployed import demonstrate
 

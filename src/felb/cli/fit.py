@@ -18,11 +18,11 @@ EPILOG = options.methods(*summaries())
 
 @click.command("fit", epilog=EPILOG)
 @click.argument("data", required=False)
-@click.option("-o", "--out", type=click.Path(), help="Folder for the result.")
+@click.option("-o", "--out", type=click.Path(), help="Folder for the result; required unless --resume is given.")
 @resuming.option
-@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="See the list below.")
+@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="Method; see the list below.")
 @options.components
-@click.option("--max-iter", help="Iterations at most.", **options.COUNT)
+@click.option("--max-iter", help="Maximum number of iterations.", **options.COUNT)
 @options.weights
 @options.time_limit
 @options.param
@@ -50,15 +50,16 @@ def command(
     privacy: dict[str, Any] | None,
     **parameters: Any,
 ) -> None:
-    """Factorize pooled DATA.
+    """Factorize DATA that is held in one place.
 
     DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
-    The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
-    result.json with parameters, seed, version, data fingerprint, scores and history. With --epsilon the components may
-    be published under the guarantee the result states; scores, supports and the fingerprint are then left out.
+    The output folder contains the components (components.csv, .npz), the assignment of each row
+    (assignments/pooled.npz), and result.json with parameters, seed, version, data fingerprint, scores and history.
+    With --epsilon the components can be published under the guarantee that the result states; scores, supports and the
+    fingerprint are then omitted.
 
-    Ctrl-C keeps the rounds that were done in OUT.unfinished, and --resume OUT goes on from there; pooled
-    methods (elbmf, asso, grecond, mebf, zhang) keep nothing.
+    Ctrl-C keeps the completed rounds in OUT.unfinished, and --resume OUT continues from there. The centralized methods
+    (elbmf, asso, grecond, mebf, zhang) cannot be resumed.
     """
     if resumed is not None:
         resuming.go_on("fit", resumed, as_json=as_json)

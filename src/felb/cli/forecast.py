@@ -1,4 +1,4 @@
-"""What ``felb privacy plan`` prints."""
+"""The output of ``felb privacy plan``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def print_forecast(found: PrivacyForecast) -> None:
-    """Print the guarantee, the noise it takes, and the quality to expect by ε."""
+    """Print the guarantee, its noise, and the expected quality by ε."""
     console, shape = plain_console(), found.shape
     facts = Table(box=None, show_header=False, pad_edge=False)
     records = f"{shape.n_records:,} records x {shape.n_features:,} features, {shape.ones_per_record:.3g} ones each"
@@ -29,7 +29,7 @@ def print_forecast(found: PrivacyForecast) -> None:
 
 
 def noise_table(found: PrivacyForecast) -> Table:
-    """Return the noise of each release beside the counts to be told from it."""
+    """Return the noise of each release and the expected counts."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("release")
     for name in ("share", "rounds", "mu", "sd at a client", "sd of the sum", "expected", "noise"):
@@ -42,13 +42,13 @@ def noise_table(found: PrivacyForecast) -> Table:
 
 
 def quality_table(found: PrivacyForecast) -> Table:
-    """Return the quality to expect by ε."""
+    """Return the expected quality by ε."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("epsilon", "F1*", "lowest", "highest", "runs"):
         table.add_column(name, justify="right")
     table.add_column("")
     for row in found.expected:
-        mark = "asked for" if row.epsilon == found.epsilon else ""
+        mark = "requested" if row.epsilon == found.epsilon else ""
         table.add_row(f"{row.epsilon:g}", *_scores(row.scores), mark)
     table.add_row("no noise", *_scores(found.without), "")
     return table

@@ -13,27 +13,29 @@ WHAT = {"data": "noisy data", "signal": "U∘V without noise", "U": "planted row
 
 @click.command("generate")
 @click.argument("out", type=click.Path())
-@click.option("-n", "--rows", "n", default=2000, show_default=True, help="Records.", **options.COUNT)
-@click.option("-m", "--columns", "m", default=200, show_default=True, help="Features.", **options.COUNT)
+@click.option("-n", "--rows", "n", default=2000, show_default=True, help="Number of records.", **options.COUNT)
+@click.option("-m", "--columns", "m", default=200, show_default=True, help="Number of features.", **options.COUNT)
 @options.components
-@click.option("--noise", default=0.1, show_default=True, help="Probability that noise hits a cell.", **options.SHARE)
+@click.option(
+    "--noise", default=0.1, show_default=True, help="Probability that a cell is changed by noise.", **options.SHARE
+)
 @click.option(
     "--kind",
     type=click.Choice(["xor", "additive", "destructive"]),
     default="xor",
     show_default=True,
-    help="Noise flips, sets or clears cells.",
+    help="Whether noise flips cells (xor), sets them to 1 (additive) or to 0 (destructive).",
 )
-@click.option("--density", default=0.9, show_default=True, help="Share of ones inside a tile.", **options.SHARE)
+@click.option("--density", default=0.9, show_default=True, help="Fraction of ones inside a tile.", **options.SHARE)
 @click.option(
     "--heights", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
-    help="Rows of a tile, as shares of all.",
+    help="Smallest and largest height of a tile, as fractions of the records.",
 )  # fmt: skip
 @click.option(
     "--widths", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
-    help="Columns of a tile, as shares of all.",
+    help="Smallest and largest width of a tile, as fractions of the features.",
 )  # fmt: skip
-@click.option("--contiguous", is_flag=True, help="Tiles on consecutive rows and columns, for pictures.")
+@click.option("--contiguous", is_flag=True, help="Place tiles on consecutive rows and columns, for plots.")
 @options.seed
 @options.force
 @options.as_json
@@ -52,9 +54,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write planted data to OUT.npz, and the planted answer beside it.
+    """Generate data with planted components and write it to OUT.npz.
 
-    The answer is in OUT.U.npz, OUT.V.npz and their Boolean product OUT.signal.npz; all are SciPy sparse matrices.
+    The planted factors are written to OUT.U.npz and OUT.V.npz, their Boolean product to OUT.signal.npz. All files are
+    SciPy sparse matrices.
     """
     written = generate(
         out,

@@ -1,4 +1,4 @@
-"""The table of everything that left, for a site's reviewer and for a whole run."""
+"""The table of an outbound log, for a site and for a whole run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def print_outbound(lines: Sequence[Mapping[str, Any]], *, nothing: str) -> None:
-    """Print what left, a line for each kind of array; clients from which the same left share theirs."""
+    """Print one line for each kind of array that left; clients with equal tables are grouped."""
     console = plain_console()
     if not lines:
         console.print(nothing, soft_wrap=True)
@@ -30,7 +30,7 @@ def print_outbound(lines: Sequence[Mapping[str, Any]], *, nothing: str) -> None:
 
 
 def table_of(parts: Sequence[Left]) -> Table:
-    """Return the table of what left one client."""
+    """Return the table of one client."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("rounds", "what", "shape"):
         table.add_column(name, overflow="fold")
@@ -46,13 +46,13 @@ def table_of(parts: Sequence[Left]) -> Table:
 
 
 def alike(left: Sequence[Left]) -> list[tuple[list[str], list[Left]]]:
-    """Return clients with what left each of them; clients from which exactly the same left stand together."""
+    """Group clients whose tables are equal."""
     by_client: dict[tuple[str | None, str], list[Left]] = {}
     for part in left:
         by_client.setdefault((part.run, part.client), []).append(part)
     groups: list[tuple[list[str], list[Left]]] = []
     for (_, client), parts in by_client.items():
-        same = [replace(part, client="") for part in parts]  # a run is part of it: runs never stand together
+        same = [replace(part, client="") for part in parts]  # tables include the run: different runs are never grouped
         for names, others in groups:
             if [replace(part, client="") for part in others] == same:
                 names.append(client)
@@ -63,7 +63,7 @@ def alike(left: Sequence[Left]) -> list[tuple[list[str], list[Left]]]:
 
 
 def in_rounds(part: Left) -> str:
-    """Return the rounds of a part: 3, or 0-49, or 5 of 0-49 where others lie between."""
+    """Return the rounds of a line: 3, or 0-49, or 5 of 0-49 if some rounds are missing."""
     first, last = part.rounds
     if first == last:
         return str(first)
@@ -71,11 +71,11 @@ def in_rounds(part: Left) -> str:
 
 
 def in_all(left: Sequence[Left]) -> str:
-    """Return in a sentence how much left in all, and what that has cost."""
+    """Return a sentence with the total size and the total privacy cost."""
     clients = sorted({part.client for part in left})
     size = sum(part.bytes for part in left)
     count = sum(part.count for part in left)
-    text = f"in all: {count:,} arrays, {size:,} bytes, from {len(clients)} client{'s' if len(clients) > 1 else ''}"
+    text = f"total: {count:,} arrays, {size:,} bytes, from {len(clients)} client{'s' if len(clients) > 1 else ''}"
     bare = sum(part.count for part in left if part.cost is None)
     if bare:
         return (

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNT: dict[str, Any] = {"type": click.IntRange(min=1), "metavar": "N"}
 WEIGHT: dict[str, Any] = {"type": click.FloatRange(min=0), "metavar": "X"}
 SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1), "metavar": "P"}
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else to stdout.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout instead of tables.")
 force = click.option("--force", is_flag=True, help="Replace the output if it exists.")
 seed = click.option(
     "--seed",
@@ -23,12 +23,12 @@ seed = click.option(
     metavar="N",
     default=0,
     show_default=True,
-    help="Fixes everything random.",
+    help="Seed of all random numbers except privacy noise.",
 )
 
 
 class NumberOrAuto(click.IntRange):
-    """A number of components, or "auto" to let the method find it."""
+    """A number of components, or "auto" for rank selection by the method."""
 
     name = "number or auto"
 
@@ -45,7 +45,7 @@ components = click.option(
     metavar="N|auto",
     default=10,
     show_default=True,
-    help="Number of components; auto finds the one with the shortest description (bmf).",
+    help="Number of components; auto selects it by minimum description length (method bmf only).",
 )
 
 
@@ -65,29 +65,38 @@ reading = together(
         "--binarize-threshold",
         type=float,
         metavar="X",
-        help="Make ones of values above this; otherwise data must be 0/1.",
+        help="Convert values above X to 1 and others to 0 (default: values must be 0 or 1).",
     ),
-    click.option("--header/--no-header", default=None, help="Whether a text file names its columns; else detected."),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first line of a text file holds column names (default: detected).",
+    ),
     click.option(
         "--missing",
         type=click.Choice(["error", "unknown", "zero"]),
-        help="What an empty cell (NA, NaN, ?, null) is; by default an error. Unknown cells count neither way (bmf).",
+        help="How to read missing cells (empty, NA, NaN, ?, null): as an error, as unknown cells, which are left out "
+        "of all counts (method bmf only), or as 0 (default: error).",
     ),
     click.option(
-        "--unknown", metavar="FILE", help="Data file of the same shape whose ones mark unknown cells; DATA has 0 there."
+        "--unknown",
+        metavar="FILE",
+        help="Missing mask: a data file of the same shape with a 1 for each unknown cell, where DATA has a 0.",
     ),
 )
 
 client_column_left_out = click.option(
-    "--client-column", metavar="NAME", help="Leave out this column, which names each row's client."
+    "--client-column",
+    metavar="NAME",
+    help="Column with the name of the client of each row; it is not used as a feature.",
 )
 
 weights = together(
-    click.option("--l1", help="Weight κ of the regularizer.", **WEIGHT),
-    click.option("--l2", help="Weight λ of the regularizer.", **WEIGHT),
-    click.option("--l2-rate", help="Growth of λ per round.", **WEIGHT),
+    click.option("--l1", help="L1 weight κ of the regularizer.", **WEIGHT),
+    click.option("--l2", help="L2 weight λ of the regularizer in the first round.", **WEIGHT),
+    click.option("--l2-rate", help="Factor by which λ grows per round.", **WEIGHT),
     click.option(
-        "--inertia", type=click.FloatRange(0, 0.5, max_open=True), metavar="X", help="Inertia β of the steps."
+        "--inertia", type=click.FloatRange(0, 0.5, max_open=True), metavar="X", help="Inertia β of the proximal steps."
     ),
 )
 
@@ -95,12 +104,13 @@ time_limit = click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop after this with the best until then; a post-hoc method at each client.",
+    help="Time limit after which the best result so far is returned (default: none). Post-hoc methods apply it at "
+    "each client.",
 )
 
 
 def read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return NAME=VALUE pairs as a table; a value is JSON or a word."""
+    """Return NAME=VALUE pairs as a dictionary; a value is JSON or a string."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -109,7 +119,7 @@ def read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[st
         try:
             found[name] = json.loads(value)
         except ValueError:
-            found[name] = value  # a word
+            found[name] = value  # not JSON: a string
     return found
 
 
@@ -120,18 +130,18 @@ param = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=read_parameters,
-    help="Any other parameter of the method, e.g. tau=0.9; may be repeated.",
+    help="Another parameter of the method, for example tau=0.9; can be repeated.",
 )
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """Return the parameters a user has set; methods have their own defaults for the others."""
+    """Return the parameters that are not None; methods have their own defaults for the others."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def methods(*names_and_summaries: tuple[str, str]) -> str:
     """Return the list of methods that ends a help text, in lines that click leaves as they are."""
-    lines = ["Where no default is shown, every method has its own.", "", "\b", "Methods:"]
+    lines = ["Options without a default use the default of the method.", "", "\b", "Methods:"]
     for name, summary in names_and_summaries:
         lines.append(textwrap.fill(summary, 76, initial_indent=f"  {name:<10}", subsequent_indent=" " * 12))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What the verbs print: tables for people, JSON for programs."""
+"""The output of the commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def print_json(data: Any) -> None:
 
 
 def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHOWN_FEATURES) -> None:
-    """Print where a result comes from, its scores and its components."""
+    """Print the provenance, the scores and the components of a result."""
     if as_json:
         summary = {key: value for key, value in result.to_json().items() if key not in ("history", "columns")}
         components = [asdict(component) for component in result.described()]
@@ -46,7 +46,7 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         console.print(score_table({result.provenance.method: result.scores}))
     else:
         asking = f"felb score {shlex.quote(folder)} DATA"
-        console.print(f"scores stay with the clients; who holds the data can compute them: {asking}", soft_wrap=True)
+        console.print(f"scores stay at the clients; compute them where the data is: {asking}", soft_wrap=True)
     console.print()
     console.print(component_table(result.described(), shown=shown))
 
@@ -57,15 +57,15 @@ def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def plain_console() -> Console:
-    """Return a console that prints names as they are: no markup, emoji or colours read into them."""
+    """Return a console that prints names unchanged: no markup, emoji or highlighting."""
     return Console(markup=False, emoji=False, highlight=False)
 
 
 def describe(result: Result, folder: str) -> dict[str, str]:
-    """Return the facts about a result in words."""
-    made, rounds, source = result.provenance, result.rounds(), result.provenance.data
-    tasks = f" ({', '.join(f'{count} {task}' for task, count in rounds.items())})" if len(rounds) > 1 else ""
-    gap = f"{'yes' if result.converged else 'no, cut at 1/2'} (integrality gap {result.integrality_gap:.2g})"
+    """Return the facts about a result as text."""
+    made, phases, source = result.provenance, result.phases(), result.provenance.data
+    listed = f" ({', '.join(f'{phase} {count}' for phase, count in phases.items())})" if len(phases) > 1 else ""
+    gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
@@ -73,18 +73,18 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         "clients": describe_clients(result.clients),
-        "rounds": f"{sum(rounds.values())}{tasks}",
+        "rounds": f"{sum(phases.values())}{listed}",
         "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
     if result.privacy is not None:
         facts["privacy"] = describe_privacy(result.privacy)
-    return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
+    return facts if result.complete else facts | {"complete": "no, stopped by the time limit"}
 
 
 def describe_privacy(guaranteed: Mapping[str, Any]) -> str:
-    """Return what was guaranteed, in a line."""
+    """Return the privacy guarantee as one line."""
     if guaranteed["mechanism"] == "paper":
-        return "noise as in the paper, for reproduction; nothing is guaranteed"
+        return "noise of the paper, for reproduction; no guarantee"
     budget = f"(epsilon, delta) = ({guaranteed['epsilon']:g}, {guaranteed['delta']:.3g}) in total"
     place = (
         "each client adds all of its noise" if guaranteed["noise"] == "client" else "clients add shares of the noise"
@@ -93,7 +93,7 @@ def describe_privacy(guaranteed: Mapping[str, Any]) -> str:
 
 
 def describe_clients(clients: Mapping[str, int | None]) -> str:
-    """Return how many clients there are and how large, as far as that is known; one alone by its name."""
+    """Return the number and the sizes of the clients, as far as they are known; a single client by its name."""
     if len(clients) <= 1:
         return next(iter(clients), "none")
     sizes = [size for size in clients.values() if size is not None]
@@ -114,7 +114,7 @@ def score_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _score(name: str, value: float | None) -> str:
-    """Return a score in words; a dash where there is none, as when clients keep their counts to themselves."""
+    """Return a score as text; a dash if it is not known."""
     if value is None:
         return "-"
     return f"{value:.0f}" if name == "errors" else f"{value:.4f}"
@@ -143,14 +143,14 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
-    table.add_column(overflow="fold")  # a fingerprint or a path is of no use without its end
+    table.add_column(overflow="fold")  # never truncate a fingerprint or a path
     for name, fact in facts.items():
         table.add_row(name, str(fact))
     plain_console().print(table, soft_wrap=True)
 
 
 def print_status(seen: Mapping[str, Any]) -> None:
-    """Print a federation's server, sites and runs."""
+    """Print the server, the sites and the runs of a federation."""
     print_facts(
         {
             "federation": seen["federation"],
@@ -174,7 +174,7 @@ def print_status(seen: Mapping[str, Any]) -> None:
 
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Print felb's warnings as one line each instead of Python's form with a file name."""
+    """Print each warning of felb as one line without its file name."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

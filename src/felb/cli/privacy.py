@@ -1,4 +1,4 @@
-"""``felb privacy``: what left, what was guaranteed, and what a guarantee would cost."""
+"""``felb privacy``: outbound logs, privacy statements and forecasts."""
 
 from __future__ import annotations
 
@@ -26,52 +26,61 @@ from felb.runs.result import Result
 DEFAULT_DENSITY = 0.1
 SEED: dict[str, Any] = {"type": click.IntRange(min=0), "metavar": "N"}
 HANGING = 21
-"""Columns of a statement's subjects."""
+"""Width of the first column of a statement."""
 
 
 @click.group("privacy")
 def command() -> None:
-    """Show what left the clients of a run and what was guaranteed; plan a guarantee before any data is touched.
+    """Show the releases and the privacy guarantee of a run; forecast a private run before any data is read.
 
-    Needs felb[privacy] for everything that adds noise.
+    Commands that add noise require felb[privacy].
     """
 
 
 @command.command("log")
 @click.argument("run", type=click.Path())
-@click.option("--client", metavar="NAME", help="Only what left this client.")
+@click.option("--client", metavar="NAME", help="Show only this client.")
 @options.as_json
 def log(run: str, client: str | None, as_json: bool) -> None:
-    """Show everything that left: client, rounds, what, shape, bytes, mechanism, cost, running total.
+    """Show the outbound logs: client, rounds, arrays, shape, bytes, mechanism, cost, running total.
 
-    RUN is the folder of a simulated run, the folder of a site of a federation, or one log (.jsonl). The cost is the μ
-    of Gaussian noise or the ε of other noise, of all arrays of the line together; the total is the ε that the client
-    has spent by then.
+    RUN is the folder of a simulated run, the folder of a site of a federation, or one log file (.jsonl). The cost is
+    the μ of Gaussian noise, or the ε of other noise, of all arrays of a line together. The total is the ε that the
+    client has spent up to this line.
     """
     lines = outbound_lines(run, client=client)
     if as_json:
         print_json([left.to_json() for left in summarize(lines)])
     else:
-        print_outbound(lines, nothing=f"{run} has no log of this kind: nothing left, or the sites keep their own")
+        print_outbound(lines, nothing=f"{run} has no outbound log: nothing was sent, or the logs are at the sites")
 
 
 @command.command("plan")
-@click.option("-n", "--records", required=True, help="Records of all clients.", **options.COUNT)
-@click.option("-m", "--features", required=True, help="Features of a record.", **options.COUNT)
-@click.option("-k", "--components", default=10, show_default=True, help="Components to be found.", **options.COUNT)
-@click.option("--clients", default=10, show_default=True, help="Clients that take part.", **options.COUNT)
+@click.option("-n", "--records", required=True, help="Number of records of all clients.", **options.COUNT)
+@click.option("-m", "--features", required=True, help="Number of features.", **options.COUNT)
+@click.option("-k", "--components", default=10, show_default=True, help="Number of components.", **options.COUNT)
+@click.option("--clients", default=10, show_default=True, help="Number of clients.", **options.COUNT)
 @click.option(
     "--density", type=click.FloatRange(0, 1, min_open=True, max_open=True), metavar="P",
-    help="Expected share of ones (default: 0.1).",
+    help="Expected fraction of ones in the data (default: 0.1).",
 )  # fmt: skip
 @click.option(
     "--ones-per-record", type=click.FloatRange(min=0, min_open=True), metavar="X",
-    help="Or features that a record has.",
+    help="Expected number of ones per record; replaces --density.",
 )  # fmt: skip
-@click.option("--row-bound", help="Ones of a record that count in full; else found with noise.", **options.COUNT)
+@click.option(
+    "--row-bound", help="Number of ones of a record that count in full (default: found with noise).", **options.COUNT
+)
 @spec
-@click.option("--png", type=click.Path(), metavar="FILE", help="Draw the table; needs felb[report].")
-@click.option("--seed", default=0, show_default=True, help="Fixes the planted data; noise cannot be fixed.", **SEED)
+@click.option(
+    "--png",
+    type=click.Path(),
+    metavar="FILE",
+    help="PNG file for a plot of the expected quality; requires felb[report].",
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of the planted data; privacy noise has no seed.", **SEED
+)
 @options.force
 @options.as_json
 def plan(
@@ -88,23 +97,23 @@ def plan(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Plan a private run before any data is touched: its noise, and the quality to expect.
+    """Forecast the noise and the quality of a private run before any data is read.
 
-    Components of equal size are planted in data of the shape given, and found again under the noise that the guarantee
-    takes, for a few ε around the one given. F1* compares what is found with what was planted: 1 is all of it. Large
-    data is simulated by smaller data, with noise that hides its components no less. It takes about a minute.
+    Components of equal size are planted in data of the given shape and found again under the noise of the guarantee,
+    for a few values of ε around the given one. F1* compares the result with the planted components; 1 is best. Large
+    data is replaced by smaller data with noise that hides its components at least as well. Takes about a minute.
 
     \b
-    share           of the budget (of mu squared)
+    share           fraction of the privacy budget (of mu squared)
     sd              standard deviation of the noise, in counts
-    expected        count that must be told from the noise, of one component
-    noise           sd of the sum as a share of that count
+    expected        expected count of one component without noise
+    noise           sd of the noise in the sum, relative to that count
     """  # noqa: D301
     if density is not None and ones_per_record is not None:
         raise click.UsageError("Give either --density or --ones-per-record.")
     terms = (privacy or {}) | options.given(row_bound=row_bound)
     if "epsilon" not in terms:
-        raise click.UsageError("Give --epsilon, how much the run may reveal in all; 1 is a good start.")
+        raise click.UsageError("Give --epsilon, the privacy budget of the run, for example 1.")
     if png is not None:
         check_drawable(png)
         if Path(png).exists() and not force:
@@ -127,7 +136,7 @@ def plan(
 @click.argument("run", type=click.Path())
 @options.as_json
 def statement(run: str, as_json: bool) -> None:
-    """Say what the result in the folder RUN guarantees: to whom, against whom, how much, on which conditions."""
+    """Show the privacy guarantee of the result in the folder RUN: unit, attackers, budget and conditions."""
     result = Result.read(run)
     if as_json:
         print_json({"result": run, "privacy": result.privacy})
@@ -136,18 +145,18 @@ def statement(run: str, as_json: bool) -> None:
         print_statement(result.privacy["text"])
         return
     lines = outbound_lines(run)
-    plain_console().print("No privacy was agreed on: no noise was added, and nothing is guaranteed.")
+    plain_console().print("This run has no privacy specification: no noise was added, and nothing is guaranteed.")
     if not lines:
-        click.echo("Nothing is logged here: the data was pooled, or the sites keep their own logs.")
+        click.echo("There is no outbound log: the data was centralized, or the logs are at the sites.")
         return
     plain_console().print(
-        "Records did not leave their clients, but what was computed from them did, exactly:", end="\n\n"
+        "Records did not leave their clients. These exact values, computed from them, did:", end="\n\n"
     )
     print_outbound(lines, nothing="")
 
 
 def print_statement(text: str) -> None:
-    """Print a statement, its lines folded to the terminal under their subjects."""
+    """Print a statement, wrapped to the width of the terminal."""
     width = max(60, plain_console().width)
     for line in text.splitlines():
         click.echo(textwrap.fill(line, width, subsequent_indent=" " * HANGING, break_on_hyphens=False))

@@ -1,4 +1,4 @@
-"""The options by which verbs agree on privacy."""
+"""The options of the privacy specification."""
 
 from __future__ import annotations
 
@@ -16,25 +16,32 @@ if TYPE_CHECKING:
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 CHOICES = {
-    "mechanism": (MechanismName, "What is released with noise (default: cooccurrence)."),
-    "noise": (NoisePlace, "Where enough noise is added (default: client)."),
-    "unit": (Unit, "Whose presence is hidden (default: record)."),
-    "neighbours": (Neighbours, "Data that may not be told apart (default: add_remove)."),
+    "mechanism": (MechanismName, "Privacy mechanism (default: cooccurrence; uploads with --unit client)."),
+    "noise": (
+        NoisePlace,
+        "Who adds the noise: each client all of it, or a share of it in the aggregate (default: client).",
+    ),
+    "unit": (Unit, "Protected unit (default: that of the mechanism)."),
+    "neighbours": (Neighbours, "Neighbouring data sets: one unit added or removed, or replaced (default: add_remove)."),
 }
 
 
 def spec(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a verb, which then gets ``privacy``, keywords of `felb.privacy.Privacy` or None."""
+    """Add the options to a command, which receives ``privacy``: keywords of `felb.privacy.Privacy`, or None."""
 
     @wraps(function)
-    def verb(*, epsilon: float | None, delta: float | None, bounds: dict[str, Any], **others: Any) -> Any:
+    def command(*, epsilon: float | None, delta: float | None, bounds: dict[str, Any], **others: Any) -> Any:
         chosen = {name: others.pop(name) for name in CHOICES}
         privacy = options.given(epsilon=epsilon, delta=delta, **chosen) | bounds
         return function(privacy=privacy or None, **others)
 
     return options.together(
-        click.option("--epsilon", type=POSITIVE, metavar="X", help="Total ε: add noise and guarantee privacy."),
-        click.option("--delta", type=POSITIVE, metavar="X", help="Total δ (default: at most a tenth of 1/records)."),
+        click.option(
+            "--epsilon", type=POSITIVE, metavar="X", help="Privacy budget: total ε of the run (default: no privacy)."
+        ),
+        click.option(
+            "--delta", type=POSITIVE, metavar="X", help="Total δ of the run (default: 1/(10 records), at most 1e-5)."
+        ),
         *(click.option(f"--{name}", type=click.Choice(get_args(kind)), help=text)
           for name, (kind, text) in CHOICES.items()),
         click.option(
@@ -43,6 +50,6 @@ def spec(function: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="NAME=VALUE",
             callback=options.read_parameters,
-            help="Any other term of privacy, e.g. row_bound=20; may be repeated.",
+            help="Another parameter of the privacy specification, for example row_bound=20; can be repeated.",
         ),
-    )(verb)  # fmt: skip
+    )(command)  # fmt: skip

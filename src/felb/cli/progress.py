@@ -1,4 +1,4 @@
-"""Bars for long work: on stderr, on a terminal only, gone when the work is done."""
+"""Progress bars: on stderr, on a terminal only, removed at the end."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.run_record import Status
     from felb.federated.loop import RunProgress
 
-FIGURES = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
-"""Of a round's record, what to show beside the bar, and with how many digits."""
+SHOWN = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
+"""Metrics of a round that are shown beside the bar: key, label, number of digits."""
 
 
 @contextmanager
 def round_progress(total: int | None) -> Iterator[Callable[[RunProgress], None]]:
-    """Show a bar over the rounds of a run in this process, with its latest figures."""
+    """Show a progress bar over the rounds of a run in this process, with its latest metrics."""
     with _bar("rounds", total) as update:
 
         def advance(progress: RunProgress) -> None:
             last = progress.history[-1]
-            figures = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in FIGURES if key in last)
-            update(completed=len(progress.history), note=figures)
+            metrics = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in SHOWN if key in last)
+            update(completed=len(progress.history), note=metrics)
 
         yield advance
 
 
 @contextmanager
 def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], Callable[[str], None]]]:
-    """Show a bar over the rounds of a federation; what went wrong and was mended is told as a line on stderr."""
+    """Show a progress bar over the rounds of a federation; failures and recoveries are printed on stderr."""
     with _bar("rounds", total) as update:
         yield (
             lambda status: update(completed=status.round, description=status.state),
@@ -55,14 +55,14 @@ def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], 
 
 @contextmanager
 def step_progress(what: str) -> Iterator[Callable[..., None]]:
-    """Show a bar over steps: how many are done, of how many, and perhaps a note about the last one."""
+    """Show a progress bar over steps, with an optional note about the last one."""
     with _bar(what) as update:
         yield lambda done, total, note="": update(completed=done, total=total, note=note)
 
 
 @contextmanager
 def row_progress() -> Iterator[Callable[[int], None]]:
-    """Show how many rows are done; how many there are is not known."""
+    """Show the number of completed rows; the total is unknown."""
     with _shown("rows", None, SpinnerColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn()) as update:
         yield lambda rows: update(completed=rows)
 
@@ -75,7 +75,7 @@ def _bar(what: str, total: int | None = None) -> AbstractContextManager[Callable
 
 @contextmanager
 def _shown(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[Callable[..., None]]:
-    disabled = not sys.stderr.isatty()  # rich would also take a wish for colours as a terminal
+    disabled = not sys.stderr.isatty()  # rich also takes FORCE_COLOR as a terminal
     with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
         task = progress.add_task(what, total=total, note="")
         yield lambda **changes: progress.update(task, **changes)

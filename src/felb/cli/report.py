@@ -16,11 +16,13 @@ PAGE = "report.html"
 
 @click.command("report")
 @click.argument("result", type=click.Path())
-@click.option("-o", "--out", metavar="FILE", help=f"The page; by default {PAGE} in the folder of the result.")
-@click.option("--data", metavar="FILE", help="Hold the result against this data; else that of the run is looked for.")
-@click.option("--png", metavar="DIR", help="Also draw the figures as PNG files into this folder.")
-@click.option("--csv", metavar="DIR", help="Also write the tables as CSV files into this folder.")
-@click.option("--client-column", metavar="NAME", help="Column of the data that names each row's client.")
+@click.option("-o", "--out", metavar="FILE", help=f"HTML file to write (default: {PAGE} in the folder of the result).")
+@click.option(
+    "--data", metavar="FILE", help="Data file to evaluate the result on (default: the data of the run, if it is found)."
+)
+@click.option("--png", metavar="DIR", help="Also write the plots as PNG files to this folder; requires felb[report].")
+@click.option("--csv", metavar="DIR", help="Also write the tables as CSV files to this folder.")
+@click.option("--client-column", metavar="NAME", help="Column of the data with the name of the client of each row.")
 @options.reading
 @options.force
 @options.as_json
@@ -34,11 +36,12 @@ def command(
     as_json: bool,
     **reading: Any,
 ) -> None:
-    """Make a page of the result in the folder RESULT; it opens in any browser and loads nothing.
+    """Write one self-contained HTML page of the result in the folder RESULT.
 
-    It shows scores with intervals, the components by name, data and reconstruction, how components overlap, the rounds,
-    what left the clients, and where all this comes from. Data is read the way the run read it, unless options say
-    otherwise. Without the data, intervals are rough and pictures are left out, and the page says so.
+    The page shows scores with intervals, components by name, data and reconstruction, the overlap of components, the
+    history of the rounds, the outbound logs and the provenance. The data is read with the settings of the run unless
+    options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
+    so.
     """
     with warnings_as_notes():
         evidence = gather(result, data=data, **options.given(**reading))
@@ -51,7 +54,7 @@ def command(
     if evidence.measured is not None:
         facts["data"] = evidence.measured.source
     elif evidence.absent is not None:
-        facts["note"] = f"{evidence.absent} With --data FILE the page has pictures and better intervals."
+        facts["note"] = f"{evidence.absent} With --data FILE the page has plots of the data and better intervals."
     print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
 
 

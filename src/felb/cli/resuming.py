@@ -1,4 +1,4 @@
-"""What the verbs share that can be interrupted and go on."""
+"""Shared code of the commands that can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from felb.runs.job import Job
 
 option = click.option(
-    "--resume", "resumed", type=click.Path(), metavar="OUT", help="Go on with the interrupted run of OUT."
+    "--resume",
+    "resumed",
+    type=click.Path(),
+    metavar="OUT",
+    help="Resume the interrupted run with the output folder OUT; no other option is allowed.",
 )
 
 
 def go_on(verb: str, out: str, *, rounds_of: Callable[[Job], int | None] = lambda _: None, as_json: bool) -> None:
-    """Go on with the interrupted run of `out` and print its result; `rounds_of` tells how many rounds a job has."""
-    _check_alone(click.get_current_context())
+    """Resume the interrupted run of `out` and print its result; `rounds_of` returns the number of rounds of a job."""
+    _check_no_other_options(click.get_current_context())
     job = unfinished_job(out)
     with running(verb, out, rounds=None if job is None else rounds_of(job)) as advance:
         result = resume(out, on_round=advance)
@@ -35,10 +39,10 @@ def go_on(verb: str, out: str, *, rounds_of: Callable[[Job], int | None] = lambd
 
 @contextmanager
 def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[RunProgress], None]]:
-    """Give what to call after each round: it moves the bar. Warnings become notes, and so does how to go on."""
+    """Yield the callback for completed rounds, which moves the progress bar; print warnings and advice as notes."""
 
     def advice() -> str | None:
-        return None if unfinished_job(out) is None else f"go on with: felb {verb} --resume {shlex.quote(out)}"
+        return None if unfinished_job(out) is None else f"resume with: felb {verb} --resume {shlex.quote(out)}"
 
     with warnings_as_notes(), advising(advice), round_progress(rounds) as advance:
         yield advance
@@ -46,7 +50,7 @@ def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[Ru
 
 @contextmanager
 def advising(advice: Callable[[], str | None]) -> Iterator[None]:
-    """Note on an interruption how to go on, if there is something to go on with."""
+    """Add a note to an interruption that says how to resume, if there is something to resume."""
     try:
         yield
     except (KeyboardInterrupt, OSError, MemoryError) as error:
@@ -56,10 +60,12 @@ def advising(advice: Callable[[], str | None]) -> Iterator[None]:
         raise
 
 
-def _check_alone(ctx: click.Context) -> None:
-    """Refuse options next to --resume that would have no effect."""
+def _check_no_other_options(ctx: click.Context) -> None:
+    """Raise if an option is given with --resume, where it would have no effect."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
         if name not in ("resumed", "as_json") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             given = parameter.opts[-1] if isinstance(parameter, click.Option) else "DATA"
-            raise click.UsageError(f"--resume does not go with {given}: the run remembers its data and options.", ctx)
+            raise click.UsageError(
+                f"--resume cannot be combined with {given}: the run has stored its data and options.", ctx
+            )

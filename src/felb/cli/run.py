@@ -15,16 +15,16 @@ from felb.runs.deployed import DeployedRun, run_deployed
 
 @click.command("run")
 @click.argument("folder", type=click.Path())
-@click.option("--config", required=True, type=click.Path(), help="The settings of the run (TOML).")
+@click.option("--config", required=True, type=click.Path(), help="TOML file with the settings of the run.")
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
-@click.option("--late", is_flag=True, help="Play the last round again for sites that missed it.")
+@click.option("--late", is_flag=True, help="Repeat the last round of a finished run for sites that missed it.")
 @options.force
 @options.as_json
 def command(folder: str, config: str, out: str, late: bool, force: bool, as_json: bool) -> None:
-    """Play a run over the sites of the federation in FOLDER; its server must be running.
+    """Execute a run over the sites of the federation in FOLDER, whose server must be running.
 
-    Called again for a run that was interrupted, it goes on from the last completed round. The result has the
-    components, the history and the summed scores; assignments and outbound logs stay at the sites.
+    An interrupted run continues from its last completed round when the same command is run again. The result contains
+    the components, the history and the summed scores; assignments and outbound logs stay at the sites.
     """
     run = DeployedRun.read(config)
     coordinator = Coordinator.open(folder)
@@ -33,7 +33,7 @@ def command(folder: str, config: str, out: str, late: bool, force: bool, as_json
             result = run_deployed(coordinator, run, out, force=force, late=late, on_status=advance, on_event=tell)
     except KeyboardInterrupt as error:
         error.add_note(
-            f"go on with: felb run {shlex.quote(folder)} --config {shlex.quote(config)} --out {shlex.quote(out)}"
+            f"resume with: felb run {shlex.quote(folder)} --config {shlex.quote(config)} --out {shlex.quote(out)}"
         )
         raise
     print_result(result, out, as_json=as_json)

@@ -26,16 +26,16 @@ def command(
 ) -> None:
     """Assign the records of DATA to the components of RESULT and score the reconstruction.
 
-    DATA may hold records the result has never seen, with the same features in the same order. Unknown cells count
-    neither as right nor as wrong.
+    DATA can contain new records. Its features must be the same, in the same order. Unknown cells are left out of all
+    counts.
 
     \b
-    f1         agreement of the ones, 1 is best
-    rmsd       square root of the share of wrong cells, 0 is best
-    precision  share of the reconstructed ones that are in the data
-    recall     share of the ones in the data that are reconstructed
+    f1         harmonic mean of precision and recall; 1 is best
+    rmsd       square root of the fraction of wrong cells; 0 is best
+    precision  fraction of the reconstructed ones that are in the data
+    recall     fraction of the ones in the data that are reconstructed
     coverage   1 - wrong cells / ones in the data
-    errors     wrong cells
+    errors     number of wrong cells
     """  # noqa: D301
     with warnings_as_notes():
         counts = score_file(result, data, **options.given(**reading))

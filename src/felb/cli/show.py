@@ -12,12 +12,16 @@ from felb.runs.result import Result
 @click.command("show")
 @click.argument("result", type=click.Path())
 @click.option(
-    "--features", default=SHOWN_FEATURES, show_default=True, help="Names per component, at most.", **options.COUNT
+    "--features",
+    default=SHOWN_FEATURES,
+    show_default=True,
+    help="Maximum number of feature names per component.",
+    **options.COUNT,
 )
 @options.as_json
 def command(result: str, features: int, as_json: bool) -> None:
-    """Show the result in the folder RESULT: where it comes from, how good it is, its components.
+    """Show the provenance, the scores and the components of the result in the folder RESULT.
 
-    The support of a component is the number of records that have it, its size the number of its features.
+    The support of a component is the number of records that have it. Its size is the number of its features.
     """
     print_result(Result.read(result), result, as_json=as_json, shown=features)

@@ -20,31 +20,41 @@ DEFAULT_CLIENTS = 10
 
 @click.command("simulate", epilog=EPILOG)
 @click.argument("data", required=False)
-@click.option("-o", "--out", type=click.Path(), help="Folder for the result.")
+@click.option("-o", "--out", type=click.Path(), help="Folder for the result; required unless --resume is given.")
 @resuming.option
 @click.option(
-    "--clients", help=f"Deal the rows out to this many clients (default: {DEFAULT_CLIENTS}).", **options.COUNT
+    "--clients", help=f"Number of clients among which the rows are split (default: {DEFAULT_CLIENTS}).", **options.COUNT
 )
 @click.option(
     "--split",
     type=click.Choice(list(PARTITIONS)),
     default="even",
     show_default=True,
-    help="Rows at random to clients of the same or of random sizes, or in runs, without loading a .felb.",
+    help="How rows are split: at random into parts of equal (even) or random size (uneven), or into consecutive "
+    "blocks, which does not load a .felb file into memory.",
 )
-@click.option("--client-column", metavar="NAME", help="Or take each row's client from this column.")
-@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="See the list below.")
+@click.option(
+    "--client-column",
+    metavar="NAME",
+    help="Column with the name of the client of each row; replaces --clients and --split.",
+)
+@click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="Method; see the list below.")
 @options.components
-@click.option("--rounds", help="Rounds at most; of a post-hoc method, iterations at each client.", **options.COUNT)
-@click.option("--local-steps", help="Steps of a client between two rounds.", **options.COUNT)
+@click.option(
+    "--rounds", help="Maximum number of rounds; for post-hoc methods, of iterations at each client.", **options.COUNT
+)
+@click.option("--local-steps", help="Number of local steps of a client per round.", **options.COUNT)
 @options.weights
 @click.option(
-    "--proximity", help="Pull γ of clients towards the shared components, in units of the setting.", **options.WEIGHT
+    "--proximity",
+    help="Weight γ of the proximal term towards the shared components, in the units of the setting.",
+    **options.WEIGHT,
 )
 @click.option(
     "--setting",
     type=click.Choice(list(SETTINGS)),
-    help="recommended (default), unweighted: clients weigh the same, literal: Alg. 1 of the paper.",
+    help="Variant of FELB: recommended, unweighted (all clients have the same weight) or literal (Alg. 1 of the paper) "
+    "(default: recommended).",
 )
 @click.option(
     "--sample",
@@ -52,7 +62,7 @@ DEFAULT_CLIENTS = 10
     metavar="P",
     default=1.0,
     show_default=True,
-    help="Share of clients asked in a round.",
+    help="Fraction of the clients that is sampled per round.",
 )
 @click.option(
     "--dropout",
@@ -60,9 +70,11 @@ DEFAULT_CLIENTS = 10
     metavar="P",
     default=0.0,
     show_default=True,
-    help="Chance that an asked client is silent.",
+    help="Probability that a sampled client drops out.",
 )
-@click.option("--workers", default=1, show_default=True, help="Clients at the same time.", **options.COUNT)
+@click.option(
+    "--workers", default=1, show_default=True, help="Number of clients that compute in parallel.", **options.COUNT
+)
 @options.time_limit
 @options.param
 @spec
@@ -94,17 +106,17 @@ def command(
     privacy: dict[str, Any] | None,
     **parameters: Any,
 ) -> None:
-    """Factorize DATA split among simulated clients; only what passes each client's gate is shared.
+    """Factorize DATA that is split among simulated clients, which share sums only.
 
     DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
-    The folder gets the components (components.csv, .npz), the assignments of each client (assignments/), a log of
-    everything that left each client (outbound/), and result.json with parameters, seed, version, data fingerprint,
-    scores and history.
+    The output folder contains the components (components.csv, .npz), the assignments of each client (assignments/), the
+    outbound log of each client (outbound/), and result.json with parameters, seed, version, data fingerprint, scores
+    and history.
 
-    With --epsilon only noisy sums leave a client, and the result states what it guarantees; exact scores stay with the
-    clients, and whoever holds the data can compute them by `felb score`. The noise has no seed.
+    With --epsilon only noisy sums leave a client, and the result states the privacy guarantee. Exact scores stay at the
+    clients; `felb score` computes them for a holder of the data. The privacy noise has no seed.
 
-    Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.
+    Ctrl-C keeps the completed rounds in OUT.unfinished; --resume OUT continues from there.
     """
     if resumed is not None:
         resuming.go_on("simulate", resumed, rounds_of=planned, as_json=as_json)
@@ -134,6 +146,6 @@ def command(
 
 
 def planned(job: Job) -> int | None:
-    """Return how many rounds a run has at most, with the one for the assignment, if its method knows."""
+    """Return the maximum number of rounds of a run including the final assignment; None if the method sets none."""
     rounds = make_federated(job.method, **{"n_components": job.n_components, **job.parameters}).max_rounds
     return None if rounds is None else rounds + 1

@@ -1,4 +1,4 @@
-"""``felb site``: what a site does."""
+"""``felb site``: the commands of a site."""
 
 from __future__ import annotations
 
@@ -27,50 +27,74 @@ POSITIVE = click.FloatRange(0, min_open=True)
 def command() -> None:
     """Take part in a federation as a site that keeps its data.
 
-    A site needs no open port: it connects to the coordinator. Needs felb[nvflare].
+    A site connects to the coordinator and needs no open port. Requires felb[nvflare].
     """
 
 
 @command.command("join")
 @click.argument("folder", type=click.Path())
-@click.option("--invitation", required=True, type=click.Path(), help="The file the coordinator has sent.")
+@click.option("--invitation", required=True, type=click.Path(), help="Invitation file from the coordinator.")
 @click.option("--name", required=True, help="Name of this site in the federation.")
-@click.option("--fingerprint", help="What the coordinator read out; must agree with the invitation.")
+@click.option("--fingerprint", help="Fingerprint from the coordinator, by telephone; it must match the invitation.")
 @options.as_json
 def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_json: bool) -> None:
-    """Make this site's key in FOLDER, and a request to send to the coordinator.
+    """Generate the key of this site in FOLDER and a request for admission.
 
-    The private key stays in FOLDER.
+    Send the request to the coordinator. The private key stays in FOLDER.
     """
     invited = Invitation.read(invitation)
     if fingerprint is not None and fingerprint.strip().upper() != invited.fingerprint.upper():
-        raise InputError("the fingerprint is not the invitation's: it was changed on its way; ask the coordinator")
+        raise InputError(
+            "fingerprint does not match the invitation, which may have been changed in transit; ask the coordinator"
+        )
     site, request = Site.join(folder, invited, name=name)
     print_facts({"send": str(request), "fingerprint": invited.fingerprint, "folder": str(site.folder)}, as_json=as_json)
 
 
 @command.command("start")
 @click.argument("folder", type=click.Path())
-@click.option("--approval", type=click.Path(), help="The file the coordinator has sent back; needed once.")
-@click.option("--data", type=click.Path(), help="This site's data file; remembered.")
-@click.option("--header/--no-header", default=None, help="Whether a text file names its columns; else detected.")
-@click.option("--binarize-threshold", type=float, metavar="X", help="Make ones of values above this.")
-@click.option("--missing", type=click.Choice(["error", "unknown", "zero"]), help="What an empty cell of the data is.")
-@click.option("--allow", multiple=True, metavar="METHOD", help="Run only this method; may be repeated.")
-@click.option("--min-rows", help="Take part only with at least this many rows.", **options.COUNT)
-@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs that guarantee no privacy.")
-@click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Most ε of a run.")
-@click.option("--max-delta", type=POSITIVE, metavar="X", help="Most δ of a run.")
-@click.option("--total-epsilon", type=POSITIVE, metavar="X", help="Most ε of all runs together.")
+@click.option("--approval", type=click.Path(), help="Approval file from the coordinator; required once.")
+@click.option("--data", type=click.Path(), help="Data file of this site; stored in the settings.")
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="Whether the first line of a text file holds column names (default: detected).",
+)
+@click.option("--binarize-threshold", type=float, metavar="X", help="Convert values above X to 1 and others to 0.")
+@click.option(
+    "--missing",
+    type=click.Choice(["error", "unknown", "zero"]),
+    help="How to read missing cells of the data (default: error).",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="METHOD",
+    help="Method that this site runs; can be repeated (default: all federated methods).",
+)
+@click.option("--min-rows", help="Minimum number of rows for taking part in a run (default: 20).", **options.COUNT)
+@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs without a privacy guarantee.")
+@click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Maximum ε of one run; implies --require-privacy.")
+@click.option("--max-delta", type=POSITIVE, metavar="X", help="Maximum δ of one run; implies --require-privacy.")
+@click.option(
+    "--total-epsilon",
+    type=POSITIVE,
+    metavar="X",
+    help="Maximum ε of all runs of this site together; implies --require-privacy.",
+)
 @click.option(
     "--mechanism",
     multiple=True,
     type=click.Choice(get_args(MechanismName)),
-    help="Accept only this one; may be repeated.",
+    help="Privacy mechanism that this site accepts; can be repeated (default: all except paper).",
 )
-@click.option("--unit", type=click.Choice(get_args(Unit)), help="Whose presence a run must hide.")
-@click.option("--noise", type=click.Choice(get_args(NoisePlace)), help="Accept noise that is added there.")
-@click.option("--check", is_flag=True, help="Check everything, read the data, and do not start.")
+@click.option("--unit", type=click.Choice(get_args(Unit)), help="Unit that a run must protect (default: record).")
+@click.option(
+    "--noise",
+    type=click.Choice(get_args(NoisePlace)),
+    help="Where noise must be added: all of it at this client, or a share of it in the aggregate (default: client).",
+)
+@click.option("--check", is_flag=True, help="Check the settings, read the data, and exit without starting the site.")
 @options.as_json
 def start(
     folder: str,
@@ -85,9 +109,9 @@ def start(
     as_json: bool,
     **conditions: object,
 ) -> None:
-    """Run the site in FOLDER until it is stopped; its data never leaves this machine.
+    """Run the site in FOLDER until it is stopped. Its records never leave this machine.
 
-    Settings are remembered in kit/local/felb.json, so that later starts need none.
+    The settings are stored in kit/local/felb.json, so that later starts need no options.
     """
     site = Site.open(folder)
     if approval is not None:
@@ -104,19 +128,19 @@ def start(
         print_facts({"site": site.name, "data": config.data, "rows": rows, "columns": columns}, as_json=as_json)
         return
     if not Path(config.data).exists():
-        raise InputError(f"there is no data at {config.data}; give it with --data")
+        raise InputError(f"data file {config.data} does not exist; set it with --data")
     os.execve(arguments[0], arguments, environment())
 
 
 @command.command("log")
 @click.argument("folder", type=click.Path())
-@click.option("--run", "run_id", metavar="ID", help="Only of this run.")
-@click.option("--refused", is_flag=True, help="What was refused instead, and why.")
+@click.option("--run", "run_id", metavar="ID", help="Show only this run.")
+@click.option("--refused", is_flag=True, help="Show refused runs and requests with their reasons instead.")
 @options.as_json
 def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
-    """Show what has left the site in FOLDER: run, rounds, what, shape, bytes, mechanism, cost, running total.
+    """Show the outbound log of the site in FOLDER: rounds, arrays, shape, bytes, mechanism, cost, running total.
 
-    The full log is in state/RUN/outbound.jsonl.
+    The complete log is in state/RUN/outbound.jsonl.
     """
     state = Site.open(folder).state
     lines = read_refusals(state, run_id=run_id) if refused else read_outbound(state, run_id=run_id)
@@ -133,9 +157,9 @@ def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
 @click.argument("folder", type=click.Path())
 @options.as_json
 def budget(folder: str, as_json: bool) -> None:
-    """Show what the runs of the site in FOLDER may have cost in privacy: each, all together, and what is left.
+    """Show the privacy budget of the site in FOLDER: the cost of each run, the total, and the remaining budget.
 
-    A run counts in full from its first answer on, also if it broke off.
+    A run counts with its whole budget from its first response on, even if it was interrupted.
     """
     site = Site.open(folder)
     spent, limit = Spent(site.state), site.config().policy.total_epsilon

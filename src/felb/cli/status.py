@@ -14,7 +14,7 @@ from felb.engines.nvflare.supervisor import overview
 @click.argument("folder", type=click.Path())
 @options.as_json
 def command(folder: str, as_json: bool) -> None:
-    """Show the federation in FOLDER: its server, the sites that are connected, and where its runs stand."""
+    """Show the server, the connected sites and the state of the runs of the federation in FOLDER."""
     seen = overview(Coordinator.open(folder))
     if as_json:
         print_json(seen)

@@ -1,4 +1,4 @@
-"""Binary matrices and where they come from: files, shipped and planted data; how rows are split among clients."""
+"""Binary matrices, readers, included and planted data sets, and partitions of rows among clients."""
 
 from felb.data import partition
 from felb.data.binary import BinaryMatrix

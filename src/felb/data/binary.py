@@ -108,7 +108,7 @@ class BinaryMatrix:
         return open_matrix(path)
 
     def with_unknown(self, unknown: Any) -> BinaryMatrix:
-        """Return the same ones with the cells that `unknown` (0/1, of the same shape) marks as neither one nor zero.
+        """Return the matrix with a missing mask: `unknown` (0/1, of the same shape) is 1 for each unknown cell.
 
         Cells that were unknown before stay so; None makes zeros of them.
         """
@@ -259,7 +259,7 @@ class BinaryMatrix:
         return sp.csr_array((ones, indices, self._indptr - first), shape=self.shape)
 
     def toarray(self) -> NDArray[np.bool_]:
-        """Return a dense Boolean array; for small matrices and pictures."""
+        """Return a dense Boolean array; for small matrices and plots."""
         dense = np.zeros(self.shape, dtype=bool)
         dense[np.repeat(np.arange(self.shape[0]), self.row_sums()), self._ones()] = True
         return dense

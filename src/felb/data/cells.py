@@ -1,4 +1,4 @@
-"""Which cells are ones, which are missing, and where one stands that is neither."""
+"""Conversion of values to cells: ones, missing cells, and errors that name the place of any other value."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
     Locate = Callable[[tuple[int, ...]], str]
 
-NOT_BINARY = "pass binarize_threshold= (a one is what lies above it) or 0/1 data"
-MISSING = "is missing (NaN or empty); drop or fill it, felb does not guess"
-SAY_MISSING = (
-    ", unless told: missing='unknown' for a cell that counts neither way (FederatedBMF), missing='zero' for a 0"
-)
+NOT_BINARY = "values must be 0 or 1; set binarize_threshold to convert values above it to 1"
+MISSING = "is missing (NaN or empty); fill it or remove its row"
+SAY_MISSING = ", or set missing to 'unknown' (left out of all counts; FederatedBMF only) or to 'zero'"
 MISSING_MEANS = ("error", "unknown", "zero")
 """What a missing cell of a file may be taken for."""
 
@@ -34,7 +32,7 @@ def where_one(values: NDArray[Any], threshold: float | None, *, locate: Locate |
     if values.dtype == bool:
         return values if threshold is None else np.asarray(values > float(threshold))
     if threshold is not None and values.dtype.kind == "f" and np.isinf(values).any():
-        _refuse(values, np.isinf(values), locate, "is infinite (inf); clip it, felb does not guess")
+        _refuse(values, np.isinf(values), locate, "is infinite (inf); replace it by a number")
     if values.dtype.kind not in "uif":
         values = _to_numbers(values, locate)
     if values.dtype.kind == "f" and np.isnan(values).any():
@@ -54,7 +52,7 @@ def check_threshold(threshold: float | None) -> None:
     except (TypeError, OverflowError):
         usable = False
     if not usable:
-        raise InputError(f"binarize_threshold={threshold!r} is not a finite number")
+        raise InputError(f"binarize_threshold={threshold!r} is not a finite number", parameter="binarize_threshold")
 
 
 class LocateCell:
@@ -100,7 +98,9 @@ class LocateEntry:
 def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: Locate | None, what: str | None) -> NoReturn:
     position = tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
     where = locate(position) if locate else f"cell {position}"
-    raise InputError(f"{where} {what or f'holds {values[position]!s}; {NOT_BINARY}'}")
+    if what is None:
+        raise InputError(f"{where} holds {values[position]!s}; {NOT_BINARY}", parameter="binarize_threshold")
+    raise InputError(f"{where} {what}", parameter="missing" if SAY_MISSING in what else None)
 
 
 def _to_numbers(values: NDArray[Any], locate: Locate | None) -> NDArray[Any]:
@@ -113,7 +113,7 @@ def _to_numbers(values: NDArray[Any], locate: Locate | None) -> NDArray[Any]:
             flat[position] = np.inf if value > 0 else -np.inf
         except (TypeError, ValueError):
             where = locate(position) if locate else f"cell {position}"
-            raise InputError(f"{where} holds {plain(value)!r}, which is not a number; felb wants 0/1 data") from None
+            raise InputError(f"{where} holds {plain(value)!r}, which is not a number; values must be 0 or 1") from None
     return flat
 
 

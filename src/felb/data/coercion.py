@@ -25,7 +25,7 @@ DENSE_BLOCK_CELLS = 1 << 22
 SPARSE_BLOCK_ENTRIES = 1 << 20
 """Sparse input that is on disk is read in row blocks of about this many entries."""
 
-DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it anew"
+DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it again"
 
 
 def to_binary(
@@ -46,7 +46,10 @@ def to_binary(
     check_threshold(binarize_threshold)
     if isinstance(data, BinaryMatrix):
         if binarize_threshold is not None and not 0 <= binarize_threshold < 1:
-            raise InputError(f"binarize_threshold={binarize_threshold} makes all cells of 0/1 data equal; leave it out")
+            raise InputError(
+                f"binarize_threshold={binarize_threshold} makes all cells of 0/1 data equal; omit it",
+                parameter="binarize_threshold",
+            )
         return data if columns is None else data.with_columns(columns)
     if hasattr(data, "tocsr"):
         return _from_scipy(data, columns, binarize_threshold)
@@ -115,7 +118,7 @@ def dense_blocks(
     `missing` says what missing cells of a file are, one of `MISSING_MEANS`; elsewhere they are an error.
     """
     if np.ma.is_masked(data):
-        raise InputError("some cells are masked, that is missing; drop or fill them, felb does not guess")
+        raise InputError("some cells are masked, that is, missing; fill them or remove their rows")
     try:
         # Datasets of an HDF5 file stay on disk: their rows are read block by block below.
         values = data if type(data).__module__.startswith("h5py") else np.asarray(data)
@@ -127,7 +130,7 @@ def dense_blocks(
             "one row per record; a single record is X.reshape(1, -1)"
         )
     if values.dtype.kind == "c":
-        raise InputError("Complex data not supported; felb wants 0/1 data")
+        raise InputError("Complex data not supported; values must be 0 or 1")
     n, m = values.shape
     names = check_column_names(columns, m)
     step = max(1, DENSE_BLOCK_CELLS // max(1, m))
@@ -188,9 +191,12 @@ def anndata_blocks(
 def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> None:
     """Raise unless sparse data of that type can be made binary."""
     if threshold is not None and threshold < 0:
-        raise InputError(f"binarize_threshold={threshold} would turn every empty cell of sparse data into a one")
+        raise InputError(
+            f"binarize_threshold={threshold} would turn every zero of sparse data into a one",
+            parameter="binarize_threshold",
+        )
     if dtype.kind == "c":
-        raise InputError("Complex data not supported; felb wants 0/1 data")
+        raise InputError("Complex data not supported; values must be 0 or 1")
     if ndim != 2:
         raise InputError(f"expected 2D data (records x features), got {ndim}D")
 

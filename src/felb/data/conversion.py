@@ -1,4 +1,4 @@
-"""Data files of any size into the one format that is used from disk."""
+"""Converts data files of any size to the .felb format, which is memory-mapped."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def convert(
     force : bool
         Replace the target if it exists.
     on_rows : callable, optional
-        Told after each block how many rows are done.
+        Called after each block with the number of completed rows.
 
     Returns
     -------
@@ -69,9 +69,9 @@ def convert(
     """
     path = Path(target)
     if path.suffix.lower() != SUFFIX:
-        raise InputError(f"{path} does not end in {SUFFIX}; call the target {path.with_suffix(SUFFIX)}")
+        raise InputError(f"{path} does not end in {SUFFIX}; use {path.with_suffix(SUFFIX)}")
     if path.exists() and not force:
-        raise InputError(f"{path} exists; choose another name or replace it with force=True")
+        raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
     labels: list[str] = []
     blocks = table_stream(
         Path(source),

@@ -69,7 +69,7 @@ def read(
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
 ) -> Table:
-    r"""Read a data file; its format is told by the end of its name.
+    r"""Read a data file; the suffix of its name determines the format.
 
     | name ends in | holds |
     |---|---|
@@ -162,15 +162,19 @@ def table_stream(
         _check_file(source)
         suffix, form = _format_of(source)
         if client_column is not None and not form.clients:
-            raise InputError(f"client_column= works for {_listed('clients')}; a {suffix} file has no such column")
+            raise InputError(
+                f"client_column needs a {_listed('clients')} file; {suffix} files have no such column",
+                parameter="client_column",
+            )
         if header is not None and not form.header:
-            raise InputError(f"header= works for {_listed('header')}; leave it out for a {suffix} file")
+            raise InputError(f"header needs a {_listed('header')} file, got a {suffix} file", parameter="header")
         if missing not in MISSING_MEANS:
-            raise InputError(f"missing={missing!r} is not known; use {', '.join(MISSING_MEANS)}")
+            raise InputError(f"missing must be one of {', '.join(MISSING_MEANS)}, got {missing!r}", parameter="missing")
         if missing != "error" and not form.missing:
             raise InputError(
-                f"missing= works for {_listed('missing')}; a {suffix} file stores none, name its unknown cells by "
-                "another file with unknown="
+                f"missing needs a {_listed('missing')} file; {suffix} files store no missing cells, so give a missing "
+                "mask instead",
+                parameter="unknown",
             )
         check_threshold(binarize_threshold)
         options = _Options(client_column, header, binarize_threshold, missing, spill)
@@ -182,13 +186,14 @@ def table_stream(
             raise InputError(f"the file holds no data: {n} rows and {m} columns; it needs at least one of each")
     except InputError as error:
         message = str(error)
-        raise InputError(message if str(source) in message else f"{source}: {message}") from error
+        text = message if str(source) in message else f"{source}: {message}"
+        raise InputError(text, parameter=error.parameter) from error
 
 
 def _check_file(source: Path) -> None:
     try:
         if source.is_dir():
-            raise InputError("is a folder; name a file in it")
+            raise InputError("is a folder; give a file")
         with source.open("rb") as file:
             empty = not file.read(1)
     except OSError as error:

@@ -150,9 +150,14 @@ def _check_threshold(threshold: float | None, header: _Header) -> None:
     if threshold is None:
         return
     if header.pattern and not 0 <= threshold < 1:
-        raise InputError(f"binarize_threshold={threshold} makes all cells of 0/1 data equal; leave it out")
+        raise InputError(
+            f"binarize_threshold={threshold} makes all cells of 0/1 data equal; omit it", parameter="binarize_threshold"
+        )
     if header.coordinate and threshold < 0:
-        raise InputError(f"binarize_threshold={threshold} would turn every empty cell of sparse data into a one")
+        raise InputError(
+            f"binarize_threshold={threshold} would turn every zero of sparse data into a one",
+            parameter="binarize_threshold",
+        )
 
 
 def _read_header(file: IO[bytes]) -> _Header:

@@ -1,4 +1,4 @@
-"""Cells that one file marks as unknown in another."""
+"""Reads the missing mask of a data file from another file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAME = "mark each unknown cell by a 1 in a matrix of the same shape"
 
 
 def marked(tables: Iterable[Table], marks: BinaryMatrix, name: str) -> Iterator[Table]:
-    """Yield blocks of rows with the cells unknown that the ones of `marks` (read from the file `name`) mark."""
+    """Yield blocks of rows with the missing mask `marks`, which was read from the file `name`."""
     n = 0
     for table in tables:
         rows, columns = table.matrix.shape

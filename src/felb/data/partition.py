@@ -1,4 +1,4 @@
-"""Which client holds which row: a label per row, as `fit(X, groups=...)` takes it."""
+"""Partitions: a client label for each row, as in `fit(X, groups=...)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def even(n: int, clients: int, *, seed: int = 0) -> Labels:
-    """Deal the rows out at random; client sizes differ by one row at most.
+    """Split the rows at random; client sizes differ by at most one row.
 
     Examples
     --------
@@ -27,9 +27,9 @@ def even(n: int, clients: int, *, seed: int = 0) -> Labels:
 
 
 def consecutive(n: int, clients: int) -> Labels:
-    """Cut the rows into runs, one after the other; client sizes differ by one row at most.
+    """Split the rows into consecutive blocks; client sizes differ by at most one row.
 
-    A run is a view of the data, so that a memory-mapped matrix is split without being loaded.
+    A block is a view of the data, so that a memory-mapped matrix is split without being loaded.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def consecutive(n: int, clients: int) -> Labels:
 
 
 def uneven(n: int, clients: int, *, concentration: float = 1.0, seed: int = 0) -> Labels:
-    """Deal the rows out at random in shares drawn from a symmetric Dirichlet; smaller concentration, larger spread.
+    """Split the rows at random into sizes drawn from a symmetric Dirichlet; smaller concentration, larger spread.
 
     Every client has at least one row.
 
@@ -64,7 +64,7 @@ def by_component(U: NDArray[Any], clients: int, *, skew: float = 1.0, seed: int 
     """Give rows with the same components to the same clients (non-IID); sizes differ by one row at most.
 
     `skew` = 1 sorts all rows by their first active component, `skew` = 0 is `even`; in between, that share of the
-    rows is sorted and the rest dealt out at random.
+    rows is sorted and the rest is split at random.
 
     Examples
     --------

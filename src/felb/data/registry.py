@@ -1,4 +1,4 @@
-"""Small real data sets that come with felb."""
+"""Small real data sets that are included in felb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data by its name, and its rows dealt out to clients: what a stored run says of both is enough to do it again."""
+"""Loads data by its name and splits its rows among clients, reproducibly from a stored job."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
     "uneven": lambda n, clients, seed: partition.uneven(n, clients, seed=seed),
     "consecutive": lambda n, clients, _: partition.consecutive(n, clients),
 }
-"""Ways to deal rows out to clients, from the numbers of rows and clients and a seed."""
+"""Functions that split rows among clients, given the numbers of rows and clients and a seed."""
 
 
 def dealt(n: int, clients: int, *, split: str, seed: int) -> NDArray[np.str_]:
-    """Return the client of each of n rows: client-01, client-02, …, dealt out in one of the ways of `PARTITIONS`."""
+    """Return the client of each of n rows: client-01, client-02, …, by one of the `PARTITIONS`."""
     width = max(2, len(str(clients)))
     names = np.array([f"client-{number:0{width}}" for number in range(1, clients + 1)])
     return names[PARTITIONS[split](n, clients, seed)]

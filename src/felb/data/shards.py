@@ -1,4 +1,4 @@
-"""Rows of each client by its name, checked once before a run."""
+"""The rows of each client by its name, validated once before a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ones that come in any order, brought into the order of rows, in memory or by way of temporary files."""
+"""Sorts unordered entries into the order of rows, in memory or with temporary files."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def _writing(path: str | PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; name a file in a folder that has room") from error
+        raise InputError(f"cannot write {path}: {error.strerror}; choose a folder with free space") from error
 
 
 def _write_header(file: IO[bytes], header: _Header) -> None:

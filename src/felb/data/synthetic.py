@@ -1,4 +1,4 @@
-"""Planted Boolean structure under noise, for tests, benchmarks and pictures."""
+"""Planted Boolean structure under noise, for tests, benchmarks and plots."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def planted(
     Parameters
     ----------
     n, m, k : records, features, tiles
-    contiguous : place each tile on consecutive rows and columns, for pictures
+    contiguous : place each tile on consecutive rows and columns, for plots
     seed : fixes everything
 
     Examples

@@ -52,7 +52,7 @@ def table_blocks(
     binarize_threshold: float | None = None,
     missing: str = "error",
 ) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
-    """Read a table with one record a line; yield blocks of rows and, if asked for, the client of each row.
+    """Read a table with one record a line; yield blocks of rows and, if requested, the client of each row.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
     the end. Without `header`, the first line is one if any of its cells is neither a number nor a word for a missing
@@ -73,14 +73,15 @@ def table_blocks(
             and not any(cell.strip() and _is_name(cell) for cell in first[1])
         ):
             raise InputError(
-                "line 1 holds numbers and empty cells: pass header=True if they are column names, header=False if the "
-                "line is a record"
+                "line 1 holds numbers and empty cells; set header to true if they are column names, to false if the "
+                "line is a record",
+                parameter="header",
             )
         names = _header_names(first[1], header) if named else None
         client = None if client_column is None else find_client_column(client_column, names)
         features = None if names is None else [name for i, name in enumerate(names) if i != client]
         rows = _Rows(width - (client is not None), features, _Meanings(binarize_threshold, missing))
-        rows.advice = "" if named or header is False else "; pass header=True if the first line holds names"
+        rows.advice = "" if named or header is False else "; set header to true if the first line holds column names"
         clients: list[str] = []
         known: dict[str, str] = {}
         for line, cells in records if named else itertools.chain([first], records):
@@ -106,11 +107,16 @@ def table_blocks(
 def find_client_column(name: str, columns: Sequence[str] | None) -> int:
     """Return where the column that names each row's client stands, or raise and say which columns there are."""
     if columns is None:
-        raise InputError(f"client_column={name!r} needs column names, but the file has no header line")
+        raise InputError(
+            f"client_column={name!r} needs column names, but the file has no header line", parameter="client_column"
+        )
     if name not in columns:
         shown = ", ".join(repr(column) for column in columns[:10])
         more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
-        raise InputError(f"there is no column {name!r} to take as client_column; there are {shown or 'none'}{more}")
+        raise InputError(
+            f"client_column={name!r} is not a column; the columns are {shown or 'none'}{more}",
+            parameter="client_column",
+        )
     return list(columns).index(name)
 
 
@@ -198,8 +204,8 @@ def _header_names(cells: list[str], header: bool | None) -> tuple[str, ...]:
     try:
         return check_column_names(names, len(names)) or ()
     except InputError as error:
-        advice = "" if header else "; if the first line is a record, pass header=False"
-        raise InputError(f"line 1, taken as column names: {error}{advice}") from error
+        advice = "" if header else "; if the first line is a record, set header to false"
+        raise InputError(f"line 1, read as column names: {error}{advice}", parameter="header") from error
 
 
 class _Rows:
@@ -217,7 +223,7 @@ class _Rows:
         try:
             self._block += bytes(map(self._meanings.__getitem__, cells))
         except _UnclearError:
-            raise InputError(self._describe(cells, line)) from None
+            raise self._unclear(cells, line) from None
         self.n_rows += 1
 
     @property
@@ -231,21 +237,21 @@ class _Rows:
         unknown = cells == UNKNOWN
         return matrix.with_unknown(unknown) if unknown.any() else matrix
 
-    def _describe(self, cells: list[str], line: int) -> str:
-        """Say which of the cells is not 0 or 1, and what to do."""
+    def _unclear(self, cells: list[str], line: int) -> InputError:
+        """Return the error for the first of the cells that is not 0 or 1."""
         column = next(i for i, cell in enumerate(cells) if self._meanings.is_unclear(cell))
         cell = cells[column].strip()
         name = f" ({self._columns[column]!r})" if self._columns is not None else ""
         where = f"row {self.n_rows} (line {line}), column {column}{name}"
         advice = self.advice if self.n_rows == 0 else ""
         if cell.lower() in MISSING_WORDS:
-            return f"{where} {MISSING}{SAY_MISSING}{advice}"
+            return InputError(f"{where} {MISSING}{SAY_MISSING}{advice}", parameter="missing")
         if _number(cell) is not None:
-            return f"{where} holds {cell}; {NOT_BINARY}{advice}"
+            return InputError(f"{where} holds {cell}; {NOT_BINARY}{advice}", parameter="binarize_threshold")
         if len(cells) == 1 and any(mark in cell for mark in ";,\t|"):
             advice = "; .csv files are separated by commas and .tsv files by tabs"
         shown = cell if len(cell) <= 60 else cell[:60] + "..."
-        return f"{where} holds {shown!r}, which is not a number; felb wants 0/1 data{advice}"
+        return InputError(f"{where} holds {shown!r}, which is not a number; values must be 0 or 1{advice}")
 
 
 class _UnclearError(Exception):

@@ -1,4 +1,4 @@
-"""Unknown cells: cells that are neither one nor zero, and count neither way.
+"""Unknown cells: neither one nor zero, and left out of all counts.
 
 A `BinaryMatrix` may carry them as the ones of another of the same shape (`BinaryMatrix.unknown`). They are no ones of
 the data itself, so that nothing can depend on what stands there.
@@ -57,7 +57,7 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
 
     Sparse data has none: what it does not store is 0, and a NaN in it is refused.
     """
-    # A missing cell becomes a zero that is marked: the threshold itself is not above the threshold.
+    # A missing cell becomes a zero in the missing mask: the threshold itself is not above the threshold.
     zero = 0.0 if binarize_threshold is None else binarize_threshold
     if hasattr(data, "collect") and hasattr(data, "collect_schema"):
         data = data.collect()  # a lazy frame of polars

@@ -1,1 +1,1 @@
-"""Where federations run: in this process, or over the sites of a NVIDIA FLARE federation."""
+"""Engines that execute a federation: in this process, or over the sites of a NVIDIA FLARE federation."""

@@ -35,16 +35,15 @@ MAX_ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """Who plays a round.
+    """Client participation: sampling, dropout, quorum and late joins.
 
     Parameters
     ----------
-    fraction : share of the clients asked in a round (at least one)
-    dropout : probability that a client that was asked does not answer
-    quorum : a round counts if at least this many answer; with it, a client that raises an error is left out of the
+    fraction : fraction of the clients that is sampled per round (at least one client)
+    dropout : probability that a sampled client drops out
+    quorum : minimum number of responses per round; if it is set, a client that raises an error is left out of the
         round (with a warning) instead of ending the run
-    joins : first round of each client that is not there from the start, by its name; until then it is not asked for
-        anything, from then on it is one of all, with a state that starts there
+    joins : first round of each client that joins later, by its name; before that round the client is not sampled
 
     Examples
     --------
@@ -71,7 +70,7 @@ class Participation:
                 raise InputError(f"{name} must join in a round, counted from 0, got {first!r}")
 
     def check_names(self, names: list[str]) -> None:
-        """Raise if clients are to join that do not exist, or if none is there at the start."""
+        """Raise if a client of `joins` does not exist, or if all clients join later."""
         strangers = sorted(set(self.joins) - set(names))
         if strangers:
             raise InputError(f"there is no client {strangers[0]!r} that could join; the clients are {', '.join(names)}")
@@ -79,7 +78,7 @@ class Participation:
             raise InputError("all clients join later; a run needs at least one from round 0 on")
 
     def answering(self, names: list[str], request: Request, *, seed: int) -> tuple[list[str], list[str]]:
-        """Draw who answers a request and who was asked in vain; repeated until a quorum answers."""
+        """Draw the sampled clients that respond and those that drop out; repeated until a quorum responds."""
         names = [name for name in names if self.joins.get(name, 0) <= request.round]
         if request.all_clients:
             return names, []
@@ -110,7 +109,7 @@ class InProcess:
     gates : exit of each client
     pool : runs the clients
     seed : fixes the sampling of clients and every client's own randomness
-    participation : who plays a round; everybody without it
+    participation : client sampling and dropout; by default all clients take part in every round
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class InProcess:
         self._states = ClientStates()
 
     def ask(self, request: Request) -> Sums:
-        """Let the clients of the round respond, and add up what leaves them in the order of their names."""
+        """Run the clients of the round and add up their releases in the order of their names."""
         asked, missing = self._participation.answering(sorted(self._shards), request, seed=self._seed)
         states = dict(self._states.states)
         # Dozens of clients in one memory: from here on a state lives only until its successor is there.
@@ -167,7 +166,7 @@ class InProcess:
         return self._states
 
     def restore(self, states: ClientStates) -> None:
-        """Take up states that were kept."""
+        """Restore stored states."""
         self._states = states
 
     def _respond(self, name: str, request: Request, state: Any) -> tuple[Any, Release]:
@@ -191,21 +190,21 @@ def run(
     responses: Callable[[str], Responses] | None = None,
     mechanism: Mechanism | None = None,
 ) -> Run:
-    """Play an algorithm to its end on shards held in this process.
+    """Run an algorithm on shards that are held in this process.
 
     Parameters
     ----------
-    algorithm : what to play
+    algorithm : the algorithm to run
     shards : rows of each client by its name
     seed : fixes the start, the sampling of clients and every client's own randomness
-    participation : who plays a round; everybody without it
-    workers : clients that work at the same time; does not change the result
+    participation : client sampling and dropout; by default all clients take part in every round
+    workers : number of clients that compute in parallel; does not change the result
     deadline : when it has passed, the round that is being played is the last one of the search
     journal : of a new run or of one that was interrupted; the run goes on from there and is kept there
     on_round : called after each completed round
-    outbound : gives each client's log of what leaves it
+    outbound : returns the outbound log of each client
     responses : for a private algorithm, gives each client's responses in this run; new ones if not given. To go on
-        with an interrupted run, the same ones as before are needed: with the responses lost, a round is answered anew
+        with an interrupted run, the same ones as before are needed: without them, a round is computed again
         and charged again, and the accountant refuses what exceeds the specification
     mechanism : noise at every client's gate, for studies of noise; without a specification nothing adds up its cost
     """

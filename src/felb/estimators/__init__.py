@@ -1,4 +1,4 @@
-"""The scikit-learn faces of the algorithms, on the local engine."""
+"""Scikit-learn estimators of the algorithms, on the local engine."""
 
 from felb.estimators.felb_estimators import FELB, FELBMU
 

@@ -33,47 +33,47 @@ class FederatedBMF(FederatedEstimator):
     """Boolean matrix factorization from sums over clients, the recommended method.
 
     Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
-    the rows are split, so the components are exactly those that pooled data would give; without `groups` this is a
-    centralized method. A non-negative factorization gives the start, thresholds make it Boolean, and single entries of
-    the components are flipped as long as the clients' summed loss falls. Cells that are missing (NaN) or marked as
-    unknown in `fit` count neither as ones nor as zeros.
+    the rows are split, so the components are exactly those of centralized data; without `groups` this is a
+    centralized method. The method starts with a non-negative factorization, makes it Boolean by thresholds, and flips
+    single entries of the components as long as the summed loss decreases. Cells that are missing (NaN), or unknown by
+    the missing mask of `fit`, are left out of all counts.
 
     Parameters
     ----------
-    n_components : int, or "mdl": the number with the shortest description of the data (see `rank_curve_`)
-    max_components : with "mdl", where the search for the number starts; it should be well above what is expected
-    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for what lies
+    n_components : int, or "mdl" for rank selection by minimum description length (see `rank_curve_`)
+    max_components : with "mdl", the number at which the search starts; it should be well above the expected one
+    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for components
         behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the data is
         large (rows × features × components > 2²⁸), costs are given, clients are sampled or the number of components is
         to be found, "recover", and takes the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is
         no smaller) or 1.25 times the F1
-    effort : "fast", "default" or "high": how much work goes into escaping from local minima; or an `Effort`. With
+    effort : "fast", "default" or "high": how much computation is spent on leaving local minima; or an `Effort`. With
         "high", and without `groups`, patterns for the search come from single rows too; then the components may differ
         from those of a federation with the same rows
     time_limit : seconds after which the run ends with the best components so far; see `complete_`
-    false_positive_cost, false_negative_cost : what a wrongly covered zero and a one left uncovered cost; only their
+    false_positive_cost, false_negative_cost : costs of a covered zero and of an uncovered one; only their
         ratio matters, and only for the objectives "hamming" and "auto"
-    privacy : `felb.privacy.Privacy`, the specification on how much a run may reveal of one record, by the mechanism
+    privacy : `felb.privacy.Privacy`, the privacy specification of records, with the mechanism
         "cooccurrence", "statistics" or "hybrid"; None for no noise. Then only noisy sums leave the clients, each
-        charged to the agreed total, and the server finds what it can tell from them (objective "hamming"). The noise
+        charged to the budget, and the server computes the components from them (objective "hamming"). The noise
         cannot be seeded, so runs differ whatever `random_state` is. The guarantee is for one call of ``fit``; another
         one on the same records spends as much again
-    participation : who plays a round, see `felb.Participation`; everybody without it. With a sample of the clients per
-        round, statistics are averaged over rounds, and work that compares losses is left out
-    n_jobs : clients that work at the same time; does not change the result
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
+        clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
+    n_jobs : number of clients that compute in parallel; does not change the result
     node_cap : limit of the search for the best assignment of a row
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
     relaxed_components_ : the non-negative components they were cut from; None where they were found without
-    history_ : figures per round; ``history_["loss"]`` gives one of them over time
+    history_ : metrics per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
         where clients keep them to themselves, or noisy if `score_share` was agreed on
     supports_ : records of all clients that have each component; None likewise
-    privacy_statement_ : what was guaranteed to whom, in words; None without `privacy`
+    privacy_statement_ : the guarantee in words, in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean
     converged_ : the refinement ended because nothing was left to improve
     complete_ : False if the time limit ended the run
@@ -157,7 +157,7 @@ class FederatedBMF(FederatedEstimator):
         unknown: Any = None,
         on_round: Callable[[RunProgress], None] | None = None,
     ) -> NDArray[np.bool_]:
-        """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
+        """Fit and return the assignments: in the order of the rows, or client by client for a list."""
         return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
 
     def algorithm(
@@ -182,14 +182,15 @@ class FederatedBMF(FederatedEstimator):
     def _private_algorithm(self, n_features: int, privacy: Any, population: Population | None) -> Algorithm:
         if population is None:
             raise InputError(
-                "noise depends on how many records and clients there are: tell the population, or use algorithm_for"
+                "population is required with privacy, because noise depends on the numbers of records and clients; "
+                "or use algorithm_for"
             )
         self._check_private(privacy)
         plan = privacy.plan(**asdict(population), n_columns=n_features)
         return private_bmf(n_features, int(self.n_components), plan, effort=self.effort, node_cap=self.node_cap)
 
     def _check_private(self, privacy: Any) -> None:
-        """Raise for what cannot be had in private."""
+        """Raise for parameters that privacy does not support."""
         if not isinstance(privacy, Privacy):
             raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
         if self.n_components == MDL:
@@ -204,9 +205,9 @@ class FederatedBMF(FederatedEstimator):
                 "objective='auto' or 'hamming'"
             )
         if self.time_limit is not None:
-            raise InputError("a private run asks each question once and cannot be cut short; leave out time_limit")
+            raise InputError("time_limit is not supported with privacy, because a private run cannot be stopped early")
         if self.sampled or self.joined_late:
-            raise InputError("a private run asks every client once; leave out participation")
+            raise InputError("participation is not supported with privacy, because a private run needs all clients")
 
     @staticmethod
     def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
@@ -219,8 +220,8 @@ class FederatedBMF(FederatedEstimator):
         """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
 
         Where the components were recovered from noise, rows are inferred under its model instead: a component is
-        assigned if it is likely enough given the row. Cells that are missing or marked in `unknown` count neither way;
-        ``inverse_transform`` then says what to expect there.
+        assigned if it is likely enough given the row. Cells that are missing or unknown are left out of all counts;
+        ``inverse_transform`` then predicts them.
         """
         check_is_fitted(self)
         one, zero = self.weights_
@@ -245,12 +246,12 @@ class FederatedBMF(FederatedEstimator):
         return read_partly_known(X, binarize_threshold=self.binarize_threshold)
 
     def _check_cells(self, matrix: BinaryMatrix) -> None:
-        """Take unknown cells, though not under privacy."""
+        """Accept unknown cells, except under privacy."""
         if self.privacy is not None and matrix.unknown is not None:
             raise InputError("under privacy, all cells must be known; fill the unknown ones, or leave out privacy")
 
     def _partly_known(self, X: Any, unknown: Any) -> Any:
-        """Return X, or the matrices of a list, with cells marked as unknown."""
+        """Return X, or the matrices of a list, with their missing masks."""
         if unknown is None:
             return X
         if not is_list_of_matrices(X):

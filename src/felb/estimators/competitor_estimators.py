@@ -1,4 +1,4 @@
-"""`FedNMF`, `FedProx`, `Scaffold` and `ProxSkip`: what FELB is compared with, as estimators."""
+"""`FedNMF`, `FedProx`, `Scaffold` and `ProxSkip`: competitors of FELB as estimators."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class FedNMF(CompetingEstimator):
     ----------
     n_components : int
     max_iter : rounds of the factorization; the start takes four more, the thresholds one
-    participation : who plays a round, see `felb.Participation`; everybody without it
-    n_jobs : clients that work at the same time; does not change the result
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes
@@ -126,9 +126,9 @@ class FedProx(CompetingEstimator):
     local_steps : b, steps between two averages
     max_iter : rounds at most
     tol : stop when V̂ is Boolean up to `tol` and changes by no more
-    participation : who plays a round, see `felb.Participation`; everybody without it
-    n_jobs : clients that work at the same time; does not change the result
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes
@@ -206,9 +206,9 @@ class Scaffold(CompetingEstimator):
     local_steps : b, steps between two averages
     max_iter : rounds at most
     tol : stop when V̂ is Boolean up to `tol` and changes by no more
-    participation : who plays a round, see `felb.Participation`; everybody without it
-    n_jobs : clients that work at the same time; does not change the result
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes

@@ -1,4 +1,4 @@
-"""The common face of federated methods: rows are split by client, an algorithm runs on the local engine."""
+"""The base class of federated estimators: rows are split by client, and an algorithm runs on the local engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONE_CLIENT = "client-01"
 
 
 class FederatedEstimator(BooleanFactorization):
-    """Base of the estimators that run a federated algorithm; a subclass says which one in `algorithm`."""
+    """Base class of federated estimators; a subclass defines `algorithm`."""
 
     participation: Participation | None
     n_jobs: int | None
@@ -43,8 +43,8 @@ class FederatedEstimator(BooleanFactorization):
 
         Parameters
         ----------
-        population : who takes part; noise is calibrated by it, so it must be known where privacy was agreed on
-        centralized : the only client owns all rows, so that more may be done than in a federation
+        population : numbers of records and clients, from which noise is calibrated; required with privacy
+        centralized : the only client owns all rows; more computations are possible than in a federation
         """
 
     def algorithm_for(self, shards: Mapping[str, BinaryMatrix], *, centralized: bool = False) -> Algorithm:
@@ -54,7 +54,7 @@ class FederatedEstimator(BooleanFactorization):
         return self.algorithm(next(iter(shards.values())).shape[1], population=population, centralized=centralized)
 
     def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
-        """Raise if cells are unknown and the method cannot do without them."""
+        """Raise if cells are unknown and the method does not support that."""
         for shard in shards.values():
             self._check_cells(shard)
 
@@ -63,23 +63,23 @@ class FederatedEstimator(BooleanFactorization):
         return self.time_limit
 
     def rank(self) -> Any:
-        """Return the number of components that was asked for."""
+        """Return the requested number of components."""
         return self.n_components
 
     @property
     def max_rounds(self) -> int | None:
-        """Rounds at most before the assignment; None if only the run will tell."""
+        """Rounds at most before the assignment; None if it is not known before the run."""
         return getattr(self, "max_iter", None)
 
     @property
     def sampled(self) -> bool:
-        """Whether some clients may be missing from a round, so that the figures of rounds cannot be compared."""
+        """Whether some clients may be missing from a round, so that the metrics of rounds cannot be compared."""
         played = self.participation
         return played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None)
 
     @property
     def joined_late(self) -> bool:
-        """Whether some clients come in when the run is under way; only figures of the same cells can be compared."""
+        """Whether some clients join later; only metrics of the same cells can be compared."""
         return self.participation is not None and bool(self.participation.joins)
 
     def fit(
@@ -109,7 +109,7 @@ class FederatedEstimator(BooleanFactorization):
         groups: ArrayLike | None = None,
         on_round: Callable[[RunProgress], None] | None = None,
     ) -> NDArray[np.bool_]:
-        """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
+        """Fit and return the assignments: in the order of the rows, or client by client for a list."""
         return self._fit(X, groups, on_round)
 
     def _fit(
@@ -158,7 +158,7 @@ class FederatedEstimator(BooleanFactorization):
         self.warn_about_outcome(outcome)
 
     def warn_about_outcome(self, outcome: Outcome) -> None:
-        """Warn about data without ones, about a result that collapsed, is not Boolean, or was cut short."""
+        """Warn about data without ones and about a result that collapsed, is not Boolean, or is incomplete."""
         counts = outcome.counts
         ones = None if counts is None or not counts.cells else counts.tp + counts.fn
         if ones is None or not self.warn_of_few_ones(ones, len(outcome.components)) or ones:

@@ -24,7 +24,7 @@ class FELB(UploadingEstimator):
     2025, doi:10.1609/aaai.v39i15.33773.
 
     Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
-    them and draws the average towards Boolean values. Rows and their assignments never leave a client.
+    them and applies the proximal operator of the regularizer. Rows and their assignments never leave a client.
 
     Parameters
     ----------
@@ -32,33 +32,33 @@ class FELB(UploadingEstimator):
     l1, l2 : weights κ and λ of the regularizer, in the units of the setting; None for those of the setting
     l2_rate : λ grows by this factor each round; None for that of the setting
     inertia : β of iPALM; 0 gives PALM
-    proximity : γ, how strongly clients are held near the shared components, in the units of the setting; None for that
+    proximity : γ, weight of the proximal term towards the shared components, in the units of the setting; None for that
         of the setting
     local_steps : b, steps between two synchronisations
     max_iter : rounds of local steps at most; None for those of the setting (200)
     tol : stop when no entry of the shared components is farther than `tol` from 0 and 1 and at most 1% of them have
         changed sides; None for that of the setting (¼, at which the cut at ½ is unambiguous)
-    refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
-        and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
-    setting : "recommended", "unweighted" (clients weigh the same, from a random start), "literal" (Alg. 1 word for
-        word) or a `felb.FelbSetting`
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    setting : "recommended", "unweighted" (equal weights, from a random start), "literal" (Alg. 1 as
+        printed) or a `felb.FelbSetting`
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
         client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
-        Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` cannot be had
-    participation : who plays a round, see `felb.Participation`; everybody without it
-    n_jobs : clients that work at the same time; does not change the result
+        Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    n_jobs : number of clients that compute in parallel; does not change the result
     dtype : "float32" or "float64"
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
     relaxed_components_ : the shared components before they were cut at ½
-    history_ : figures per round; ``history_["loss"]`` gives one of them over time
+    history_ : metrics per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : what was guaranteed to whom, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
     n_iter_ : rounds played before the assignment, those of the spectral start included

@@ -1,4 +1,4 @@
-"""The methods by the words used at the command line; the one list of them."""
+"""The list of methods by their names on the command line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Method:
 
 
 DEFAULT = "bmf"
-"""What is run if nothing else is asked for."""
+"""The default method."""
 
 FEDERATED = (
     Method(DEFAULT, FederatedBMF, "sums over clients, the same result as pooling; recommended"),

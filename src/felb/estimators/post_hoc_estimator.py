@@ -1,4 +1,4 @@
-"""`PostHoc`: any method for pooled data, run once at every client, its components aggregated."""
+"""`PostHoc`: any centralized method, run once at every client, with aggregated components."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class PostHoc(UploadingEstimator):
 
     Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
     different clients need not correspond. An aligned aggregation first lets every client permute its components to a
-    common reference (Hungarian matching), which finds far more with many clients. This is what the federated methods
-    are compared with.
+    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
+    federated methods.
 
     Parameters
     ----------
-    model : a method for pooled data, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
+    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
     aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
         "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
     alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
         before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
-    refine : flip entries of the Boolean components by what all clients together would gain, for ten rounds at most,
-        and assign rows by branch and bound; with heavy noise or few rows a client this finds much more
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
         flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
         aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` cannot be had
-    participation : who plays a round, see `felb.Participation`; everybody without it
-    n_jobs : clients that work at the same time; does not change the result
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
-    random_state : int, RandomState or None; fixes every client's own randomness
+        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None; seed of all clients
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
-    history_ : figures per round
+    history_ : metrics per round
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : what was guaranteed to whom, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
     complete_ : False if a time limit of `model` ended the search of a client
     n_iter_ : rounds before the assignment, 1 without alignment and refinement
 

@@ -1,4 +1,4 @@
-"""Estimators whose components may be refined before rows are assigned."""
+"""Estimators whose components can be refined before rows are assigned."""
 
 from __future__ import annotations
 

@@ -38,7 +38,10 @@ class UploadingEstimator(RefinableEstimator):
         if privacy is None:
             return super().algorithm(n_features, population=population, centralized=centralized)
         if population is None:
-            raise InputError("noise depends on how many clients there are: tell the population, or use algorithm_for")
+            raise InputError(
+                "population is required with privacy, because noise depends on the number of clients; or use "
+                "algorithm_for"
+            )
         if not isinstance(privacy, Privacy):
             raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
         if self.refines:

@@ -1,1 +1,1 @@
-"""Federated algorithms: clients release additive updates, a server makes the next request of their sum."""
+"""Federated algorithms: clients release additive updates; the server computes the next request from their sum."""

@@ -35,7 +35,7 @@ def anchor(seed: int, shape: tuple[int, int]) -> NDArray[np.int64]:
 
 
 def sorted_rows(V: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the rows in lexical order, which tells nothing of the order they were found in."""
+    """Return the rows in lexical order, which does not depend on the order in which they were found."""
     packed = np.packbits(V, axis=1)
     return V[sorted(range(len(V)), key=lambda row: packed[row].tobytes())]
 

@@ -1,4 +1,4 @@
-"""Entries of a journal: named arrays and a JSON header in one safetensors file, complete or not there at all.
+"""Entries of a journal: named arrays and a JSON header in one safetensors file, written atomically.
 
 A checksum over names, types, shapes, numbers and header tells a damaged file from a whole one.
 """

@@ -1,4 +1,4 @@
-"""A server that is driven one answer at a time, over a journal.
+"""Executes the generator of a server, one sum at a time, over a journal.
 
 The server's generator, and those of the steps it is within, stand on a stack. What the journal holds is sent to them
 without asking anybody: the sums of rounds, the results of finished steps, the last state of a loop. So a new execution
@@ -59,7 +59,7 @@ class Execution:
         self._go_on()
 
     def receive(self, sums: Sums) -> None:
-        """Go on with the sums of the round that was asked for."""
+        """Continue with the sums of the requested round."""
         assert self.request is not None
         if self._journal is not None:
             self._journal.received(self.request.round, self.request.task, sums)

@@ -1,4 +1,4 @@
-"""The journal of a run: what the server has received, so that an interrupted run can be replayed.
+"""The journal of a run: the sums that the server has received, so that an interrupted run can be replayed.
 
 One entry a file, each complete or not there at all:
 
@@ -76,7 +76,7 @@ class Journal:
     folder : where they are kept
     advice : what to do about a damaged entry, for the error that names it
     pace : save as often as takes little of a run's time, not after every round
-    may_lose_last : a damaged last round is dropped with a warning, since the clients can be asked for it again
+    may_lose_last : a damaged last round is dropped with a warning, since it can be requested again
     """
 
     folder: Path | None = None
@@ -110,11 +110,11 @@ class Journal:
 
     @property
     def next_round(self) -> int:
-        """The first round that no entry tells of."""
+        """The first round without an entry."""
         return max([0, *(number + 1 for number in self._rounds), *(c.end for c in self._covered.values())])
 
     def sums(self, number: int, task: str) -> Sums | None:
-        """Return the sums of a round, if they are kept; they must be those of the task that is asked for."""
+        """Return the sums of a round, if they are kept; they must belong to the given task."""
         if number not in self._rounds:
             if number < self.next_round:
                 raise InputError(f"the journal {self.folder} does not hold round {number}; {self.advice}")
@@ -138,7 +138,7 @@ class Journal:
 
     @property
     def time_up(self) -> int | None:
-        """The round that was not asked because the time limit had passed."""
+        """The round that was not requested because the time limit had passed."""
         return self._time_up
 
     def states(self, state_type: type[Any]) -> ClientStates:
@@ -181,7 +181,7 @@ class Journal:
         self._add(_TIME_UP)
 
     def forget_last_round(self) -> None:
-        """Take back the last round, so that it is asked again."""
+        """Remove the last round, so that it is requested again."""
         number = self.next_round - 1
         if number not in self._rounds:
             raise InputError(f"the last round in the journal {self.folder} is not kept by itself")

@@ -1,4 +1,4 @@
-"""The loop: plays any algorithm over any transport."""
+"""The loop: executes any algorithm over any transport."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RunProgress:
     Parameters
     ----------
     history : a row for every round so far
-    request : what is asked next; None when the run is over
+    request : the next request; None at the end of the run
     """
 
     history: History
@@ -60,11 +60,11 @@ def play(
     most_rounds: int | None = None,
     on_round: Callable[[RunProgress], None] = lambda _: None,
 ) -> Run | None:
-    """Ask what the server wants to know, tell it the sums, and so on until it is over.
+    """Send the requests of the server to the transport and return the sums to it, until it is finished.
 
     Parameters
     ----------
-    algorithm : what to play
+    algorithm : the algorithm to run
     transport : how to reach the clients
     seed : fixes the server's randomness
     journal : of a new run or of one that was interrupted; the run goes on from there and is kept there

@@ -1,4 +1,4 @@
-"""What the two sides of a federated algorithm say to each other.
+"""The protocol between the server and the clients of a federated algorithm.
 
 The server is a generator. It yields a `Request`, receives the `Sums` of the clients' updates, and returns an
 `Outcome`:
@@ -120,7 +120,7 @@ class Sums(Mapping[str, "Array"]):
     ----------
     values : summed arrays by name, floats in float64 and integers in int64
     clients : number of clients in the sum
-    missing : names of the clients that were asked and are not in it
+    missing : names of the sampled clients that are not in the sum
     round : number of the round
     """
 
@@ -331,5 +331,5 @@ class Transport(Protocol):
         ...
 
     def restore(self, states: ClientStates) -> None:
-        """Take up states that were kept."""
+        """Restore stored states."""
         ...

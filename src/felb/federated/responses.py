@@ -1,4 +1,4 @@
-"""The responses of one client, each with its privacy cost: a request that comes again gets the same bits again.
+"""The stored responses of one client with their privacy costs: a repeated request gets the same bits again.
 
 A repeated request must not be answered anew: noise that is drawn twice protects less, and the step would be taken
 twice. A response is kept once, under its round and the digest of its request, together with what it cost and the
@@ -35,7 +35,7 @@ KEPT = 3
 """Rounds whose states a client keeps; a coordinator falls back by one round at most."""
 
 _NAME, _VALUE, _STATE = "response", "value/", "state/"
-_DAMAGED = "so it is not known what was spent; start the run anew with --force"
+_DAMAGED = "so it is not known what was spent; start the run again with --force"
 
 
 class Responses:
@@ -59,7 +59,8 @@ class Responses:
         key = request.round, digest(request)
         if key in self._values:
             raise PrivacyError(
-                f"task {request.task!r} of round {request.round} was answered already; another response costs anew"
+                f"task {request.task!r} of round {request.round} was answered already; another response "
+                "would cost privacy budget again"
             )
         self._values[key] = values
 
@@ -126,7 +127,8 @@ class StoredResponses(Responses):
         key = request.round, digest(request)
         if self._charged and self._path(key).is_file():
             raise PrivacyError(
-                f"task {request.task!r} of round {request.round} was answered already; another response costs anew"
+                f"task {request.task!r} of round {request.round} was answered already; another response "
+                "would cost privacy budget again"
             )
         entries = () if self.accountant is None else self.accountant.entries
         charged = [
@@ -191,7 +193,7 @@ class StoredResponses(Responses):
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}); {_DAMAGED}") from error
         if spec != self._spec():
-            raise PrivacyError(f"{path} was agreed as {spec}, not as {self._spec()}; start the run anew")
+            raise PrivacyError(f"{path} was agreed as {spec}, not as {self._spec()}; start a new run")
         if self.accountant is not None:
             self.accountant.charge(*charges)
 
@@ -203,7 +205,7 @@ class StoredResponses(Responses):
 
 
 def answered_rounds(folder: Path) -> set[int]:
-    """Return the rounds that a client's stored responses tell of."""
+    """Return the rounds of the stored responses of a client."""
     return {_round_of(path) for path in _files(folder)}
 
 

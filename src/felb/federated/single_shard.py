@@ -1,4 +1,4 @@
-"""The transport without a federation: one owner of all rows, who is asked in the same process."""
+"""The transport without a federation: one owner of all rows in the same process."""
 
 from __future__ import annotations
 

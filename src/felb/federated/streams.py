@@ -1,4 +1,4 @@
-"""Randomness that is the same on every engine: one independent stream per purpose, round and client."""
+"""Random streams that are the same on every engine: one per purpose, round and client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 
 SAMPLING_STREAM, CLIENT_STREAM, NOISE_STREAM = 1, 2, 3
-"""What a stream is for: who is asked, a client's own steps, the noise of its gate."""
+"""Purposes of streams: client sampling, the steps of a client, the noise of its gate."""
 
 
 def random_stream(seed: int, purpose: int, round_: int, name: str = "") -> np.random.Generator:

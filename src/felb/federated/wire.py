@@ -84,5 +84,5 @@ def read_arrays(data: bytes) -> dict[str, Array]:
 
 
 def digest(request: Request) -> str:
-    """Fingerprint a request, to tell a repeated one from a different one under the same number."""
+    """Fingerprint a request, to distinguish a repeated one from a different one of the same round."""
     return hashlib.sha256(request.task.encode() + b"\0" + pack(request.values)).hexdigest()

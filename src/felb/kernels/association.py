@@ -1,4 +1,4 @@
-"""Which features come along with a feature: conf(i→j) = |i ∧ j| / |i|, cut at a threshold."""
+"""Association of features: conf(i→j) = |i ∧ j| / |i|, cut at a threshold."""
 
 from __future__ import annotations
 

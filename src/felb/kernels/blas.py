@@ -1,4 +1,4 @@
-"""One thread for BLAS while felb's own threads work."""
+"""Restricts BLAS to one thread while the threads of felb work."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def boolean_product(U: Any, V: Any, columns: Sequence[str] | None = None) -> Bin
 
 
 def boolean_product_dense(U: Any, V: Any) -> NDArray[np.bool_]:
-    """Return U∘V as an n × m Boolean array; for small matrices and pictures."""
+    """Return U∘V as an n × m Boolean array; for small matrices and plots."""
     U, V = check_factors(U, V)
     masks, packed = component_masks(U), pack(V)
     cover = np.zeros((U.shape[0], words_for(V.shape[1])), dtype=np.uint64)

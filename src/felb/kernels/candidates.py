@@ -1,4 +1,4 @@
-"""What candidate components would add to a cover, and what the cover leaves: sums for replacing a component.
+"""The gain of candidate components and the residual of a cover: sums for replacing a component.
 
 All counts add up over blocks of rows, hence over clients.
 """

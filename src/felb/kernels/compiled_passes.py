@@ -69,7 +69,7 @@ def _compiled(function: Callable[..., Any], **wrappers: bool) -> Callable[..., A
 @cache
 def _warn_that_nothing_is_kept() -> None:
     warnings.warn(
-        "felb cannot keep its compiled kernels, so every process compiles them anew; "
+        "felb cannot cache its compiled kernels, so every process compiles them again; "
         "set NUMBA_CACHE_DIR to a folder that can be written to",
         RuntimeWarning,
         stacklevel=2,

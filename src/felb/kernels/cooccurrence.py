@@ -1,4 +1,4 @@
-"""How often features occur together: (AᵀA)_ij = |{r : A_ri ∧ A_rj}|, an additive statistic of the rows."""
+"""Co-occurrence of features: (AᵀA)_ij = |{r : A_ri ∧ A_rj}|, an additive statistic of the rows."""
 
 from __future__ import annotations
 

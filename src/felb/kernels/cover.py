@@ -1,4 +1,4 @@
-"""Greedy cover by candidates: what each candidate row pattern would gain, kept up to date while cells get covered.
+"""Greedy cover by candidates: the gain of each candidate row pattern, updated while cells get covered.
 
 With Q_rj = 1 for the covered cells, candidate C and row r have
 

@@ -1,4 +1,4 @@
-"""Relaxed rows where cells are unknown: found from the known ones, and what they say of the others.
+"""Relaxed rows with unknown cells: they are computed from the known cells and predict the unknown ones.
 
 With K_r the known columns of row r, its best u given V minimises Σ_{j ∈ K_r} (A_rj − (uV)_j)², so the Gram matrix of
 the row is VVᵀ without its unknown columns. For the step of V, an unknown cell is filled with (uV)_j in [0, 1].

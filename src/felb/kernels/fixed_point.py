@@ -1,4 +1,4 @@
-"""Sums in fixed point: whole multiples of a power of two, so that no order of adding them shows in the result.
+"""Sums in fixed point: integer multiples of a power of two, so that the order of addition does not matter.
 
 Floating-point sums over rows depend on how the rows are grouped. Sums of integers do not, so a statistic that is
 rounded row by row before it is added is the same for one client with all rows and for many with a few rows each.

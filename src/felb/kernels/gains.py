@@ -1,4 +1,4 @@
-"""What V gains by each of its entries: the statistic that clients sum to refine the shared components.
+"""The gain of flipping each entry of V: the statistic that clients sum to refine the shared components.
 
 A cell (r, j) is *left to* component l if no other component of row r covers column j. Switching V_lj on changes exactly
 the cells (r, j) with U_rl = 1 that are left to l, whatever V_lj is now. Two counts describe them,

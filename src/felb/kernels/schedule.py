@@ -1,4 +1,4 @@
-"""Who does which rows of a pass, in which blocks and tiles, and in what memory; no arithmetic, nothing compiled."""
+"""Scheduling of a pass: rows per thread, blocks, tiles and memory; no arithmetic, nothing compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores from counts that add across clients, and their course over the rounds."""
+"""Scores from counts that add across clients, and their history over the rounds."""
 
 from felb.metrics.counts import DECIDED, Counts, confusion, integrality_gap
 from felb.metrics.history import History

@@ -1,4 +1,4 @@
-"""What happened round by round."""
+"""The history of a run: one row of metrics per round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class History(Sequence["Row"]):
-    """An immutable list of rounds, each a mapping of figures; ``history["loss"]`` gives one figure over time.
+    """An immutable list of rounds, each a mapping of metrics; ``history["loss"]`` gives one metric over time.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class History(Sequence["Row"]):
     def __getitem__(self, key: str) -> NDArray[np.float64]: ...
 
     def __getitem__(self, key: int | slice | str) -> Row | History | NDArray[np.float64]:
-        """Return a round, some rounds, or one figure over the rounds that have it."""
+        """Return a round, some rounds, or one metric over the rounds that have it."""
         if isinstance(key, str):
             return np.array([row[key] for row in self._rows if key in row], dtype=np.float64)
         if isinstance(key, slice):

@@ -1,4 +1,4 @@
-"""Recovering planted components under heavy or one-sided noise: belief propagation with one shared state.
+"""Belief propagation with one shared state: recovers planted components under heavy or one-sided noise.
 
 The model: U_rl is 1 with probability π_l and V_lj with probability ρ, independently; A_rj is 1 with probability a where
 U∘V covers it and b where it does not. Rows keep their own log-odds L (`felb.kernels.belief_passes`); what is shared is

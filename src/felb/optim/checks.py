@@ -1,4 +1,4 @@
-"""Parameters of the optimisation, checked once at the edge and called by the names users know."""
+"""Validation of the parameters of the optimisation, under the names of the public API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proximal operators as free functions; each docstring states what it minimises.
+"""Proximal operators as functions; each docstring states the minimised function.
 
 All are elementwise, never change an argument, and take `kappa` and `lam` as scalars or arrays that broadcast: with
 elementwise step sizes η (multiplicative updates), pass ``eta * kappa`` and ``eta * lam``.

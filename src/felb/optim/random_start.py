@@ -1,4 +1,4 @@
-"""Starting points: a random V fixed by a seed, and rows that follow from it."""
+"""Starting points: a random V determined by a seed, and the rows of U that follow from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps: how the rows of a factor move while the other factor is held.
+"""Step rules: how the rows of one factor are updated while the other factor is fixed.
 
 A *rule* is fixed for a run and says how far to go along the gradient of ½‖A − UV‖² before the proximal operator; FELB
 and FELB-MU differ in it only. A *step* is what a rule comes to for one Gram matrix and one λ; `felb.kernels.passes`

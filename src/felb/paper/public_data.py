@@ -78,7 +78,7 @@ CENSUS_HOME = "https://www.census.gov/programs-surveys/acs/microdata.html"
 CENSUS_DOWNLOAD = (
     "persons of one year, CSV, of all states (csv_p<st>.zip) or the country (csv_pus.zip), from "
     "https://www2.census.gov/programs-surveys/acs/data/pums/YEAR/1-Year/; which year and states have the published "
-    "size is not known, others need --any-shape (any_shape=True)"
+    "size is not known, other ones need any_shape"
 )
 CENSUS_FILES = ("psam_p<SS>.csv (to 2016: ss<YY>p<st>.csv)",)
 
@@ -131,7 +131,7 @@ ENTRIES = (
         "Human Protein Atlas, proteinatlas.org, single cell type section (M. Karlsson et al., 2021)",
         "https://www.proteinatlas.org/about/download", ("rna_single_cell_read_count.tsv", "brain/read_count.tsv"),
         "rna_single_cell_read_count.zip; of all tissues in it, the brain is taken; the page has the latest release, "
-        "and other ones than the published need --any-shape (any_shape=True)",
+        "and other releases than the published one need any_shape",
         "hpa:brain",
     ),
     Entry(
@@ -235,7 +235,8 @@ def check_shape(entry: Entry, table: Table, source: Path) -> None:
         found, expected = (f"{rows} x {columns}" for rows, columns in (table.matrix.shape, entry.shape))
         raise InputError(
             f"{source}: gives a matrix of {found}, but {entry.name} has {expected}; the file is incomplete or another "
-            "release; if that is intended, pass any_shape=True"
+            "release; set any_shape if that is intended",
+            parameter="any_shape",
         )
 
 

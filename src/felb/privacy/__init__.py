@@ -1,4 +1,4 @@
-"""What leaves a client, and what it costs."""
+"""Privacy specification, mechanisms, accountant and outbound log."""
 
 from felb.privacy.spec import Privacy
 

@@ -1,4 +1,4 @@
-"""The accountant: adds up what releases cost, and refuses before the agreed total is exceeded.
+"""The accountant: composes the costs of releases and refuses a release beyond the privacy budget.
 
 The only module that accounts, by the privacy loss distributions of dp-accounting. The closed form for Gaussian noise,
 `gaussian_delta`, is here to check it against and as a starting point.
@@ -310,7 +310,7 @@ class Accountant:
         return {"epsilon": self.spent, "delta": self.delta, "mu": self.mu, "unit": self.unit}
 
     def _fresh(self, charges: Sequence[Charge]) -> list[Entry]:
-        """Return the charges that tell something new, or raise if one cannot be charged here."""
+        """Return the charges of new values, or raise if one cannot be charged here."""
         known = {(entry.run, entry.round, entry.what, entry.digest) for entry in self._entries}
         fresh = []
         for charge in charges:
@@ -350,7 +350,7 @@ class Accountant:
                 f"{path} is no readable accountant ({error}); restore it, it says what was spent"
             ) from error
         if agreed != self._spec():
-            raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._spec()}; keep to it or ask anew")
+            raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._spec()}; use the same specification")
         return entries
 
 

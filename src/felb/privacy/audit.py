@@ -1,4 +1,4 @@
-"""Audits of a private release: each can fail, and does for the mistakes that are usually made.
+"""Audits of a private release, which detect common mistakes.
 
 `scale_matches` finds noise of the wrong size, `isolation` a statistic to which a record contributes more than its own
 bounded part, `transcript` a protocol that reveals more over its rounds than was charged, `on_grid` noise that is
@@ -97,7 +97,7 @@ def transcript(
     rounds: int,
     runs: int = 150,
 ) -> Transcript:
-    """Play an adaptive protocol with and without a canary and see how well the best test tells them apart.
+    """Play an adaptive protocol with and without a canary and measure how well the best test distinguishes them.
 
     Each round releases f(D, public) + noise, and the server makes the next public value of it. The log-likelihood ratio
     of a whole transcript under Gaussian noise of the given σ is the most powerful test; its distance between the worlds

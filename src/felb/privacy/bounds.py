@@ -1,4 +1,4 @@
-"""Sums over records in which each record has a bounded part: what the record-level releases have in common.
+"""Sums over records with a bounded part of each record: shared code of the record-level releases.
 
 All parts are vectors of integers. Where they are non-negative, two of them never point in opposite directions, and
 exchanging a record moves a sum by at most √2 times what adding or removing one does; otherwise by twice as much.

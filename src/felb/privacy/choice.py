@@ -1,4 +1,4 @@
-"""Choosing among public candidates for V by what the records say: one small private release."""
+"""Private choice among public candidates for V: one small release."""
 
 from __future__ import annotations
 

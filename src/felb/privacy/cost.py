@@ -1,4 +1,4 @@
-"""What a release costs, in a form that an accountant can add up."""
+"""The privacy cost of a release, in a form that an accountant can compose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gaussian noise on a grid: what real releases use.
+"""Discrete Gaussian noise on a grid.
 
 Adding floating-point noise to a floating-point value leaves traces of the value in the low bits of the sum. Here both
 are whole multiples of a public grid, and the noise comes from an exact sampler (Canonne, Kamath and Steinke, 2020) that

@@ -1,4 +1,4 @@
-"""What is done to a value before it leaves a client, and what that costs."""
+"""Privacy mechanisms: the change of a value before it leaves a client, and its cost."""
 
 from __future__ import annotations
 

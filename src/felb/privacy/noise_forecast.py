@@ -1,4 +1,4 @@
-"""What noise a specification means, in counts and beside the counts one may expect; no data is needed."""
+"""Forecast of the noise of a privacy specification and of the expected counts, without data."""
 
 from __future__ import annotations
 

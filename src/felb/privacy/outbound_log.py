@@ -1,4 +1,4 @@
-"""The outbound log: one line for everything that ever left a client, for that client's own reviewer."""
+"""The outbound log: one line for every array that left a client."""
 
 from __future__ import annotations
 

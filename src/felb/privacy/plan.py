@@ -1,4 +1,4 @@
-"""A specification whose noise is calibrated for one federation: what each release gets, and what it costs in all."""
+"""A privacy specification that is calibrated for one federation: noise and cost of each release."""
 
 from __future__ import annotations
 

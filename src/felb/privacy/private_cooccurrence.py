@@ -1,4 +1,4 @@
-"""How often features occur together, as records may be summed up in private.
+"""Co-occurrence of features as a bounded sum over records.
 
 Three statistics, each additive over records and clients, with a bound on what one record contributes:
 

@@ -1,4 +1,4 @@
-"""Uploads of a client's own components: what hides a whole client behind them.
+"""Noise on uploads of the components of a client, which protects the whole client.
 
 Real components are shortened to a length and get discrete Gaussian noise; Boolean ones have their bits flipped at
 random. Both draw from the operating system's randomness, and neither looks at anything but the upload.

@@ -1,4 +1,4 @@
-"""The noise of the paper's evaluation, for reproducing it; what it costs is said honestly, upload by upload.
+"""The noise of the evaluation in the paper, for reproduction; its cost is stated per upload.
 
 All of it hides a client in ONE upload of V_i (k × m), and uploads add up. The noise is drawn by NumPy, whose floating
 point lets an attentive receiver see through it; see `felb.privacy.discrete` for releases that must withstand one.

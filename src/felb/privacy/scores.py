@@ -1,4 +1,4 @@
-"""Noisy scores: how many cells of all records a result gets right and wrong, with a bounded part of each record."""
+"""Noisy scores: counts of right and wrong cells with a bounded part of each record."""
 
 from __future__ import annotations
 

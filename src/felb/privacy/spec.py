@@ -1,4 +1,4 @@
-"""What was agreed about privacy, the noise that follows from it, and the statement that says so.
+"""The privacy specification, from which the noise is calibrated.
 
 `Privacy` is the specification; `Privacy.plan` makes a `PrivacyPlan` of it once the size of the federation is known.
 """
@@ -113,52 +113,56 @@ class Privacy:
             choices["paper_noise"] = PaperNoise
         for name, allowed in choices.items():
             if getattr(self, name) not in get_args(allowed):
-                raise InputError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(allowed))}")
+                value = getattr(self, name)
+                raise InputError(f"{name} must be one of {', '.join(get_args(allowed))}, got {value!r}", parameter=name)
         self._check_bounds()
         self._check_scores()
         self._check_rounds()
         if min(self.colluders, self.dropouts) < 0:
-            raise InputError("colluders and dropouts are numbers of clients, 0 or more")
+            raise InputError("colluders and dropouts must be numbers of clients, at least 0")
         if self.noise == "client" and (self.colluders or self.dropouts):
-            raise InputError("colluders and dropouts matter only with noise='aggregate': alone, each client is safe")
+            raise InputError("colluders and dropouts must be 0 unless noise='aggregate'", parameter="noise")
 
     def _check_bounds(self) -> None:
         if (self.unit == "client") != (self.mechanism in UPLOADING):
             raise InputError(
-                f"mechanism={self.mechanism!r} does not protect a {self.unit}: 'uploads' and 'paper' are about a "
-                "client, all others about a record"
+                f"mechanism={self.mechanism!r} does not protect unit={self.unit!r}: 'uploads' and 'paper' protect a "
+                "client, the other mechanisms a record",
+                parameter="unit",
             )
         if self.mechanism != "paper" and (self.paper_noise is not None or self.clip != "frobenius"):
             raise InputError(f"paper_noise and clip are for mechanism='paper', not {self.mechanism!r}")
         if self.mechanism == "paper" and self.noise == "aggregate":
-            raise InputError("the paper's mechanism adds its noise at each client; choose noise='client'")
+            raise InputError("mechanism='paper' adds its noise at each client; set noise='client'", parameter="noise")
         if self.theta is not None:
             check_bound("theta", self.theta)
             if self.mechanism not in UPLOADING:
-                raise InputError(f"theta bounds uploads, which {self.mechanism!r} does not make")
+                raise InputError(f"theta bounds uploads; mechanism={self.mechanism!r} has none")
         if self.row_bound is not None:
             check_bound("row_bound", self.row_bound)
             if self.mechanism not in ("cooccurrence", "hybrid"):
-                raise InputError(f"row_bound bounds co-occurrence, which {self.mechanism!r} does not release")
+                raise InputError(f"row_bound bounds co-occurrence; mechanism={self.mechanism!r} does not release it")
         _ = self.statistics_bounds
 
     def _check_scores(self) -> None:
         if self.score_share is None:
             if self.score_bound is not None:
-                raise InputError("score_bound bounds noisy scores, which need score_share, such as 0.02")
+                raise InputError("score_bound needs score_share, for example 0.02")
             return
         if not 0 < self.score_share < 0.5:
-            raise InputError(f"score_share must lie between 0 and ½, got {self.score_share}; 0.02 is a good start")
+            raise InputError(f"score_share must lie between 0 and ½, got {self.score_share}; for example 0.02")
         if self.mechanism in UPLOADING:
-            raise InputError("no bound on a client's scores is known, so there are none; leave out score_share")
+            raise InputError(
+                "score_share is not supported for unit='client', because the scores of a client have no bound"
+            )
         if self.score_bound is not None:
             check_bound("score_bound", self.score_bound)
 
     def _check_rounds(self) -> None:
         if self.rounds is not None and self.rounds < 1:
-            raise InputError(f"a run has at least one round, got rounds={self.rounds}")
+            raise InputError(f"rounds must be at least 1, got {self.rounds}")
         if self.mechanism == "cooccurrence" and self.rounds is not None:
-            raise InputError("co-occurrence is released once; leave out rounds, or choose statistics or hybrid")
+            raise InputError("mechanism='cooccurrence' has one release; omit rounds, or use 'statistics' or 'hybrid'")
 
     @property
     def statistics_bounds(self) -> StatisticsBounds:
@@ -173,13 +177,14 @@ class Privacy:
     def delta_for(self, n_units: int) -> float:
         """Return δ for n records (or clients), or raise if it were large enough to expose one of them outright."""
         if n_units < 1:
-            raise InputError(f"privacy needs at least one {self.unit}, got {n_units}")
+            raise InputError(f"the number of {self.unit}s must be at least 1, got {n_units}")
         if self.delta is None or self.mechanism == "paper":
             return min(LARGEST_DELTA, 1 / (10 * n_units))
         if self.delta >= 1 / n_units:
             raise InputError(
-                f"delta={self.delta:g} is not below 1/{n_units}: it would allow to publish a {self.unit} as it is. "
-                f"Leave it out, or take at most {1 / (10 * n_units):.2g}"
+                f"delta={self.delta:g} must be below 1/{n_units}: otherwise a {self.unit} could be published as it is. "
+                f"Omit it, or use at most {1 / (10 * n_units):.2g}",
+                parameter="delta",
             )
         return self.delta
 
@@ -195,12 +200,12 @@ class Privacy:
         """
         self._check_method(uploads)
         if n_columns < 1:
-            raise InputError(f"data has at least one column, got {n_columns}")
+            raise InputError(f"n_columns must be at least 1, got {n_columns}")
         honest = n_clients - self.colluders - self.dropouts
         if honest < 1:
             raise InputError(
-                f"of {n_clients} clients, {self.colluders} colluders and {self.dropouts} dropouts leave nobody whose "
-                "noise could protect"
+                f"colluders={self.colluders} and dropouts={self.dropouts} must leave at least one of {n_clients} "
+                "clients that adds noise"
             )
         delta = self.delta_for(n_records if self.unit == "record" else n_clients)
         return PrivacyPlan(
@@ -213,31 +218,35 @@ class Privacy:
         )
 
     def _check_method(self, uploads: Uploads | None) -> None:
-        """Raise if the mechanism does not fit what a method tells."""
+        """Raise if the mechanism does not fit the releases of the method."""
         if uploads is None:
             if self.mechanism in UPLOADING:
                 raise InputError(
-                    f"mechanism={self.mechanism!r} is for methods whose clients upload components (FELB, FELBMU, "
-                    "PostHoc); this one sums over records: use 'cooccurrence', 'statistics' or 'hybrid'"
+                    f"mechanism={self.mechanism!r} needs a method whose clients upload components (FELB, FELBMU, "
+                    "PostHoc); this method sums over records: use 'cooccurrence', 'statistics' or 'hybrid'",
+                    parameter="mechanism",
                 )
             return
         if self.mechanism not in UPLOADING:
             raise InputError(
-                f"mechanism={self.mechanism!r} releases sums over records, as FederatedBMF does; this method uploads "
-                "components: use 'uploads' (hides a client) or 'paper' (reproduction)"
+                f"mechanism={self.mechanism!r} needs a method that sums over records (FederatedBMF); this method "
+                "uploads components: use 'uploads' (protects a client) or 'paper' (reproduction)",
+                parameter="mechanism",
             )
         if uploads.boolean and self.rounds not in (None, uploads.rounds):
-            raise InputError(f"this method uploads {uploads.rounds} time, got rounds={self.rounds}")
+            raise InputError(
+                f"rounds must be {uploads.rounds}, the number of uploads of this method; got {self.rounds}"
+            )
         if self.mechanism == "uploads":
             if uploads.boolean and self.noise == "aggregate":
-                raise InputError("bits are flipped at each client; choose noise='client'")
-            if not uploads.boolean and self.theta is None:
                 raise InputError(
-                    "uploads of real numbers need theta, the bound on their length; without it none is safe"
+                    "Boolean uploads get their noise at each client; set noise='client'", parameter="noise"
                 )
+            if not uploads.boolean and self.theta is None:
+                raise InputError("real-valued uploads need theta, the bound on their length")
         elif self.paper_noise is not None and (self.paper_noise == "xor") != uploads.boolean:
             kind = "Boolean: take paper_noise='xor'" if uploads.boolean else "real: take 'gaussian' or 'laplace'"
-            raise InputError(f"paper_noise={self.paper_noise!r} does not fit uploads that are {kind}")
+            raise InputError(f"paper_noise={self.paper_noise!r} does not fit this method, whose uploads are {kind}")
 
 
 def _shares(privacy: Privacy, n_columns: int) -> Mapping[str, float]:

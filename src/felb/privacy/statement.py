@@ -1,4 +1,4 @@
-"""The privacy statement: what was guaranteed to whom, for somebody who answers for the data."""
+"""The privacy statement: the guarantee in words, for the person responsible for the data."""
 
 from __future__ import annotations
 

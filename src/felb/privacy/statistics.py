@@ -1,4 +1,4 @@
-"""Rounds of private statistics: given a public V̂, what the records say about a better one.
+"""Rounds of private statistics: noisy sums over records for a public V̂.
 
 With V̂ frozen, u_r depends on row r alone: the start, the number of steps, the step size 1/‖V̂V̂ᵀ‖ and λ are public.
 So the statistics

@@ -1,4 +1,4 @@
-"""Components straight from noisy co-occurrence: M ≈ VᵀHV off the diagonal. The better way where rows are few."""
+"""Components directly from noisy co-occurrence: M ≈ VᵀHV off the diagonal; better if there are few rows."""
 
 from __future__ import annotations
 

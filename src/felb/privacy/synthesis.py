@@ -1,4 +1,4 @@
-"""Synthetic rows from noisy co-occurrence, so that any factorization can be run where no data is.
+"""Synthetic rows from noisy co-occurrence, so that any factorization can run without the data.
 
 Everything here works on what has been released already, and so costs no privacy. Two kinds of rows are drawn: from
 latent-class models, which know groups of records, and from a Gaussian copula, which knows correlations of features.

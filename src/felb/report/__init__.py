@@ -1,4 +1,4 @@
-"""Pictures, tables and pages of results; `felb.report.page` says how a page is made."""
+"""Plots, tables and pages of results; see `felb.report.page` for the parts of a page."""
 
 from felb.report.evidence import Evidence, gather
 from felb.report.exports import write_figures, write_tables

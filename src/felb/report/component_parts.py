@@ -1,4 +1,4 @@
-"""The components of a result: by name, how they overlap, and at which clients they occur."""
+"""The components of a result: their names, their overlap, and their clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves of a history: one small chart for every figure that was kept over several rounds."""
+"""Curves of a history: one small chart for every metric with values in several rounds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def curves(history: History) -> list[Html]:
 
 
 def figures(history: History) -> dict[str, list[Series]]:
-    """Return the curves of every figure that varies over the rounds, the best known figures first."""
+    """Return the curves of every metric that varies over the rounds, the best known metrics first."""
     keys = list(dict.fromkeys([*TITLES, *(key for row in history for key in row)]))
     found = {}
     for key in keys:
@@ -85,7 +85,7 @@ def _broken(points: list[tuple[float, float]]) -> list[tuple[float, float | None
 
 
 def _chart(key: str, series: list[Series], last: float) -> Html:
-    """Draw one figure; the axis of rounds is the same for all, so that charts can be compared."""
+    """Draw one metric; the axis of rounds is the same for all, so that charts can be compared."""
     title = TITLES.get(key, key.replace("_", " "))
     return line_chart(series, title=title, x_label="round", log_y=is_wide(series), x_range=(0.0, last), whole_x=True)
 

@@ -123,7 +123,7 @@ class Evidence:
 
     @property
     def n_records(self) -> int | None:
-        """Records of the run; of the data where the run does not tell."""
+        """Number of records of the run, or of the data if the run does not store it."""
         rows = self.result.provenance.data.get("rows")
         return rows if rows is not None or self.measured is None else self.measured.matrix.shape[0]
 
@@ -188,7 +188,7 @@ def _outbound(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def _reading(result: Result, data: str) -> dict[str, Any]:
-    """Return how the run read its data; a file of marks that is not beside `data` is of other data."""
+    """Return how the run read its data; a missing mask that is not beside `data` belongs to other data."""
     parameters = result.provenance.parameters
     found = {name: parameters[name] for name in READING if parameters.get(name) is not None}
     if "unknown" in found:

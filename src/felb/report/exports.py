@@ -1,4 +1,4 @@
-"""The tables of a report as CSV, its figures as PNG."""
+"""The tables of a report as CSV files and its plots as PNG files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _clients(evidence: Evidence) -> list[list[Any]]:
 
 
 def write_figures(evidence: Evidence, folder: str) -> list[str]:
-    """Draw the figures of the page as PNG files into a folder; return their names.
+    """Write the plots of the page as PNG files to a folder; return their names.
 
     Examples
     --------

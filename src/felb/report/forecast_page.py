@@ -1,4 +1,4 @@
-"""A picture of what to expect of a private run."""
+"""A plot of the expected quality of a private run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ INK, PALE = "#1f4e79", "#8a8a8a"
 
 
 def check_drawable(path: str | os.PathLike[str]) -> None:
-    """Raise unless a picture can be drawn to `path`; to be known before the work it shows is done."""
+    """Raise unless a plot can be written to `path`; checked before the computation."""
     if Path(path).suffix.lower() != ".png":
-        raise InputError(f"pictures are PNG files; name {Path(path).name!r} with .png at its end")
+        raise InputError(f"{Path(path).name!r} must end in .png; plots are PNG files")
     if not Path(path).absolute().parent.is_dir():
         raise InputError(f"there is no folder {Path(path).absolute().parent}; make it, or choose another place")
     try:
@@ -42,7 +42,7 @@ def draw_forecast(
     scores : F1 of each try by ε; the line goes through their means
     path : file to write
     without : F1 without noise, a dashed line
-    chosen : the ε asked for, marked
+    chosen : the requested ε, which is highlighted
     title : what it is about
     """
     check_drawable(path)

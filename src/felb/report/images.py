@@ -1,4 +1,4 @@
-"""Pictures of a matrix, its reconstruction and where they differ, as PNG in two themes; a cell is whole pixels."""
+"""Plots of a matrix, its reconstruction and the residual, as PNG in two themes; a cell is a whole number of pixels."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PALETTES = {
 """Colours by theme, those of the style sheet."""
 
 BOX = (960, 720)
-"""Pixels of a picture, down and across, at most."""
+"""Maximum height and width of a plot in pixels."""
 
 MOST = (320, 240)
-"""Rows and columns of a picture at most."""
+"""Maximum number of rows and columns of a plot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Pictures:
     Parameters
     ----------
     data, reconstruction, residual : codes of cells
-    shape : of the whole matrix, of which an even choice is shown if it is larger than the picture
+    shape : of the whole matrix, of which an even selection is shown if it is larger than the plot
     """
 
     data: Codes
@@ -111,5 +111,5 @@ def png(pixels: Codes, palette: tuple[str, ...]) -> bytes:
 
 
 def data_uri(pixels: Codes, palette: tuple[str, ...]) -> str:
-    """Return a PNG as an address that holds the picture itself."""
+    """Return a PNG as a data URL."""
     return f"data:image/png;base64,{base64.b64encode(png(pixels, palette)).decode()}"

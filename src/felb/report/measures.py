@@ -1,4 +1,4 @@
-"""Scores with intervals: over records where the data is at hand, over cells where there are only counts."""
+"""Scores with intervals: over records if the data is available, otherwise over cells."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def stored_counts(result: Result) -> Counts | None:
     tp = round(scores["recall"] * ones) if ones else 0
     fn = ones - tp
     errors, rmsd = round(scores["errors"]), scores.get("rmsd")
-    # Unknown cells are not counted, so the cells follow from RMSD² = errors / cells where that tells.
+    # Unknown cells are not counted, so the number of cells follows from RMSD² = errors / cells if there are errors.
     cells = round(errors / rmsd**2) if errors and rmsd else rows * columns
     return Counts(tp, errors - fn, fn, cells)
 

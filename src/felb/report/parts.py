@@ -1,4 +1,4 @@
-"""Parts of pages: facts, figures with captions, notes, tables, heat maps."""
+"""Parts of pages: facts, plots with captions, notes, tables, heat maps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 LONG = 6
-"""Characters of a large figure beyond which it is set smaller."""
+"""Number of characters of a score beyond which it is set smaller."""
 
 THIN_SPACE, MINUS, DASH = "\u202f", "\u2212", "–"
 
@@ -88,7 +88,7 @@ def names(features: Iterable[str]) -> Html:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One score in large figures: its name, its value, its interval, what it means."""
+    """One score in large digits: name, value, interval and explanation."""
 
     name: str
     value: str
@@ -97,7 +97,7 @@ class Headline:
 
 
 def headlines(scores: Iterable[Headline]) -> Html:
-    """Return scores side by side in large figures."""
+    """Return scores side by side in large digits."""
     return tag(
         "ul",
         (
@@ -226,7 +226,7 @@ def _heat(share: float | None) -> Html:
 
 
 def figure(content: Any, *, caption: Any, wide: bool = False) -> Html:
-    """Return a figure with its caption."""
+    """Return a plot with its caption."""
     return tag("figure", content, tag("figcaption", caption), class_="wide" if wide else None)
 
 

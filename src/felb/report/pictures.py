@@ -1,4 +1,4 @@
-"""Pictures of binary matrices: a one is black, a cell is whole pixels, nothing is smoothed."""
+"""Plots of binary matrices: a one is black, a cell is a whole number of pixels, nothing is smoothed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INK, PAPER, FRAME = 17, 255, 200
 """Grey levels of a one, of a zero and of the line around a panel."""
 
 FRAME_WIDTH, BAND_GAP, PANEL_GAP, MARGIN = 2, 6, 60, 36
-"""Pixels: the line, between the clients of a panel, between panels, around the picture."""
+"""Pixels: the line, between the clients of a panel, between panels, around the plot."""
 
 LONGEST_CELL = 6
 """Ratio of the sides of a cell at most; matrices much longer than wide, or wider than long, get stretched cells."""
@@ -100,7 +100,7 @@ def draw_matrices(
     if not panels:
         raise InputError("nothing to draw: no panels were given")
     if Path(path).suffix.lower() != ".png":
-        raise InputError(f"pictures are PNG files; name {Path(path).name!r} with .png at its end")
+        raise InputError(f"{Path(path).name!r} must end in .png; plots are PNG files")
     drawn = {title: _panel(title, matrix, (height, width)) for title, matrix in panels.items()}
     lines = max(title.count("\n") + 1 for title in drawn)
     top = MARGIN + lines * LINE

@@ -1,4 +1,4 @@
-"""What was guaranteed to whom, and what left the clients."""
+"""The privacy guarantee of a result and its outbound logs."""
 
 from __future__ import annotations
 

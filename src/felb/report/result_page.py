@@ -1,8 +1,7 @@
-"""The report of a stored result as one page."""
+"""The report of a stored result as one HTML page."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from felb.report import parts
@@ -107,7 +106,7 @@ def _measured_on(measured: Measured) -> str:
 
 
 def scores_section(evidence: Evidence) -> Section:
-    """Scores in large figures, with what they mean."""
+    """Scores in large digits, with explanations."""
     scores, intervals, how = scores_with_intervals(evidence)
     if not scores:
         told = (
@@ -149,8 +148,7 @@ def rounds_section(evidence: Evidence) -> Section:
     history = evidence.result.history
     if not len(history):
         return section("Rounds", parts.note("This method keeps no record of its steps."))
-    tasks = Counter(str(row.get("task", "iterate")) for row in history)
-    told = ", ".join(f"{number(times)} {task}" for task, times in tasks.items())
+    told = ", ".join(f"{phase} {number(count)}" for phase, count in evidence.result.phases().items())
     drawn = curves(history)
     converged = "The search ended by itself." if evidence.result.converged else "The search ended before it converged."
     return section(

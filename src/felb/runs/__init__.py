@@ -1,1 +1,1 @@
-"""Jobs that run a method on data and store the result, and the records that they leave."""
+"""Jobs that run a method on data and store the result, and the records of results."""

@@ -1,4 +1,4 @@
-"""A run over a real federation: settings from a file, the result in a folder like any other."""
+"""A run over the sites of a federation: settings from a file, the result in a folder."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class DeployedRun:
 
     Parameters
     ----------
-    plan : what the sites are asked to do
-    terms : when a round counts
-    sites : who is to take part; everybody connected if None
+    plan : the plan that the sites receive
+    terms : quorum, grace period and timeouts
+    sites : names of the sites that take part; all connected sites if None
     columns : names of the features, if they are known here
     """
 
@@ -59,7 +59,7 @@ class DeployedRun:
         try:
             raw = tomllib.loads(source.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise InputError(f"there is no file {path}; write one as docs/deployment.md shows") from error
+            raise InputError(f"there is no file {path}; docs/how-to/deployment.md has an example") from error
         except ValueError as error:
             raise InputError(f"{path} is not TOML ({error})") from error
         unknown = sorted(set(raw) - set(SETTINGS))
@@ -93,7 +93,7 @@ class DeployedRun:
         )
         terms = Terms.of(raw.get("terms"))
         if sites is not None and terms.quorum > len(sites):
-            raise InputError(f"a quorum of {terms.quorum} cannot be had from {len(sites)} sites")
+            raise InputError(f"quorum={terms.quorum} is larger than the number of sites, {len(sites)}")
         return cls(plan, terms, None if sites is None else tuple(sites), columns)
 
 
@@ -107,7 +107,7 @@ def _agreed(terms: Any, sites: list[str] | None) -> dict[str, Any]:
             "records, about how many there are at all sites together, which becomes known"
         )
     if sites is None:
-        raise InputError("a private run must say who takes part: sites = [...]")
+        raise InputError("sites is required in a private run: sites = [...]")
     records = terms["records"]
     return {
         "privacy": {name: value for name, value in terms.items() if name != "records"},
@@ -203,9 +203,9 @@ def read_columns(path: Path) -> tuple[str, ...]:
     try:
         names = tuple(path.read_text(encoding="utf-8").splitlines())
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); it should hold one column name a line") from error
+        raise InputError(f"{path} cannot be read ({error.strerror}); it must hold one column name per line") from error
     if not names or len(set(names)) != len(names):
-        raise InputError(f"{path} must hold one column name a line, each once")
+        raise InputError(f"{path} must hold one unique column name per line")
     return names
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: in the making beside its place, put there when it is complete."""
+"""The folder of a run: written beside its place and moved there when it is complete."""
 
 from __future__ import annotations
 
@@ -57,13 +57,14 @@ class RunFolder:
             if not force:
                 raise InputError(f"{self.out} exists; choose another folder, or replace it with --force")
             if not _is_ours(self._place):
-                raise InputError(f"{self.out} is not a result of felb and is left alone; choose another folder")
+                raise InputError(f"{self.out} is not a result of felb and is not replaced; choose another folder")
         if self.work.exists():
             if not _is_ours(self.work):
                 raise InputError(f"{self.work} is in the way; move it, or choose another folder")
             if not force and self.resumable:
                 raise InputError(
-                    f"an unfinished run is at {self.work}; go on with --resume {self.out}, or start anew with --force"
+                    f"an unfinished run is at {self.work}; resume it with --resume {self.out}, or start "
+                    "again with --force"
                 )
             self._take_lock()
             self._release_lock()
@@ -101,7 +102,7 @@ class RunFolder:
         try:
             return Job(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise InputError(f"{path} is damaged ({error}); start the run anew with --force") from error
+            raise InputError(f"{path} is damaged ({error}); start the run again with --force") from error
 
     def reopen(self) -> None:
         """Claim the unfinished run to go on with it, and clear away what a killed process left half-written."""
@@ -110,7 +111,7 @@ class RunFolder:
             partial.unlink()
 
     def journal(self, algorithm: Algorithm) -> Journal:
-        """Open the journal of the run, which tells the rounds that were kept.
+        """Open the journal of the run, which holds the completed rounds.
 
         Later rounds will be played again: their lines are taken out of the outbound logs, so that a log tells every
         round once. Where a client keeps its responses, what is there has left and will not be answered anew: it stays.
@@ -134,7 +135,7 @@ class RunFolder:
         if lost:
             raise PrivacyError(
                 f"what {stem} has answered in round {lost[0]} is missing from {self.work / RESPONSES}, and with it "
-                "what was spent; start the run anew with --force"
+                "what was spent; start the run again with --force"
             )
         return answered
 

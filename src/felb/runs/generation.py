@@ -1,4 +1,4 @@
-"""Planted data as files."""
+"""Writes planted data to files."""
 
 from __future__ import annotations
 

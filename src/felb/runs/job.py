@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to run.
+    """A job: what to run on which data.
 
     Parameters
     ----------
     data : path of a data file, or the name of a shipped data set
-    method : a word of `felb.estimators.methods.METHODS`
+    method : a name in `felb.estimators.methods.METHODS`
     n_components, seed : as in the estimators; "mdl" where the method finds the number
     parameters : further parameters of the estimator
-    pooled : all rows are one owner's, who may do more than a client
-    clients, split : deal the rows out to this many clients in one of the ways of `PARTITIONS`
-    client_column : or take the client of each row from this column
+    pooled : one owner holds all rows; more computations are possible than in a federation
+    clients, split : number of clients, and how the rows are split among them (see `PARTITIONS`)
+    client_column : column with the client of each row, instead of `clients`
     header, binarize_threshold, missing, unknown : how the data is read, see `felb.data.read`
     participation : keywords of `felb.Participation`
-    workers : clients that work at the same time
-    privacy : keywords of `felb.privacy.Privacy`, the specification on how much the run may reveal; None for no noise
+    workers : number of clients that compute in parallel
+    privacy : keywords of `felb.privacy.Privacy`, the privacy specification; None for no noise
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
 
     Examples
@@ -94,7 +94,7 @@ class Job:
 
 
 def agreed(terms: Mapping[str, Any]) -> Privacy:
-    """Make a specification of its terms by name, or raise an error that names what is wrong."""
+    """Return the privacy specification of these keywords, or raise an error that names the wrong one."""
     known = [entry.name for entry in fields(Privacy)]
     unknown = sorted(set(terms) - set(known))
     if unknown:

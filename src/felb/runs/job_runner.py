@@ -1,4 +1,4 @@
-"""Run a job into a result folder: pooled (`fit`) or as a simulated federation (`simulate`, `resume`)."""
+"""Runs a job into a result folder: centralized (`fit`) or as a simulated federation (`simulate`, `resume`)."""
 
 from __future__ import annotations
 
@@ -128,16 +128,16 @@ def resume(out: str | os.PathLike[str], *, on_round: Callable[[RunProgress], Non
     folder = RunFolder(out)
     job = folder.job()
     if job.fingerprint is None:
-        raise InputError(f"nothing to resume: {job.method} on pooled data keeps no progress; start {out} anew")
+        raise InputError(f"nothing to resume: {job.method} on centralized data cannot be resumed; start {out} again")
     if job.version != __version__:
         raise InputError(
             f"the run at {out} was started by felb {job.version}, and felb {__version__} may compute differently; "
-            f"go on with felb {job.version}, or start the run anew with --force"
+            f"resume it with felb {job.version}, or start the run again with --force"
         )
     federation = Federation.of(job)
     if federation.matrix.fingerprint() != job.fingerprint:
         files = job.data if job.unknown is None else f"{job.data} or {job.unknown}"
-        raise InputError(f"{files} has changed since the run was started; start it anew with --force")
+        raise InputError(f"{files} has changed since the run was started; start it again with --force")
     folder.reopen()
     return _play(federation, folder, on_round)
 

@@ -1,4 +1,4 @@
-"""Plan a private run before any data is touched: its noise, and the quality to expect, from planted data of its shape.
+"""Forecast of the noise and the quality of a private run, from planted data of its shape.
 
 A small simulation stands for the large run. With n', m' in place of n, m, a component keeps the share of records that
 have it and has w' = w √(m'/m) features in place of w. The noise σ of a sum, beside the count that is expected of it,
@@ -42,10 +42,10 @@ LEAST_WIDTH, MOST_COVERED = 4.0, 0.5
 """Features that a scaled component has at least, and their largest share."""
 
 FACTORS = (1.0, 0.5, 2.0, 0.25, 4.0)
-"""Multiples of the ε asked for that are tried, in this order."""
+"""Multiples of the requested ε that are tried, in this order."""
 
 SEEDS, SECONDS = 3, 45.0
-"""Data sets that are tried at most, and when no other run is begun, once the ε asked for was tried."""
+"""Data sets that are tried at most, and when no other run is begun, once the requested ε was tried."""
 
 FLIPPED = 0.1
 """Wrong cells, as a share of the ones."""

@@ -1,4 +1,4 @@
-"""A result: what was found, how, on what; a folder of plain files that anyone can read.
+"""A result and its provenance as a folder of plain files.
 
 result.json          parameters, seed, versions, data fingerprint, scores, history, names of clients and columns
 components.npz       V as a SciPy sparse matrix, components × features
@@ -51,6 +51,31 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
+PHASES = {
+    "gram_sketch": "initialization",
+    "sign_norms": "initialization",
+    "factor_statistics": "relaxed factorization",
+    "threshold_counts": "thresholds",
+    "cut_counts": "thresholds",
+    "flip_gains": "refinement",
+    "stacked_gains": "local search",
+    "centralized_search": "local search",
+    "residual_counts": "reseeding",
+    "pair_counts": "reseeding",
+    "candidate_gains": "reseeding",
+    "shared_counts": "rank selection",
+    "belief_statistics": "belief propagation",
+    "belief_threshold_counts": "belief propagation",
+    "assign_by_belief": "assignment",
+    "assign": "assignment",
+    "local_factor": "local steps",
+    "local_components": "local factorization",
+    "aligned_components": "alignment",
+    "iterate": "iterations",
+}
+"""The phase of a method to which the rounds of a task belong, in words; other tasks are phases of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Component:
     """One component in words: which features, and how many records have it."""
@@ -80,9 +105,9 @@ class Result:
     ----------
     components : Boolean V, components × features
     columns : feature names, if the data had any
-    supports : records of all clients that were assigned each component; None where clients do not tell
+    supports : records of all clients that were assigned each component; None if clients do not release them
     clients : number of rows of each client; None where only their sum is kept
-    scores : by name; empty where clients do not tell
+    scores : by name; empty if clients do not release counts
     complete : False if a time limit ended the search; the result is the best until then
     privacy : what was guaranteed to whom, as plain values and, as ``text``, in words; None if nothing was
 
@@ -117,8 +142,15 @@ class Result:
         return sorted(found, key=lambda c: (-(c.support or 0), c.number))
 
     def rounds(self) -> dict[str, int]:
-        """How many rounds had which task; pooled methods have iterations."""
+        """Return the number of rounds of each task; centralized methods have iterations."""
         return dict(Counter(str(row.get("task", "iterate")) for row in self.history))
+
+    def phases(self) -> dict[str, int]:
+        """Return the number of rounds of each phase, in the order in which the phases began."""
+        found: Counter[str] = Counter()
+        for task, count in self.rounds().items():
+            found[PHASES.get(task, task.replace("_", " "))] += count
+        return dict(found)
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the components as plain data."""

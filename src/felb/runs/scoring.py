@@ -1,4 +1,4 @@
-"""Score a stored result on data it may never have seen."""
+"""Scores a stored result on data."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Federations over real networks on NVIDIA FLARE: one coordinator, many sites, mutual TLS.
 
 FLARE moves messages and starts processes; the loop, its checkpoints and what a site agrees to are felb's own. This is
-the only room that imports ``nvflare``, and only `controller`, `executor` and `session` do so.
+the only package that imports ``nvflare``, and only `controller`, `executor` and `session` do so.
 """

@@ -1,4 +1,4 @@
-"""The coordinator's side of FLARE: plays some rounds of a run from its journal; named by path in a job."""
+"""The FLARE controller at the coordinator: executes rounds of a run from its journal; a job names it by path."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class RunController(Controller):
             )
         except Aborted as aborted:
             if aborted.amid_a_round:
-                return  # the round will be asked again
+                return  # the round will be requested again
             finished = None
         state = "paused" if finished is None else "finished"
         self._record.report(replace(status, state=state, time=time.time()))

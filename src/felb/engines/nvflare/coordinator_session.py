@@ -1,4 +1,4 @@
-"""The coordinator's line to its server: who is there, send a job, ask after it."""
+"""The connection of the coordinator to its server: list sites, submit a job, query its state."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Line:
         try:
             if self._session is None:
                 kit = str(self._coordinator.person)
-                with contextlib.redirect_stdout(io.StringIO()):  # it tells the terminal what it does
+                with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
                     self._session = new_secure_session(PERSON, kit, timeout=CONNECT_SECONDS, auto_login_max_tries=1)
             return getattr(self._session, what)(*arguments)
         except (api_spec.AuthorizationError, api_spec.InvalidJobDefinition, api_spec.AuthenticationError) as error:

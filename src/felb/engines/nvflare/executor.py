@@ -1,4 +1,4 @@
-"""The site's side of FLARE: hands requests to the site session and responses back; named by path in a job."""
+"""The FLARE executor at a site: passes requests to the site session and returns responses; a job names it by path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLARE's own programs, run as separate processes: certificates, kits, the server and the site."""
+"""Programs of FLARE that run as separate processes: provisioning, server and site."""
 
 from __future__ import annotations
 

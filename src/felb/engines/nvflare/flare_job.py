@@ -1,4 +1,4 @@
-"""A job for FLARE: two files that name felb's classes and say what to run; no code."""
+"""A FLARE job: two files that name the classes of felb and their arguments; no code."""
 
 from __future__ import annotations
 

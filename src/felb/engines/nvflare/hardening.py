@@ -1,4 +1,4 @@
-"""The local policies that FLARE enforces: no code from outside, no class but felb's, no logs sent, no shell."""
+"""Hardening of FLARE: no code from jobs, no class but that of felb, no log streaming, no shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole federation on this machine: coordinator and sites as real processes over mutual TLS, for demos and tests."""
+"""A complete federation on this machine: coordinator and sites as processes over mutual TLS, for demos and tests."""
 
 from __future__ import annotations
 

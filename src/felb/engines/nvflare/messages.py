@@ -1,4 +1,4 @@
-"""Requests and responses in FLARE's envelopes: words, whole numbers and bytes, nothing else."""
+"""Requests and responses as FLARE messages: strings, integers and bytes only."""
 
 from __future__ import annotations
 

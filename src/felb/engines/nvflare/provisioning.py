@@ -1,4 +1,4 @@
-"""Founding a federation and joining one. A private key is made where it is used and never leaves that machine."""
+"""Create a federation and join it. A private key is generated where it is used and never leaves that machine."""
 
 from __future__ import annotations
 

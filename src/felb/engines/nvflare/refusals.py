@@ -1,4 +1,4 @@
-"""What a site has refused, in a file of its own for who answers for its data."""
+"""The log of refused runs and requests of a site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator's check of every response before it may enter a sum; one bad response would spoil all others."""
+"""Response validation at the coordinator: every response is checked before it enters a sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a coordinator asks the sites to do, checked by both sides before anything is done."""
+"""The plan of a run over sites; coordinator and sites validate it before anything is computed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Plan:
     Parameters
     ----------
     run_id : names the run, also across restarts
-    method : a word of `felb.estimators.methods.METHODS`
+    method : a name in `felb.estimators.methods.METHODS`
     n_components, n_features : the shape of V; "mdl" components if the run is to find their number
     parameters : further parameters of the method, numbers and words only
     privacy : terms of `felb.privacy.Privacy`, numbers and words only; None if nothing is guaranteed
@@ -100,7 +100,7 @@ class Plan:
     def _check_privacy(self) -> None:
         if self.privacy is None:
             if self.records is not None or self.sites is not None:
-                raise InputError("records and sites are told for the sake of privacy, and none was agreed on")
+                raise InputError("records and sites need a privacy specification")
             return
         _check_count("records", self.records, MAX_RECORDS)
         _check_count("sites", self.sites, MAX_SITES)

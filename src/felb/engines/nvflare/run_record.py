@@ -1,4 +1,4 @@
-"""A run at the coordinator: its plan, its journal and where it stands, in a folder that decides after any crash."""
+"""A run at the coordinator: its plan, journal and state, in a folder that survives crashes."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ class RunRecord:
         self._write(STATUS, asdict(status))
 
     def journal(self) -> Journal:
-        """Open the journal of the run; a damaged last round is asked again, other damage is an error."""
+        """Open the journal of the run; a damaged last round is requested again, other damage is an error."""
         try:
             return Journal(self.folder / JOURNAL, advice=f"restore {self.folder} from a backup", may_lose_last=True)
         except InputError as error:
             raise FederationError(f"the journal of run {self.run_id!r} cannot be read: {error}") from error
 
     def execution(self, plan: Plan | None = None) -> Execution:
-        """Replay the run as far as its journal tells."""
+        """Replay the run up to the last entry of its journal."""
         plan = plan or self.plan()
         return Execution(plan.algorithm(), seed=plan.seed, journal=self.journal())
 

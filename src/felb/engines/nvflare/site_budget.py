@@ -1,4 +1,4 @@
-"""What all runs together may cost a site: one file for the whole site, which one process at a time changes."""
+"""The privacy budget of a site for all its runs: one locked file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site agrees to: its own file, on its own disk, which no coordinator can change."""
+"""The policy of a site: a file on its own disk that no coordinator can change."""
 
 from __future__ import annotations
 

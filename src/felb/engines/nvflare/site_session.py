@@ -1,4 +1,4 @@
-"""A site's site session: takes a request of the coordinator, answers it once, and writes down what leaves."""
+"""A site session: answers each request of the coordinator once and logs what leaves."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SiteSession:
         return self._shard
 
     def _release(self, update: Update, request: Request, state: Any) -> Release:
-        """Let an update leave by the gate, after the site's budget for all runs was asked."""
+        """Release an update through the gate, after the budget of the site was checked."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
         guaranteed = self._algorithm.privacy

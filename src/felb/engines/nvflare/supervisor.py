@@ -1,4 +1,4 @@
-"""Plays a run to its end: job after job, whatever dies in between.
+"""The supervisor executes a run to its end, job after job, and recovers from failures.
 
 FLARE gives up a job when a site's worker dies, forgets one when its server is restarted, and lets no site back into
 one it has left. The run's own record decides instead: as long as it is not finished, the next job goes on from its
@@ -64,7 +64,7 @@ def supervise(
     ----------
     coordinator : whose federation
     plan : what to run; the same as before for a run that exists
-    terms : when a round counts
+    terms : quorum, grace period and timeouts
     sites : who is to take part; everybody connected without it
     late : play the last round of a finished run again, for sites that missed it
     on_status : called when the run has moved

@@ -1,4 +1,4 @@
-"""How long a coordinator waits, and for whom."""
+"""The terms of a round: quorum, grace period and timeouts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ MOMENT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """When a round counts.
+    """Terms of a round: quorum, grace period and timeouts.
 
     Parameters
     ----------
-    quorum : answers a round needs
-    grace : seconds that the others still have when a quorum has answered
-    round_timeout : seconds after which a round is over in any case
+    quorum : number of responses that a round needs
+    grace : seconds for the remaining sites once the quorum has responded
+    round_timeout : seconds after which a round ends in any case
     rounds_per_job : rounds between two chances for absent sites to rejoin
-    patience : seconds to wait for an earlier process to let go of the run
+    patience : seconds to wait until an earlier process releases the run
     """
 
     quorum: int = 2
@@ -56,7 +56,7 @@ class Terms:
             return cls()
         unknown = sorted(set(arguments) - set(cls.__dataclass_fields__))
         if unknown:
-            raise InputError(f"there is no {unknown[0]!r} to agree on; there is {', '.join(cls.__dataclass_fields__)}")
+            raise InputError(f"terms has no {unknown[0]!r}; it has {', '.join(cls.__dataclass_fields__)}")
         return cls(**arguments)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Federated algorithms, one a file."""
+"""Federated algorithms, one per file."""

@@ -117,7 +117,7 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True)
 class AlignedComponents:
-    """The task: k components of the own rows, found when they are first asked for, in the order of the reference."""
+    """The task: k components of the own rows, computed at the first request, in the order of the reference."""
 
     local: LocalComponents
 

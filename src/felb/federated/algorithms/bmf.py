@@ -104,7 +104,7 @@ BMF_TASKS: dict[str, Task] = {
     SHARED_COUNTS: shared_counts_task,
     ASSIGN: assign_exactly_task(ClientState),
 }
-"""What every client knows; each of these tells sums over its rows."""
+"""The tasks of a client; each returns sums over its rows."""
 
 
 def federated_bmf(
@@ -212,7 +212,7 @@ class BooleanFit:
         return self.objective == "auto" and alike and not self.sampled and not self.selects_rank
 
     def fit(self, known: Known, seed: int) -> Steps:
-        """Find the components with the fewest, or cheapest, wrong cells; then, if asked for, with the largest F1."""
+        """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
         known = yield from best_of(*self.starts(known, seed))
         if self.selects_rank:
             known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))

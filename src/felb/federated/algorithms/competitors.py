@@ -1,4 +1,4 @@
-"""What FELB is compared with: federated NMF, and three federated optimisers on the objective of FELB.
+"""Competitors of FELB: federated NMF, and three federated optimisers of the objective of FELB.
 
 Each is a short chain of steps. The optimisers start from the random V that the server draws and are cut at ½ in the
 end, as FELB is; all assign rows to the Boolean components by branch and bound.

@@ -1,7 +1,7 @@
-"""What the paper leaves open in Alg. 1, and the parameters of a run of FELB or FELB-MU.
+"""The choices that the paper leaves open in Alg. 1, and the parameters of a run of FELB or FELB-MU.
 
-`RECOMMENDED` minimises what pooling the rows would minimise, in units that follow the data; docs/method.md derives it.
-`LITERAL` is the algorithm word for word.
+`RECOMMENDED` minimises what pooling the rows would minimise, in units that follow the data;
+docs/explanation/felb-setting.md derives it. `LITERAL` is the algorithm as printed.
 """
 
 from __future__ import annotations

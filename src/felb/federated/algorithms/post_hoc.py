@@ -1,4 +1,4 @@
-"""Post-hoc federation of a method for pooled data (paper, Alg. 2).
+"""Post-hoc federation of a centralized method (paper, Alg. 2).
 
 Every client factorizes its own rows and sends its Boolean V_i, once; the server aggregates them (rounded mean, majority
 vote, logical or), and every client assigns its rows to the aggregate. Components are aggregated by their number:

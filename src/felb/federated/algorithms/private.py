@@ -110,7 +110,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class PrivateFit:
-    """The server's side; everybody is asked each question once."""
+    """The server; each request is sent to all clients once."""
 
     plan: PrivacyPlan
     n_features: int

@@ -1,4 +1,4 @@
-"""Candidates for V from what clients have released about co-occurrence: free of any further cost."""
+"""Candidates for V from released co-occurrence, at no further privacy cost."""
 
 from __future__ import annotations
 

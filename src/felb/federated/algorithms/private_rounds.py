@@ -1,4 +1,4 @@
-"""Rounds of private statistics: clients tell noisy [UᵀA, w UᵀU] for a frozen V̂, the server moves V̂.
+"""Rounds of private statistics: clients release noisy [UᵀA, w UᵀU] for a fixed V̂, and the server updates V̂.
 
 Everything a record's u_r depends on besides the record is public: the V̂ of this and earlier rounds, the steps and their
 size, λ, the start. So a round is a sum over records with a bounded part of each, and T rounds cost √T times one.

@@ -1,4 +1,4 @@
-"""What a client can do in the private method: one sum over its records at a time, with a bounded part of each.
+"""Client tasks of the private method: each returns one sum over records with a bounded part of each record.
 
 Every task reads all it needs from the request, and none looks at what another record says.
 """
@@ -114,7 +114,7 @@ def assign(
     request: Request,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
-    """Assign the own rows; tell nothing about it."""
+    """Assign the own rows; release nothing."""
     U, _ = _best_rows(shard, request)
     return ClientState(U), Update({})
 

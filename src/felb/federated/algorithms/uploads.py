@@ -1,4 +1,4 @@
-"""An algorithm that uploads components, under a specification: V leaves with noise, and nothing else does.
+"""An algorithm that uploads components under a privacy specification: only V leaves, with noise.
 
 Any algorithm whose clients upload V and then report their assignment can be played so. Losses, time that ran out and
 counts stay at the clients; the server sees the sum of noisy V only. What it makes of that, including when to stop,
@@ -55,7 +55,7 @@ def private_uploads(algorithm: Algorithm, plan: PrivacyPlan) -> Algorithm:
 
 
 def _uploading(task: Task, *, boolean: bool) -> Task:
-    """Return the task that tells V alone."""
+    """Return the task that releases only V."""
 
     def upload(state: Any, shard: BinaryMatrix, request: Request, rng: np.random.Generator) -> tuple[Any, Update]:
         new, update = task(state, shard, request, rng)
@@ -66,7 +66,7 @@ def _uploading(task: Task, *, boolean: bool) -> Task:
 
 
 def _silent(task: Task) -> Task:
-    """Return the task that tells nothing."""
+    """Return the task that releases nothing."""
 
     def silent(state: Any, shard: BinaryMatrix, request: Request, rng: np.random.Generator) -> tuple[Any, Update]:
         new, _ = task(state, shard, request, rng)

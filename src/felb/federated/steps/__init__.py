@@ -1,1 +1,1 @@
-"""Parts of federated algorithms: generators that ask for sums and return what is publicly known afterwards."""
+"""Steps of federated algorithms: generators that request sums and return a result."""

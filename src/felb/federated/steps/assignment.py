@@ -1,4 +1,4 @@
-"""The last request of every algorithm: assign the own rows to the shared Boolean components, report summed counts."""
+"""The last request of every algorithm: clients assign their rows to the Boolean components and report summed counts."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def assign_by_belief_task(
     request: Request,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
-    """Assign the rows as the belief tells, and count."""
+    """Assign the rows by the belief, and count."""
     belief = Belief.from_values(request.values)
     U = assign_new_rows(shard, belief)
     return ClientState(assigned=U), Update(assignment_counts(shard, U, belief.components))
@@ -104,7 +104,7 @@ BELIEF_TASKS: dict[str, Task] = {
 
 
 def propagate_beliefs(known: Known, rounds: int = MAX_ROUNDS, *, most_work: int | None = None) -> Steps:
-    """Propagate beliefs until V has settled; everybody is asked, because V is learnt from a sum over all rows.
+    """Propagate beliefs until V has converged. All clients take part, because V is computed from a sum over all rows.
 
     Parameters
     ----------

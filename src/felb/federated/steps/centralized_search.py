@@ -1,4 +1,4 @@
-"""Search where there is no federation: the one owner of all rows perturbs and refines many V within a task.
+"""Local search without a federation: the owner of all rows perturbs and refines many V within one task.
 
 Compared with `local_search`, patterns may come from rows, and V is improved like U is, by coordinate descent on its
 columns with U held, since nobody else's rows count. A client of a federation does not know this task.

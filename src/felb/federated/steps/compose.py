@@ -1,4 +1,4 @@
-"""Steps within steps: a named one, the best of several, one whose rounds report for another."""
+"""Composition of steps: a named step, the best of several, one whose rounds report for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From relaxed to Boolean by V alone: rows of V cut at shares of their greatest entry, and records assigned anew.
+"""From relaxed to Boolean V: each row is cut at a fraction of its maximum, and records are reassigned.
 
 Thresholds for both factors take the columns of U for comparable. Where a few records have most of the ones they are
 not, and what U says is best forgotten.

@@ -32,7 +32,7 @@ def fedprox_task(
     request: Request,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
-    """Take b proximal steps from V̂; tell V_i."""
+    """Take b proximal steps from V̂; return V_i."""
     penalty, gamma = penalty_in(request), float(request.values["gamma"])
     shared = Vt = transposed(request)
     U = first_rows(state, shard, Vt)

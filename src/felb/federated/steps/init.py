@@ -1,4 +1,4 @@
-"""Spectral init: a non-negative V from the leading singular vectors of all rows, by sums alone.
+"""Spectral initialization: a non-negative V from the leading singular vectors of all rows, computed from sums.
 
 A randomized range finder (Halko, Martinsson, Tropp): Q ← qr(Σ AᵢᵀAᵢ Q) brings a random m × (k+10) basis close to the
 leading right singular vectors; the Gram matrix Qᵀ(Σ AᵢᵀAᵢ)Q then gives them and the singular values. NNDSVD (Boutsidis,
@@ -79,7 +79,7 @@ INIT_TASKS: dict[str, Task] = {GRAM_SKETCH: gram_sketch_task, SIGN_NORMS: sign_n
 def spectral_init(
     n_features: int, n_components: int, *, seed: int, power: int = POWER, keep_empty: bool = True
 ) -> Steps:
-    """Find a non-negative V to start from; everybody's rows count, so everybody is asked.
+    """Compute a non-negative initial V from the rows of all clients.
 
     The first sketch tells trivial data, such as that without ones; then what is returned are its `exact` components.
 
@@ -160,7 +160,7 @@ def _absolute(Q: NDArray[np.float64], n_components: int) -> NDArray[np.float32]:
 
 
 def random_init(n_features: int, n_components: int, *, seed: int, number: int = 0) -> Known:
-    """Draw a non-negative V; nobody is asked anything.
+    """Draw a random non-negative V, without a request.
 
     Parameters
     ----------

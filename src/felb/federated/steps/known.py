@@ -1,4 +1,4 @@
-"""What steps hand on to each other, and what a client keeps between their rounds."""
+"""The state that steps pass to each other, and the state of a client between rounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the server knows and may tell anybody; a step reads what it needs and replaces what it improves.
+    """The public state of the server; a step reads what it needs and replaces what it improves.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Local search, iterated: perturb the best V so far, refine, keep what is not worse.
+"""Iterated local search: perturb the best V so far, refine it, and keep it if it is not worse.
 
 A proposal replaces one or two components by patterns of columns and flips some single entries; refinement leads it to a
 local minimum, and it becomes the best V if the summed objective is not larger. Several proposals are refined side by
@@ -67,7 +67,7 @@ def local_search(
     flips: float = 0.02,
     seed: int = 0,
 ) -> Steps:
-    """Search from a Boolean V; everybody is asked, because losses are compared. Proposals in work do not count.
+    """Search from a Boolean V. All clients take part, because losses are compared; unfinished proposals are discarded.
 
     Parameters
     ----------

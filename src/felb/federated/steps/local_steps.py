@@ -1,4 +1,4 @@
-"""Local steps between two averages of V: what FedProx, SCAFFOLD and ProxSkip have in common.
+"""Local steps between two averages of V: shared code of FedProx, SCAFFOLD and ProxSkip.
 
 All minimise the relaxed objective of FELB, Σ_i F_i(U_i, V) + R(U_i) + R(V), F_i = ½‖A_i − U_iV‖², U_i and V in [0, 1].
 A local step moves the client's rows, then V by the gradient ∇F_i = U_iᵀU_iV − U_iᵀA_i with the step size 1/L_i,
@@ -121,7 +121,7 @@ class Schedule:
         return Request(task, V=V, t=t, kappa=self.kappa, lam=self.lam_at(t), steps=steps, **values)
 
     def settled(self, sums: Sums, t: int, V: Array, before: Array) -> bool:
-        """Report a round that has led from `before` to V, and tell whether it was the last one needed."""
+        """Report a round that has led from `before` to V, and return whether the run has converged."""
         gap, change = integrality_gap(V), float(np.abs(V - before).max(initial=0.0))
         sums.report(loss=float(sums["loss"]), integrality_gap=gap, change=change, lam=self.lam_at(t))
         return change <= self.tol and gap <= self.tol

@@ -1,4 +1,4 @@
-"""What Boolean steps minimise: functions of the summed counts, and the weights of cells that go with them."""
+"""Objectives of the Boolean steps: functions of the summed counts, and the weights of cells."""
 
 from __future__ import annotations
 

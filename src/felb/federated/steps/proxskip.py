@@ -1,4 +1,4 @@
-"""ProxSkip (Mishchenko, Malinovsky, Stich, Richtárik, ICML 2022): the prox, for which clients must talk, is rare.
+"""ProxSkip (Mishchenko, Malinovsky, Stich, Richtárik, ICML 2022): the prox, which needs communication, is rare.
 
 To minimise ΣF_i(V_i) + ψ(V_1, …, V_C), where ψ is C·R(V) if all V_i are one V in [0, 1] and infinite otherwise, a
 client takes gradient steps V_i ← V_i − (∇F_i(V_i) − h_i)/L_i. After each, with probability p, the prox of ψ follows:

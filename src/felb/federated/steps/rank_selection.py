@@ -1,4 +1,4 @@
-"""Rank selection: the number of components with the shortest description of all data, from summed counts alone.
+"""Rank selection: the number of components with the minimum description length, from summed counts.
 
 With n records, m features, r = |U∘V| covered cells, of which fp are zeros, and fn ones left of c cells (nm, if all are
 known), the data is described in

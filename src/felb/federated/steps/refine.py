@@ -1,4 +1,4 @@
-"""Refinement: flip entries of a Boolean V by what all clients together would gain.
+"""Refinement: flip entries of a Boolean V by their summed gain.
 
 Clients assign their rows to V and send, for every entry V_lj, what switching it on instead of off would gain given all
 else (see `felb.kernels.gains`). Given U, columns do not interact, and within a column a single flip of positive gain

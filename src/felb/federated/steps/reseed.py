@@ -1,4 +1,4 @@
-"""Reseeding: replace the component of least use by one built from what the others leave uncovered.
+"""Reseeding: replace the least useful component by one built from the residual of the others.
 
 A try drops a component, asks for the ones that are left in each column, draws seed columns from these sums, asks how
 often other columns are left together with the seeds, and makes candidates of those that are so often enough. The
@@ -134,7 +134,7 @@ def reseed(
     n_seeds: int = 8,
     seed: int = 0,
 ) -> Steps:
-    """Try to replace components; everybody is asked, because losses are compared. An unfinished try does not count.
+    """Try to replace components. All clients take part, because losses are compared; an unfinished try is discarded.
 
     Parameters
     ----------

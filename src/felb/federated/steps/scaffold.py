@@ -34,7 +34,7 @@ def scaffold_task(
     request: Request,
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState, Update]:
-    """Take b corrected steps from V̂; tell L_iV_i, L_i and the changes of L_i and c_i."""
+    """Take b corrected steps from V̂; return L_iV_i, L_i and the changes of L_i and c_i."""
     penalty, steps = penalty_in(request), int(request.values["steps"])
     shared, common = transposed(request), transposed(request, "control")
     own, curvature = np.zeros_like(shared), 0.0

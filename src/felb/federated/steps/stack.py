@@ -1,4 +1,4 @@
-"""Several V of the same size that are refined side by side: a round sends them all, and the sums of all come back."""
+"""Several V of the same size that are refined in parallel: one round sends all of them and receives all sums."""
 
 from __future__ import annotations
 

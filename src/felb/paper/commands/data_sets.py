@@ -22,17 +22,17 @@ SUFFIX = ".felb"
 
 @click.group("data")
 def command() -> None:
-    """List public data sets, say where to get them, and load their raw files.
+    """List public data sets, show their sources, and load their raw files.
 
-    Nothing is downloaded: `felb data info` says where a file is to be had and under which terms, and `felb data load`
-    makes a matrix of it that the other commands use from disk.
+    Nothing is downloaded. `felb data info` shows the source and the licence of a data set, and `felb data load`
+    converts its raw file to a .felb matrix that the other commands use from disk.
     """
 
 
 @command.command("list")
 @options.as_json
 def list_(as_json: bool) -> None:
-    """List the data sets: size, share of ones, and whether they come with felb."""
+    """List the data sets: size, density, and whether they are included in felb."""
     if as_json:
         print_json([_facts(entry) for entry in entries().values()])
         return
@@ -41,7 +41,7 @@ def list_(as_json: bool) -> None:
         grid.add_column(name, justify="right" if name in ("rows", "columns", "density") else "left", overflow="fold")
     for entry in entries().values():
         rows, columns = entry.shape
-        needed = "comes with felb" if entry.shipped else "needed"
+        needed = "included in felb" if entry.shipped else "needed"
         grid.add_row(entry.name, str(rows), str(columns), f"{entry.density:.4g}", needed, entry.title)
     plain_console().print(grid)
 
@@ -50,7 +50,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @options.as_json
 def info(name: str, as_json: bool) -> None:
-    """Show what the data set NAME is, its licence and attribution, where to get it and where to put it."""
+    """Show the description, licence, attribution, source and folder of the data set NAME."""
     entry = find(name)
     if as_json:
         print_json(_facts(entry))
@@ -66,7 +66,7 @@ def info(name: str, as_json: bool) -> None:
         "publisher": entry.home,
     }
     if entry.shipped:
-        facts["use"] = f"comes with felb: felb simulate {entry.name} ..."
+        facts["use"] = f"included in felb: felb simulate {entry.name} ..."
     else:
         facts |= {
             "download": entry.download,
@@ -84,10 +84,24 @@ def info(name: str, as_json: bool) -> None:
 
 @command.command("load")
 @click.argument("name")
-@click.option("--raw", type=click.Path(), metavar="PATH", help="Raw file, or the .zip or folder it is in.")
-@click.option("-o", "--out", type=click.Path(), required=True, metavar="FILE", help="File to write, ending in .felb.")
-@click.option("--at-least", type=float, metavar="X", help="Smallest rating that is a one (ratings; else 3.5).")
-@click.option("--any-shape", is_flag=True, help="Accept another year or release, or a part of the data.")
+@click.option(
+    "--raw",
+    type=click.Path(),
+    metavar="PATH",
+    help="Raw file, or the .zip file or folder that contains it (default: the folder of `felb data info`).",
+)
+@click.option("-o", "--out", type=click.Path(), required=True, metavar="FILE", help="File to write; must end in .felb.")
+@click.option(
+    "--at-least",
+    type=float,
+    metavar="X",
+    help="Smallest rating that is converted to 1; for data sets of ratings (default: 3.5).",
+)
+@click.option(
+    "--any-shape",
+    is_flag=True,
+    help="Accept data of another shape than the published one, such as another release or a part of it.",
+)
 @options.force
 @options.as_json
 def load(
@@ -95,8 +109,8 @@ def load(
 ) -> None:
     """Load the raw data of the data set NAME and write it as a .felb file.
 
-    The names of the rows go beside it, to FILE.rows.txt, one a line. Without --raw, the raw files are looked for in the
-    folder that `felb data info NAME` shows. The size of the matrix is compared with the published one.
+    The names of the rows are written to FILE.rows.txt, one per line. The shape of the matrix is compared with the
+    published one.
     """
     entry, target = find(name), Path(out)
     parameters: dict[str, Any] = {}
@@ -124,12 +138,12 @@ def load(
 
 def _check_target(target: Path, names: Path, force: bool) -> None:
     if target.suffix.lower() != SUFFIX:
-        raise InputError(f"{target} does not end in {SUFFIX}; call the target {target.with_suffix(SUFFIX)}")
+        raise InputError(f"{target} does not end in {SUFFIX}; use {target.with_suffix(SUFFIX)}")
     for path in (target, names):
         if path.exists() and not force:
-            raise InputError(f"{path} exists; choose another name or replace it with force=True")
-    if not target.parent.is_dir():  # better said now than after minutes of reading
-        raise InputError(f"cannot write {target}: there is no folder {target.parent}; make it first")
+            raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
+    if not target.parent.is_dir():  # fail before minutes of reading
+        raise InputError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
 
 
 def _write_names(table: Table, names: Path) -> None:

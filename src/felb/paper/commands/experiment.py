@@ -36,7 +36,9 @@ FOLDER = "felb-experiments"
 FIGURE = "figure.png"
 PAGE = "report.html"
 
-quick_option = click.option("--quick", is_flag=True, help="The small form: a minute or two on two cores.")
+quick_option = click.option(
+    "--quick", is_flag=True, help="Run the quick form: smaller data and fewer trials, one or two minutes on two cores."
+)
 out_option = click.option(
     "-o", "--out", type=click.Path(), metavar="DIR", help=f"Folder of the experiment (default: {FOLDER}/NAME-FORM)."
 )
@@ -44,17 +46,17 @@ out_option = click.option(
 
 @click.group("experiment")
 def command() -> None:
-    """Run the experiments of the paper, and show what they found.
+    """Run the experiments of the paper and show their results.
 
-    An experiment is made of cells: a method, a setting and a trial each. A cell is stored as soon as it is measured, so
-    that an interrupted experiment goes on where it stopped when it is run again.
+    An experiment consists of cells. A cell is one trial of a method under a setting. A cell is stored as soon as it is
+    measured, so that an interrupted experiment continues when it is run again.
     """
 
 
 @command.command("list")
 @options.as_json
 def list_(as_json: bool) -> None:
-    """List the experiments, and how many cells their quick and full forms have."""
+    """List the experiments and the number of cells of their quick and full forms."""
     rows = [
         {
             "name": name,
@@ -79,21 +81,21 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @quick_option
 @out_option
-@click.option("--jobs", help="Cells at the same time (default: the cores of the machine).", **options.COUNT)
+@click.option("--jobs", help="Number of cells that run in parallel (default: the number of cores).", **options.COUNT)
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="For each cell (default: the experiment's own; in full form twelve hours, ten minutes on real data).",
+    help="Time limit of each cell (default: that of the experiment; in full form 12 hours, on real data 10 minutes).",
 )
 @click.option(
-    "--trials", help="Repetitions of each cell (default: ten in full form, three on real data).", **options.COUNT
+    "--trials", help="Number of trials of each setting (default: 10 in full form, 3 on real data).", **options.COUNT
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False),
     metavar="FOLDER",
-    help="Run on the matrices in this folder, too: SciPy .npz or .felb files (default: $FELB_DATA, or ~/felb-data).",
+    help="Folder of further matrices to run on, SciPy .npz or .felb files (default: $FELB_DATA, or ~/felb-data).",
 )
 @options.as_json
 def run(
@@ -108,8 +110,8 @@ def run(
 ) -> None:
     """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
 
-    Cells that are in the folder already are not run again. A cell that fails or takes too long is recorded as such and
-    shown without a figure. With NAME "all", --out is the folder of all the folders.
+    Cells that are stored in the folder are not run again. A cell that fails or exceeds its time limit is recorded as
+    such and has no value in the table. With NAME "all", --out is the parent folder of all experiments.
     """
     names = NAMES if name == ALL else (name,)
     studies = [
@@ -118,7 +120,7 @@ def run(
     told = []
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
-        advice = partial(how_to_go_on, name, quick=quick, out=out, trials=trials, time_limit=time_limit, data=data)
+        advice = partial(resume_advice, name, quick=quick, out=out, trials=trials, time_limit=time_limit, data=data)
         with advising(advice), step_progress(study.name) as advance:
             record = run_study(
                 study,
@@ -142,11 +144,11 @@ def run(
 @click.argument("name")
 @quick_option
 @out_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print one line for each figure, with its interval.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print the page of the experiment as Markdown.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each value with its interval.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown page of the experiment.")
 @options.as_json
 def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bool, as_json: bool) -> None:
-    """Print the table of the experiment NAME from its stored cells; nothing is run.
+    """Print the table of the experiment NAME from its stored cells, without running any.
 
     Without --out and --quick, the full form is shown if there is one, else the quick one.
     """
@@ -168,11 +170,11 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
 
 @command.command("report")
 @click.argument("folder", type=click.Path())
-@click.option("-o", "--out", metavar="FILE", help=f"The page (default: {PAGE} in FOLDER).")
+@click.option("-o", "--out", metavar="FILE", help=f"HTML file to write (default: {PAGE} in FOLDER).")
 @options.force
 @options.as_json
 def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
-    """Make one HTML page of the experiment in FOLDER: its claims, figure, tables and provenance."""
+    """Write one self-contained HTML page of the experiment in FOLDER: claims, plot, tables and provenance."""
     target = Path(folder) / PAGE if out is None else Path(out)
     print_facts({"page": str(target), "bytes": study_page(folder).write(target, force=force)}, as_json=as_json)
 
@@ -206,7 +208,7 @@ def pages(folder: str, target: str, as_json: bool) -> None:
 
 
 def tell(advance: Callable[..., None], progress: Progress) -> None:
-    """Show how far an experiment is."""
+    """Show the progress of an experiment."""
     advance(progress.kept + progress.measured, progress.total, progress.last)
 
 
@@ -221,12 +223,12 @@ def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> P
 
 
 def data_for(name: str, data: str | None, *, many: bool) -> str | None:
-    """Return the data folder for an experiment; among many, those that make their own data go without."""
+    """Return the data folder of an experiment; None for experiments on synthetic data if all are run."""
     return None if many and not find_study(name).reads_data else data
 
 
 def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
-    """Return the folder of an experiment that was run, and what is in it."""
+    """Return the folder and the record of a stored experiment."""
     find_study(name)
     if out is not None:
         folder = Path(out)
@@ -240,7 +242,7 @@ def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
 
 
 def drawn(record: StudyRecord, path: Path) -> tuple[Path | None, str]:
-    """Draw the figure; where that is not possible, return why."""
+    """Draw the plot; if that is not possible, return the reason."""
     if not record.count("done"):
         return None, "no cell is done, so there is no figure"
     try:
@@ -251,13 +253,13 @@ def drawn(record: StudyRecord, path: Path) -> tuple[Path | None, str]:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file that appears complete or not at all."""
+    """Write a text file atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -265,7 +267,7 @@ def cores() -> int:
 
 
 def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> dict[str, Any]:
-    """Return everything about an experiment as plain data."""
+    """Return an experiment as plain data."""
     return {
         "experiment": record.name,
         "form": record.form,
@@ -279,7 +281,7 @@ def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Pat
 
 
 def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> None:
-    """Print the tables of an experiment, the claims, and where everything is."""
+    """Print the tables, the claims and the files of an experiment."""
     console = plain_console()
     for line in (f"{record.title} ({record.form} form)", record.view.note, ""):
         console.print(line)
@@ -293,7 +295,7 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
         console.print()
     console.print(summary(record))
     for reason in failures(record):
-        console.print(f"no figure: {reason}")
+        console.print(f"no value: {reason}")
     console.print()
     for claim in claims:
         console.print(f"{claim.verdict:<15}{claim.says}: {claim.numbers}")
@@ -303,9 +305,9 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
         console.print(f"figure  {figure}", soft_wrap=True)
 
 
-def how_to_go_on(name: str, *, quick: bool, **given: str | float | None) -> str:
-    """Return which command goes on after an interruption."""
+def resume_advice(name: str, *, quick: bool, **given: str | float | None) -> str:
+    """Return the command that resumes an experiment."""
     words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
     for option, value in options.given(**given).items():
         words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
-    return f"what was measured is kept; go on with: {shlex.join(words)}"
+    return f"measured cells are kept; resume with: {shlex.join(words)}"

@@ -150,7 +150,7 @@ def _naming(name: str) -> Iterator[None]:
         yield
     except InputError as error:
         message = str(error)
-        raise InputError(message if name in message else f"{name}: {message}") from error
+        raise InputError(message if name in message else f"{name}: {message}", parameter=error.parameter) from error
     except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise InputError(f"{name}: the packed file is damaged or incomplete ({error}); download it again") from error
     except OSError as error:
