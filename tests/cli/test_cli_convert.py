@@ -60,7 +60,7 @@ def test_an_existing_target_needs_force(felb, table, in_folder):
     Path("t.felb").write_text("precious")
     done = felb("convert", table, "t.felb")
     assert done.code == 1
-    assert done.err == "error: t.felb exists; choose another name or replace it with --force\n"
+    assert done.err == "error: t.felb exists; choose another name, or set force to replace it (option --force)\n"
     assert Path("t.felb").read_text() == "precious"
     assert felb("convert", table, "t.felb", "--force").code == 0
     assert BinaryMatrix.open("t.felb") == read(table).matrix
@@ -71,7 +71,7 @@ def test_an_existing_target_needs_force(felb, table, in_folder):
     [
         ("bad.csv", "t.felb", ("bad.csv", "row 1 (line 3)", "holds 7", "--binarize-threshold")),
         ("none.csv", "t.felb", ("none.csv", "No such file")),
-        ("bad.csv", "t.npz", ("t.npz does not end in .felb; call the target t.felb",)),
+        ("bad.csv", "t.npz", ("t.npz does not end in .felb; use t.felb",)),
         ("bad.csv", "none/t.felb", ("cannot write none/t.felb", "No such file")),
         ("bad.xyz", "t.felb", ("unknown file type",)),
     ],

@@ -75,4 +75,4 @@ def test_without_a_place_for_the_cache(tmp_path):
     blocked.write_text("")
     done = run({"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": str(blocked)}, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("cannot keep its compiled kernels") == 1
+    assert done.stdout.count("cannot cache its compiled kernels") == 1

@@ -120,6 +120,6 @@ def test_more_features_than_can_be_simulated_are_admitted(scores):
 def test_only_promises_to_records_are_planned(scores):
     with pytest.raises(InputError, match="reproduction only"):
         forecast(SMALL, Privacy(1.0, unit="client", mechanism="paper", theta=1.0, rounds=2), clients=3)
-    with pytest.raises(InputError, match="not below 1/400"):
+    with pytest.raises(InputError, match="below 1/400"):
         forecast(SMALL, Privacy(1.0, 0.01), clients=3)
     assert scores == []

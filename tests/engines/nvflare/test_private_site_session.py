@@ -386,10 +386,10 @@ def test_a_private_plan_is_plain_data_and_its_noise_that_of_the_local_engine():
         ({"privacy": {"epsilon": 0.0}}, "epsilon"),
         ({"privacy": {"epsilon": math.inf}}, "epsilon"),
         ({"privacy": {"delta": 1e-5}}, "understood"),
-        ({"privacy": {"epsilon": 1.0, "delta": 0.5}}, "not below 1/600"),
+        ({"privacy": {"epsilon": 1.0, "delta": 0.5}}, "below 1/600"),
         ({"privacy": {"epsilon": 1.0, "noise": "nowhere"}}, "noise"),
         ({"privacy": {"epsilon": 1.0, "data": "/etc/passwd"}}, "data"),
-        ({"privacy": {"epsilon": 1.0, "colluders": 3, "noise": "aggregate"}}, "nobody"),
+        ({"privacy": {"epsilon": 1.0, "colluders": 3, "noise": "aggregate"}}, "colluders"),
         ({"n_components": "mdl"}, "mdl"),
     ],
 )
@@ -419,7 +419,7 @@ def test_a_file_of_settings_makes_the_plan(tmp_path):
     for old, new, said in [
         ("records = 600", "", "records"),
         ("epsilon = 1.0", "", "epsilon"),
-        ('sites = ["a", "b", "c"]', "", "who takes part"),
+        ('sites = ["a", "b", "c"]', "", "sites is required"),
         ("epsilon = 1.0", "epsilon = 1.0\nepsylon = 2.0", "epsylon"),
     ]:
         path.write_text(RUN.replace(old, new))
