@@ -27,6 +27,7 @@ from felb.federated.steps.proxskip import (
     steps_to_prox,
 )
 from felb.federated.steps.scaffold import SCAFFOLD, common_control, scaffold_steps, scaffold_task
+from felb.kernels.fixed_point import on_grid
 from felb.metrics import confusion
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.prox import prox_elb
@@ -65,12 +66,13 @@ def factors(steps, shards, rounds=None):
 
 
 def by_palm(schedule, rounds):
-    """Play local steps of PALM on pooled rows, λ growing every b steps."""
+    """Play local steps of PALM on pooled rows, λ growing every b steps; after these, V is rounded as uploads are."""
     Vt = np.ascontiguousarray(V0.relaxed.T)
     point, found = Point.start(RULE.first_rows(DATA.A, Vt), Vt), []
     for t in range(rounds):
         for _ in range(schedule.local_steps):
             point, _ = palm_step(DATA.A, point, Objective(schedule.kappa), rule=RULE, lam=schedule.lam_at(t))
+        point = replace(point, Vt=on_grid(point.Vt))
         found.append(point.Vt.T)
     return found
 

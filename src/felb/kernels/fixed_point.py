@@ -35,7 +35,8 @@ GRAM_ROWS = 1 << 20
 
 
 WEIGHTED_BITS = 24
-"""Fractional bits of weighted uploads, as many as a float32 in [½, 1) has; weights are below 2^39."""
+"""Fractional bits of weighted uploads, as many as a float32 in [½, 1) has. Sums are exact below 2^39 as whole multiples,
+and below 2^29 in float64."""
 
 
 def whole_multiples(values: NDArray[Any]) -> NDArray[np.int64]:

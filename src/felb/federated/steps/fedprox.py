@@ -15,6 +15,7 @@ from felb.federated.aggregate import mean
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far
 from felb.federated.steps.local_steps import Rows, cut_at_half, first_factor, first_rows, penalty_in, transposed
+from felb.kernels.fixed_point import on_grid
 from felb.kernels.passes import factor_step
 from felb.optim.steps import GradientStep
 
@@ -41,7 +42,7 @@ def fedprox_task(
         eta = rows.step_size
         step = GradientStep(eta, replace(penalty, gamma=gamma / eta))
         U, Vt = rows.U, factor_step(Vt, rows.AtU, rows.UtU, rule=step, target=shared)
-    told = {"V": np.ascontiguousarray(Vt.T), "curvature": np.asarray(1 / eta), "loss": rows.loss(shard, Vt)}
+    told = {"V": on_grid(np.ascontiguousarray(Vt.T)), "curvature": rows.curvature, "loss": rows.loss(shard, Vt)}
     return ClientState(relaxed=U), Update(told)
 
 

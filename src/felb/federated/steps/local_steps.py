@@ -4,6 +4,8 @@ All minimise the relaxed objective of FELB, Σ_i F_i(U_i, V) + R(U_i) + R(V), F_
 A local step moves the client's rows, then V by the gradient ∇F_i = U_iᵀU_iV − U_iᵀA_i with the step size 1/L_i,
 L_i = ‖U_iᵀU_i‖. The methods differ in what they add to ∇F_i, and in what the server does to the average. Here V is kept
 transposed at the clients (features × components), as in `felb.optim.palm`.
+
+What is told lies on a grid of powers of two, so that no sum depends on the order of clients.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from felb.federated.protocol import Request
 from felb.federated.steps.known import Known, required
+from felb.kernels.fixed_point import SKETCH_BITS, WEIGHTED_BITS, on_grid
 from felb.kernels.passes import row_pass, squared_loss
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.checks import check_weights
@@ -55,13 +58,23 @@ class Rows:
         """1/L_i."""
         return RULE.step_size(self.UtU, beta=0.0)
 
+    @property
+    def curvature(self) -> NDArray[np.float64]:
+        """L_i, as it is told."""
+        return curvature_of(self.step_size)
+
     def gradient(self, Vt: Array) -> Array:
         """∇F_i at V."""
         return np.asarray(Vt @ self.UtU - self.AtU)
 
     def loss(self, shard: BinaryMatrix, Vt: Array) -> NDArray[np.float64]:
-        """‖A − UV‖²."""
-        return np.asarray(squared_loss(shard.nnz, self.AtU, self.UtU, Vt))
+        """‖A − UV‖², as it is told."""
+        return on_grid(np.asarray(squared_loss(shard.nnz, self.AtU, self.UtU, Vt)), SKETCH_BITS)
+
+
+def curvature_of(step_size: float) -> NDArray[np.float64]:
+    """Return L_i = 1/η on the grid of weighted uploads."""
+    return on_grid(np.asarray(1 / step_size), WEIGHTED_BITS)
 
 
 def first_rows(state: ClientState | None, shard: BinaryMatrix, Vt: Array) -> Array:

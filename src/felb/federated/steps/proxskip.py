@@ -17,6 +17,7 @@ import numpy as np
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far, stream
 from felb.federated.steps.local_steps import Rows, cut_at_half, first_factor, first_rows, penalty_in, transposed
+from felb.kernels.fixed_point import WEIGHTED_BITS, on_grid
 from felb.optim.prox import prox_elb
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ def proxskip_task(
         eta = rows.step_size
         U, Vt = rows.U, (Vt - eta * (rows.gradient(Vt) - h)).astype(Vt.dtype)
     told = {
-        "V": np.ascontiguousarray((Vt / eta - h * mean_steps).T),
-        "curvature": np.asarray(1 / eta),
+        "V": on_grid(np.ascontiguousarray((Vt / eta - h * mean_steps).T), WEIGHTED_BITS),
+        "curvature": rows.curvature,
         "loss": rows.loss(shard, Vt),
     }
     return ClientState(relaxed=U, control=h, local=Vt, step_size=eta, t=t), Update(told)

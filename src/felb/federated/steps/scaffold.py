@@ -14,7 +14,16 @@ import numpy as np
 
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far
-from felb.federated.steps.local_steps import Rows, cut_at_half, first_factor, first_rows, penalty_in, transposed
+from felb.federated.steps.local_steps import (
+    Rows,
+    curvature_of,
+    cut_at_half,
+    first_factor,
+    first_rows,
+    penalty_in,
+    transposed,
+)
+from felb.kernels.fixed_point import WEIGHTED_BITS, on_grid
 from felb.kernels.passes import factor_step
 from felb.optim.steps import GradientStep
 
@@ -37,10 +46,10 @@ def scaffold_task(
     """Take b corrected steps from V̂; return L_iV_i, L_i and the changes of L_i and c_i."""
     penalty, steps = penalty_in(request), int(request.values["steps"])
     shared, common = transposed(request), transposed(request, "control")
-    own, curvature = np.zeros_like(shared), 0.0
+    own, curvature = np.zeros_like(shared), np.zeros(())
     if state is not None and state.control is not None and state.step_size is not None:
-        own, curvature = state.control, 1 / state.step_size
-    correction = own - curvature * common
+        own, curvature = state.control, curvature_of(state.step_size)
+    correction = own - float(curvature) * common
     Vt, U = shared, first_rows(state, shard, shared)
     new = np.zeros_like(shared)
     for _ in range(steps):
@@ -49,10 +58,10 @@ def scaffold_task(
         new += rows.gradient(Vt) / steps
         U, Vt = rows.U, factor_step(Vt, rows.AtU + correction, rows.UtU, rule=GradientStep(eta, penalty))
     told = {
-        "V": np.ascontiguousarray(Vt.T) / eta,
-        "control": np.ascontiguousarray((new - own).T),
-        "curvature": np.asarray(1 / eta),
-        "curvature_change": np.asarray(1 / eta - curvature),
+        "V": on_grid(np.ascontiguousarray(Vt.T) / eta, WEIGHTED_BITS),
+        "control": on_grid(np.ascontiguousarray((new - own).T), WEIGHTED_BITS),
+        "curvature": rows.curvature,
+        "curvature_change": np.asarray(rows.curvature - curvature),
         "loss": rows.loss(shard, Vt),
     }
     return ClientState(relaxed=U, control=new, step_size=eta), Update(told)
