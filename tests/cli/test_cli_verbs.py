@@ -40,7 +40,7 @@ def test_simulate_prints_facts_scores_and_components(felb, table, in_folder):
         "method felb-mu, seed 0",
         "data table.csv: 60 records x 12 features",
         "clients 4 with 15 records each",
-        "rounds 13 (initialization 4, local steps 8, assignment 1)",
+        "run 13 rounds: initialisation 4, local steps 8, assignment 1",
         "f1 rmsd precision recall coverage errors",
         "component support size features",
     ):
@@ -306,7 +306,7 @@ def test_show_tells_data_clients_rounds_and_components(felb, simulated):
     words = " ".join(shown.out.split())
     assert "data table.csv: 60 records x 12 features" in words
     assert "clients 4 with 15 records each" in words
-    assert "rounds 13 (initialization 4, local steps 8, assignment 1)" in words
+    assert "run 13 rounds: initialisation 4, local steps 8, assignment 1" in words
     best = Result.read("out").described()[0]
     assert f"{best.number} {best.support} {len(best.features)} {', '.join(best.features)}" in words
 

@@ -65,13 +65,17 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=ESTIMATORS.values(), ids=ESTIMATORS.keys())
-def estimator(request):
-    return request.param
+def pytest_generate_tests(metafunc):
+    """Take the estimators of the module that asks, which may be one that has imported these tests."""
+    table = metafunc.module.ESTIMATORS
+    if "estimator" in metafunc.fixturenames:
+        metafunc.parametrize("estimator", table.values(), ids=table.keys())
+    if "check" in metafunc.fixturenames:
+        metafunc.parametrize(("model", "check"), list(sklearn_checks(table)))
 
 
-def sklearn_checks():
-    for name, build in ESTIMATORS.items():
+def sklearn_checks(estimators):
+    for name, build in estimators.items():
         for model, check in estimator_checks_generator(
             build(n_components=2, max_iter=5, binarize_threshold=0.0, random_state=0), legacy=True
         ):
@@ -81,7 +85,6 @@ def sklearn_checks():
             yield pytest.param(model, check, id=f"{name}-{check_name}", marks=marks)
 
 
-@pytest.mark.parametrize(("model", "check"), list(sklearn_checks()))
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_conventions(model, check):
     check(model)

@@ -50,22 +50,34 @@ def two_threads(plan, shards, folder, **options):
     return in_process(plan, shards, folder, workers=2, **options)
 
 
-def centralized(plan, shards, folder, *, stop_after=None):
+def by_the_loop(make):
+    """Return the entry of a transport, ``make(algorithm, shards, seed=, write=)``, that the loop is played over."""
+
+    def played(plan, shards, folder, *, stop_after=None):
+        algorithm, left = plan.algorithm(), {}
+
+        def write(record):
+            left.setdefault(record.client, []).append((record.round, record.what, record.shape))
+
+        def go(**options):
+            transport = make(algorithm, shards, seed=plan.seed, write=write)
+            return play(algorithm, transport, seed=plan.seed, journal=Journal(folder / "j"), **options)
+
+        if stop_after is not None:
+            with pytest.raises(KeyboardInterrupt):
+                go(on_round=stop(stop_after))
+        finished = go()
+        return Played(finished.outcome, list(finished.history), dict(finished.assignments), left)
+
+    return played
+
+
+def one_owner(algorithm, shards, *, seed, write):
     """One owner of all rows; where the others have one row set each, the sums are the same."""
-    algorithm, rows = plan.algorithm(), BinaryMatrix.vstack(list(shards.values()))
-    options = {"seed": plan.seed}
-    if stop_after is not None:
-        with pytest.raises(KeyboardInterrupt):
-            play(
-                algorithm,
-                Centralized(algorithm, rows, seed=plan.seed),
-                journal=Journal(folder / "j"),
-                on_round=stop(stop_after),
-                **options,
-            )
-    transport = Centralized(algorithm, rows, seed=plan.seed)
-    finished = play(algorithm, transport, journal=Journal(folder / "j"), **options)
-    return Played(finished.outcome, list(finished.history), dict(finished.assignments))
+    return Centralized(algorithm, BinaryMatrix.vstack(list(shards.values())), seed=seed)
+
+
+centralized = by_the_loop(one_owner)
 
 
 def flare_by_loopback(plan, shards, folder, *, stop_after=None):
@@ -120,14 +132,19 @@ SIZES = {(), (4,), (4, 4), (4, 40), (40, 4), (40, 14), (9,), (9, 9)}
 ONE = {"all": DATA.A}
 
 
-@pytest.fixture(params=TRANSPORTS.values(), ids=TRANSPORTS.keys())
-def transport(request):
-    return request.param
-
-
-@pytest.fixture(params=PLANS.values(), ids=PLANS.keys())
-def plan(request):
-    return request.param
+def pytest_generate_tests(metafunc):
+    """Take the transports and plans of the module that asks, which may be one that has imported these tests."""
+    plans, seeded = metafunc.module.PLANS, metafunc.module.SEEDED
+    tables = {
+        "transport": metafunc.module.TRANSPORTS,
+        "plan": plans,
+        "seeded_plan": {name: plan for name, plan in plans.items() if name in seeded},
+        # What clients draw at random goes by their names, and these methods show it.
+        "nameless_plan": {name: plan for name, plan in plans.items() if "asso" not in name},
+    }
+    for fixture, table in tables.items():
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, table.values(), ids=table.keys())
 
 
 def shards_for(transport):
@@ -187,21 +204,18 @@ def test_an_interrupted_run_ends_as_if_undisturbed(transport, plan, rounds, tmp_
     assert_same(transport(plan, shards, tmp_path / "stopped", stop_after=rounds), whole)
 
 
-@pytest.mark.parametrize("name", SEEDED)
-def test_a_seed_fixes_everything(transport, name, tmp_path):
-    plans = PLANS[name], PLANS[name], replace(PLANS[name], seed=4)
+def test_a_seed_fixes_everything(transport, seeded_plan, tmp_path):
+    plans = seeded_plan, seeded_plan, replace(seeded_plan, seed=4)
     first, again, other = (transport(plan, shards_for(transport), tmp_path / str(i)) for i, plan in enumerate(plans))
     assert_same(first, again)
     assert not np.array_equal(found(first.outcome), found(other.outcome))
 
 
-@pytest.mark.parametrize("name", [name for name in PLANS if "asso" not in name])
-def test_shuffled_clients_give_the_same_result_to_the_last_bit(transport, name, tmp_path):
+def test_shuffled_clients_give_the_same_result_to_the_last_bit(transport, nameless_plan, tmp_path):
     if transport is centralized:
         pytest.skip("one client has no order")
-    plan = PLANS[name]
     renamed = {f"z{9 - i}": shard for i, shard in enumerate(SHARDS.values())}
-    a, b = (transport(plan, shards, tmp_path / str(i)) for i, shards in enumerate((SHARDS, renamed)))
+    a, b = (transport(nameless_plan, shards, tmp_path / str(i)) for i, shards in enumerate((SHARDS, renamed)))
     np.testing.assert_array_equal(a.outcome.components, b.outcome.components)
     np.testing.assert_array_equal(found(a.outcome), found(b.outcome))
     assert a.outcome.counts == b.outcome.counts

@@ -9,11 +9,13 @@ import hashlib
 import json
 import sys
 import warnings
-from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
+from seeded_noise import seeded_noise
 
 import felb
 from felb.data import load, partition, planted
@@ -138,21 +140,6 @@ def wide():
     X = np.zeros((90, 2100), dtype=bool)
     X[:50, :12] = X[40:, 12:20] = True
     return X & (rng.random(X.shape) < 0.9)
-
-
-@contextmanager
-def seeded_noise():
-    """Noise that depends on nothing but its scale and size."""
-
-    def gaussian(sigma, size):
-        return np.rint(np.random.default_rng([int(1000 * sigma), size]).normal(0, sigma, size)).astype(np.int64)
-
-    with (
-        mock.patch("felb.privacy.discrete.discrete_gaussian", gaussian),
-        mock.patch("felb.privacy.private_uploads.discrete_gaussian", gaussian),
-        mock.patch("os.urandom", lambda size: np.random.default_rng(size).bytes(size)),
-    ):
-        yield
 
 
 def fingerprint(model) -> dict[str, object]:

@@ -12,33 +12,15 @@ import scipy.sparse
 
 from felb.data import BinaryMatrix
 from felb.errors import InputError
-from felb.estimators.methods import METHODS
 from felb.paper.catalogue import NAMES, find_study
 from felb.paper.experiment_cells import Cell, MethodUse, Noise, PlantedData, SourceData, cell_of
 from felb.paper.experiments import published
 
-FORMS = [(name, quick) for name in NAMES for quick in (True, False)]
 POST_HOC = ("Asso", "GreConD", "MEBF", "Zhang", "ELBMF")
 OWN_TRIALS = {"realworld": (3, 600), "clients": (1, 600)}
 """Trials and seconds a cell of full forms that are not as the paper's."""
 
 SEVEN = {*POST_HOC, "FELB", "FELB-MU"}
-
-
-@pytest.mark.parametrize(("name", "quick"), FORMS)
-def test_cells_are_distinct_complete_and_plain(name, quick):
-    study = find_study(name, quick=quick)
-    cells = study.cells()
-    assert study.name == name
-    assert study.form == ("quick" if quick else "full")
-    assert len({cell.key for cell in cells}) == len(cells)
-    assert {cell.trial for cell in cells} == set(range(study.trials))
-    for cell in cells:
-        plain = json.loads(json.dumps(cell.parameters))
-        assert cell_of(plain).parameters == cell.parameters
-        assert plain["seed"] == cell.trial
-        assert METHODS[cell.use.method].federated
-        assert set(cell.use.parameters) <= set(METHODS[cell.use.method].parameters())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,16 +34,6 @@ def test_the_full_form_has_ten_trials_and_the_quick_one_is_small(name):
         assert cell.clients <= 32
         if isinstance(cell.data, PlantedData):
             assert cell.data.rows * cell.data.columns <= 640_000
-
-
-@pytest.mark.parametrize(("name", "quick"), FORMS)
-def test_the_view_shows_every_cell(name, quick):
-    study = find_study(name, quick=quick)
-    view = study.view()
-    assert {cell.use.label for cell in study.cells()} == set(view.methods)
-    assert {cell.panel for cell in study.cells()} == set(view.panels)
-    assert set(view.axes) <= set(view.panels)
-    assert view.note
 
 
 @pytest.mark.parametrize("name", ["noise", "scarcity", "abundance", "realworld"])

@@ -13,7 +13,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from felb.runs.result import Result, finite
+from felb.federated.task_table import rounds_by_phase
+from felb.runs.result import ITERATION, Result, finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -63,8 +64,7 @@ def plain_console() -> Console:
 
 def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result as text."""
-    made, phases, source = result.provenance, result.phases(), result.provenance.data
-    listed = f" ({', '.join(f'{phase} {count}' for phase, count in phases.items())})" if len(phases) > 1 else ""
+    made, source = result.provenance, result.provenance.data
     gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
         "result": folder,
@@ -73,12 +73,20 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         "clients": describe_clients(result.clients),
-        "rounds": f"{sum(phases.values())}{listed}",
+        "run": describe_rounds(result.rounds()),
         "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
     if result.privacy is not None:
         facts["privacy"] = describe_privacy(result.privacy)
     return facts if result.complete else facts | {"complete": "no, stopped by the time limit"}
+
+
+def describe_rounds(rounds: Mapping[str, int]) -> str:
+    """Return how many rounds a run had, and in which phases."""
+    total, phases = sum(rounds.values()), rounds_by_phase(rounds)
+    if rounds.keys() <= {ITERATION}:  # a centralized method
+        return f"{total} iterations"
+    return f"{total} rounds: {', '.join(f'{phase} {count}' for phase, count in phases.items())}"
 
 
 def describe_privacy(guaranteed: Mapping[str, Any]) -> str:

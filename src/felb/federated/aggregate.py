@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.optim.prox import prox_elb
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,11 +44,6 @@ def majority_vote(total: Array, n_clients: int) -> NDArray[np.bool_]:
 def logical_or(total: Array, n_clients: int) -> NDArray[np.bool_]:  # noqa: ARG001
     """⋁ V_i (Eq. aggor)."""
     return np.asarray(total > 0)
-
-
-def proximal_mean(total: Array, n_clients: int, *, kappa: float, lam: float) -> Array:
-    """prox^a_κλ((1/C) Σ V_i): the mean, drawn towards Boolean values. Boolean V_i that agree stay as they are."""
-    return prox_elb(mean(total, n_clients), kappa, lam)
 
 
 BOOLEAN_AGGREGATIONS: dict[str, Aggregation] = {

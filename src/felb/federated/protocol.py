@@ -289,6 +289,7 @@ class Algorithm:
     server : makes the server of a run from its seed
     privacy : nothing leaves a client except by noise that this plan calibrates, charged to an accountant of its own
     interruptible : the server has a step that a time limit may end
+    arrays : names of all arrays that its own tasks tell, by task; those of felb's tasks are in `task_table`
     """
 
     name: str
@@ -297,6 +298,7 @@ class Algorithm:
     server: Callable[[int], Server]
     privacy: PrivacyPlan | None = None
     interruptible: bool = False
+    arrays: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def respond(
         self, state: Any, shard: BinaryMatrix, request: Request, *, rng: np.random.Generator

@@ -35,8 +35,8 @@ GRAM_ROWS = 1 << 20
 
 
 WEIGHTED_BITS = 24
-"""Fractional bits of weighted uploads, as many as a float32 in [½, 1) has. Sums are exact below 2^39 as whole multiples,
-and below 2^29 in float64."""
+"""Fractional bits of weighted uploads, as many as a float32 in [½, 1) has. Whole multiples add up exactly below 2^39,
+those in float64 below 2^29."""
 
 
 def whole_multiples(values: NDArray[Any]) -> NDArray[np.int64]:

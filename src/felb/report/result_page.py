@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from felb.federated.task_table import rounds_by_phase
 from felb.report import parts
 from felb.report.component_parts import clients_section, components_section, overlap_section
 from felb.report.curves import curves
@@ -148,7 +149,8 @@ def rounds_section(evidence: Evidence) -> Section:
     history = evidence.result.history
     if not len(history):
         return section("Rounds", parts.note("This method keeps no record of its steps."))
-    told = ", ".join(f"{phase} {number(count)}" for phase, count in evidence.result.phases().items())
+    phases = rounds_by_phase(evidence.result.rounds())
+    told = ", ".join(f"{phase} {number(times)}" for phase, times in phases.items())
     drawn = curves(history)
     converged = "The search ended by itself." if evidence.result.converged else "The search ended before it converged."
     return section(

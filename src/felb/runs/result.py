@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
 STATEMENT = "privacy.txt"
+ITERATION = "iterate"
+"""In place of a task in the history of a centralized method."""
 LONGEST_STEM = 120
 """Of a file name without its suffix; file systems allow 255 bytes, and temporary names are longer."""
 
@@ -49,31 +51,6 @@ def machine_facts() -> dict[str, Any]:
         "processor": platform.machine(),
         "cores": os.cpu_count(),
     }
-
-
-PHASES = {
-    "gram_sketch": "initialization",
-    "sign_norms": "initialization",
-    "factor_statistics": "relaxed factorization",
-    "threshold_counts": "thresholds",
-    "cut_counts": "thresholds",
-    "flip_gains": "refinement",
-    "stacked_gains": "local search",
-    "centralized_search": "local search",
-    "residual_counts": "reseeding",
-    "pair_counts": "reseeding",
-    "candidate_gains": "reseeding",
-    "shared_counts": "rank selection",
-    "belief_statistics": "belief propagation",
-    "belief_threshold_counts": "belief propagation",
-    "assign_by_belief": "assignment",
-    "assign": "assignment",
-    "local_factor": "local steps",
-    "local_components": "local factorization",
-    "aligned_components": "alignment",
-    "iterate": "iterations",
-}
-"""The phase of a method to which the rounds of a task belong, in words; other tasks are phases of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +120,7 @@ class Result:
 
     def rounds(self) -> dict[str, int]:
         """Return the number of rounds of each task; centralized methods have iterations."""
-        return dict(Counter(str(row.get("task", "iterate")) for row in self.history))
-
-    def phases(self) -> dict[str, int]:
-        """Return the number of rounds of each phase, in the order in which the phases began."""
-        found: Counter[str] = Counter()
-        for task, count in self.rounds().items():
-            found[PHASES.get(task, task.replace("_", " "))] += count
-        return dict(found)
+        return dict(Counter(str(row.get("task", ITERATION)) for row in self.history))
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the components as plain data."""
