@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import felb
 from felb.centralized.method import PooledFactorization
 from felb.data import BinaryMatrix, planted
-from felb.estimators.methods import METHODS, make
+from felb.estimators.methods import FEDERATED, METHODS, POOLED, make
 from felb.metrics import confusion
 
 
@@ -32,7 +32,7 @@ def post_hoc(aggregation):
 
 
 ESTIMATORS = {
-    "FederatedBMF": maker(felb.FederatedBMF),
+    **{entry.estimator.__name__: maker(entry.estimator) for entry in FEDERATED + POOLED},
     "FELB": maker(felb.FELB, max_iter=30),
     "FELBMU": maker(felb.FELBMU, max_iter=30),
     "FedNMF": maker(felb.FedNMF, max_iter=30),
@@ -40,9 +40,6 @@ ESTIMATORS = {
     "Scaffold": maker(felb.Scaffold, max_iter=60),
     "ProxSkip": maker(felb.ProxSkip, max_iter=60),
     "ELBMF": maker(felb.ELBMF, max_iter=200),
-    "Asso": maker(felb.Asso),
-    "GreConD": maker(felb.GreConD),
-    "MEBF": maker(felb.MEBF),
     "Zhang": maker(felb.Zhang, max_iter=50),
     "PostHoc": post_hoc("vote"),
     "PostHoc, aligned": post_hoc("aligned-vote"),

@@ -1,4 +1,4 @@
-"""What docs/extend.md and docs/how-to/add-a-method.md say works: their files pass the contract suites as they stand.
+"""The files and the change that docs/extend.md and docs/how-to/add-a-method.md show pass the contract suites.
 
 The pages are the source. Files are the blocks of code that have a title; changes of felb are blocks of `diff`.
 """

@@ -3,49 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sklearn.utils.validation import check_is_fitted
-
-from felb.estimators.federated_estimator import FederatedEstimator
+from felb.estimators.plain_estimator import PlainEstimator
 from felb.estimators.refined_estimator import SAMPLED_MEMORY
 from felb.federated.algorithms.competitors import fednmf, fedprox, proxskip, scaffold
-from felb.federated.algorithms.refined import NODE_CAP
-from felb.kernels.exact import assign_rows_exact
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from felb.engines.local import Participation
     from felb.federated.protocol import Algorithm
-    from felb.privacy.spec import Population
 
 
-class CompetingEstimator(FederatedEstimator):
-    """Base of the estimators of this file; a subclass says what is played in `plain_algorithm`."""
-
-    @abstractmethod
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-
-    def algorithm(
-        self,
-        n_features: int,
-        *,
-        population: Population | None = None,  # noqa: ARG002
-        centralized: bool = False,  # noqa: ARG002
-    ) -> Algorithm:
-        """Return the algorithm with this estimator's parameters, to be run over any transport."""
-        return self.plain_algorithm(n_features)
-
-    def transform(self, X: Any) -> NDArray[np.bool_]:
-        """Assign rows to the components, each to the best set of them by branch and bound, as in the fit."""
-        check_is_fitted(self)
-        return assign_rows_exact(self._matrix(X, reset=False), self.components_, node_cap=NODE_CAP)[0]
-
-
-class FedNMF(CompetingEstimator):
+@dataclass(eq=False, repr=False)
+class FedNMF(PlainEstimator):
     """Federated non-negative matrix factorization, thresholded once.
 
     Clients keep their rows of U and send UᵀA and UᵀU, from whose sums the server finds the non-negative V that pooled
@@ -82,22 +52,8 @@ class FedNMF(CompetingEstimator):
 
     if_collapsed = "another random_state"
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        max_iter: int = 50,
-        participation: Participation | None = None,
-        n_jobs: int | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.max_iter = max_iter
-        self.participation = participation
-        self.n_jobs = n_jobs
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
+    _: KW_ONLY
+    max_iter: int = 50
 
     @property
     def max_rounds(self) -> int | None:
@@ -110,7 +66,45 @@ class FedNMF(CompetingEstimator):
         return fednmf(n_features, int(self.n_components), max_rounds=self.max_iter, memory=memory)
 
 
-class FedProx(CompetingEstimator):
+@dataclass(eq=False, repr=False)
+class LocalStepsEstimator(PlainEstimator):
+    """Base of the optimisers on the objective of FELB.
+
+    Parameters
+    ----------
+    l1, l2 : weights κ and λ of the regularizer
+    l2_rate : λ grows by this factor each round
+    local_steps : b, steps between two averages
+    max_iter : rounds at most
+    tol : stop when V̂ is Boolean up to `tol` and changes by no more
+    """
+
+    _: KW_ONLY
+    l1: float = 0.001
+    l2: float = 0.1
+    l2_rate: float = 1.05
+    local_steps: int = 10
+    max_iter: int = 150
+    tol: float = 0.01
+
+    def settings(self) -> dict[str, Any]:
+        """Return what every optimiser of this file is told, in the symbols of the paper."""
+        return {
+            "kappa": self.l1,
+            "lam": self.l2,
+            "rate": self.l2_rate,
+            "local_steps": self.local_steps,
+            "max_rounds": self.max_iter,
+            "tol": self.tol,
+        }
+
+    @abstractmethod
+    def plain_algorithm(self, n_features: int) -> Algorithm:
+        """Return the algorithm with this estimator's parameters."""
+
+
+@dataclass(eq=False, repr=False)
+class FedProx(LocalStepsEstimator):
     """The objective of FELB by FedProx: a pull towards the shared components, plain averages.
 
     Every client takes `local_steps` proximal gradient steps on its own rows, held near the shared V̂; the server
@@ -147,51 +141,16 @@ class FedProx(CompetingEstimator):
     (4, 60)
     """
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        l1: float = 0.001,
-        l2: float = 0.1,
-        l2_rate: float = 1.05,
-        proximity: float = 0.3,
-        local_steps: int = 10,
-        max_iter: int = 150,
-        tol: float = 0.01,
-        participation: Participation | None = None,
-        n_jobs: int | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.l1 = l1
-        self.l2 = l2
-        self.l2_rate = l2_rate
-        self.proximity = proximity
-        self.local_steps = local_steps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.participation = participation
-        self.n_jobs = n_jobs
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
+    _: KW_ONLY
+    proximity: float = 0.3
 
     def plain_algorithm(self, n_features: int) -> Algorithm:
         """Return the algorithm with this estimator's parameters."""
-        return fedprox(
-            n_features,
-            int(self.n_components),
-            kappa=self.l1,
-            lam=self.l2,
-            rate=self.l2_rate,
-            gamma=self.proximity,
-            local_steps=self.local_steps,
-            max_rounds=self.max_iter,
-            tol=self.tol,
-        )
+        return fedprox(n_features, int(self.n_components), gamma=self.proximity, **self.settings())
 
 
-class Scaffold(CompetingEstimator):
+@dataclass(eq=False, repr=False)
+class Scaffold(LocalStepsEstimator):
     """The objective of FELB by SCAFFOLD: control variates against the drift of clients.
 
     A client corrects each of its `local_steps` steps by the difference between its own gradient and that of all, as
@@ -227,50 +186,13 @@ class Scaffold(CompetingEstimator):
     (4, 60)
     """
 
-    _make = staticmethod(scaffold)
-
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        l1: float = 0.001,
-        l2: float = 0.1,
-        l2_rate: float = 1.05,
-        local_steps: int = 10,
-        max_iter: int = 150,
-        tol: float = 0.01,
-        participation: Participation | None = None,
-        n_jobs: int | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.l1 = l1
-        self.l2 = l2
-        self.l2_rate = l2_rate
-        self.local_steps = local_steps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.participation = participation
-        self.n_jobs = n_jobs
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
-
     def plain_algorithm(self, n_features: int) -> Algorithm:
         """Return the algorithm with this estimator's parameters."""
-        return self._make(
-            n_features,
-            int(self.n_components),
-            kappa=self.l1,
-            lam=self.l2,
-            rate=self.l2_rate,
-            local_steps=self.local_steps,
-            max_rounds=self.max_iter,
-            tol=self.tol,
-        )
+        return scaffold(n_features, int(self.n_components), **self.settings())
 
 
-class ProxSkip(Scaffold):
+@dataclass(eq=False, repr=False)
+class ProxSkip(LocalStepsEstimator):
     """The objective of FELB by ProxSkip: gradient steps with a control variate, and the prox once a round.
 
     Clients take plain gradient steps; after each one, with probability 1/`local_steps`, the server averages the V_i and
@@ -290,4 +212,6 @@ class ProxSkip(Scaffold):
     (4, 60)
     """
 
-    _make = staticmethod(proxskip)
+    def plain_algorithm(self, n_features: int) -> Algorithm:
+        """Return the algorithm with this estimator's parameters."""
+        return proxskip(n_features, int(self.n_components), **self.settings())

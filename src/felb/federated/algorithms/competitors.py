@@ -6,7 +6,7 @@ end, as FELB is; all assign rows to the Boolean components by branch and bound.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.federated.protocol import Server, Task
-    from felb.federated.steps.known import Steps
+    from felb.federated.steps.known import Known, Steps
 
 NMF_TASKS: dict[str, Task] = {
     **INIT_TASKS,
@@ -52,66 +52,44 @@ def fednmf(n_features: int, n_components: int, *, max_rounds: int = 50, memory: 
     return _algorithm("fednmf", NMF_TASKS, search)
 
 
-def fedprox(
-    n_features: int,
-    n_components: int,
-    *,
-    kappa: float = 0.001,
-    lam: float = 0.1,
-    rate: float = 1.05,
-    gamma: float = 0.3,
-    local_steps: int = 10,
-    max_rounds: int = 150,
-    tol: float = 0.01,
-) -> Algorithm:
-    """FedProx: a pull towards the shared V, plain averages."""
-    schedule = Schedule(kappa, lam, rate, local_steps, max_rounds, tol)
+def fedprox(n_features: int, n_components: int, *, gamma: float = 0.3, **schedule: float) -> Algorithm:
+    """FedProx: a pull towards the shared V, plain averages; `schedule` as in `Schedule`."""
     check_weights(proximity=(gamma, 0))
 
-    def search(seed: int) -> Steps:
-        return fedprox_steps(random_init(n_features, n_components, seed=seed), schedule, gamma=gamma)
+    def search(start: Known, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
+        return fedprox_steps(start, schedule, gamma=gamma)
 
-    return _algorithm(FEDPROX, {FEDPROX: fedprox_task}, search)
+    return _optimiser(FEDPROX, fedprox_task, search, (n_features, n_components), schedule)
 
 
-def scaffold(
-    n_features: int,
-    n_components: int,
-    *,
-    kappa: float = 0.001,
-    lam: float = 0.1,
-    rate: float = 1.05,
-    local_steps: int = 10,
-    max_rounds: int = 150,
-    tol: float = 0.01,
+def scaffold(n_features: int, n_components: int, **schedule: float) -> Algorithm:
+    """SCAFFOLD: control variates; `schedule` as in `Schedule`."""
+
+    def search(start: Known, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
+        return scaffold_steps(start, schedule)
+
+    return _optimiser(SCAFFOLD, scaffold_task, search, (n_features, n_components), schedule)
+
+
+def proxskip(n_features: int, n_components: int, **schedule: float) -> Algorithm:
+    """ProxSkip: control variates, and the prox of R once a round; `schedule` as in `Schedule`."""
+
+    def search(start: Known, schedule: Schedule, seed: int) -> Steps:
+        return proxskip_steps(start, schedule, seed=seed)
+
+    return _optimiser(PROXSKIP, proxskip_task, search, (n_features, n_components), schedule)
+
+
+def _optimiser(
+    name: str,
+    task: Task,
+    search: Callable[[Known, Schedule, int], Steps],
+    shape: tuple[int, int],
+    parameters: Mapping[str, Any],
 ) -> Algorithm:
-    """SCAFFOLD: control variates."""
-    schedule = Schedule(kappa, lam, rate, local_steps, max_rounds, tol)
-
-    def search(seed: int) -> Steps:
-        return scaffold_steps(random_init(n_features, n_components, seed=seed), schedule)
-
-    return _algorithm(SCAFFOLD, {SCAFFOLD: scaffold_task}, search)
-
-
-def proxskip(
-    n_features: int,
-    n_components: int,
-    *,
-    kappa: float = 0.001,
-    lam: float = 0.1,
-    rate: float = 1.05,
-    local_steps: int = 10,
-    max_rounds: int = 150,
-    tol: float = 0.01,
-) -> Algorithm:
-    """ProxSkip: control variates, and the prox of R once a round."""
-    schedule = Schedule(kappa, lam, rate, local_steps, max_rounds, tol)
-
-    def search(seed: int) -> Steps:
-        return proxskip_steps(random_init(n_features, n_components, seed=seed), schedule, seed=seed)
-
-    return _algorithm(PROXSKIP, {PROXSKIP: proxskip_task}, search)
+    """Return the algorithm that searches from a random V on a schedule."""
+    schedule = Schedule(**parameters)
+    return _algorithm(name, {name: task}, lambda seed: search(random_init(*shape, seed=seed), schedule, seed))
 
 
 def _algorithm(name: str, tasks: Mapping[str, Task], search: Callable[[int], Steps]) -> Algorithm:

@@ -14,7 +14,7 @@ import numpy as np
 from felb.federated.aggregate import mean
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far
-from felb.federated.steps.local_steps import Rows, cut_at_half, first_factor, first_rows, penalty_in, transposed
+from felb.federated.steps.local_steps import Rows, cut_at_half, first_rows, penalty_in, relaxed_start, transposed
 from felb.kernels.fixed_point import on_grid
 from felb.kernels.passes import factor_step
 from felb.optim.steps import GradientStep
@@ -53,7 +53,7 @@ def fedprox_steps(known: Known, schedule: Schedule, *, gamma: float = 0.0) -> St
     ----------
     gamma : the pull in units of the curvature, γ_i = γL_i, so that it means the same for many and for few rows
     """
-    t, V, settled = 0, first_factor(known), False
+    t, V, settled = 0, relaxed_start(known), False
     with best_so_far(lambda: cut_at_half(V)):
         while t < schedule.max_rounds and not settled:
             t, V, settled = yield Checkpoint((t, V, settled))

@@ -107,12 +107,12 @@ class Schedule:
     tol : stop when V is Boolean up to `tol` and changes by no more
     """
 
-    kappa: float
-    lam: float
-    rate: float
-    local_steps: int
-    max_rounds: int
-    tol: float
+    kappa: float = 0.001
+    lam: float = 0.1
+    rate: float = 1.05
+    local_steps: int = 10
+    max_rounds: int = 150
+    tol: float = 0.01
 
     def __post_init__(self) -> None:
         check_weights(
@@ -140,7 +140,7 @@ class Schedule:
         return change <= self.tol and gap <= self.tol
 
 
-def first_factor(known: Known) -> NDArray[np.float32]:
+def relaxed_start(known: Known) -> NDArray[np.float32]:
     """Return the relaxed V to start from, in the box."""
     return np.asarray(np.clip(required(known.relaxed, "a relaxed V"), 0, 1), dtype=np.float32)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far, stream
-from felb.federated.steps.local_steps import Rows, cut_at_half, first_factor, first_rows, penalty_in, transposed
+from felb.federated.steps.local_steps import Rows, cut_at_half, first_rows, penalty_in, relaxed_start, transposed
 from felb.kernels.fixed_point import WEIGHTED_BITS, on_grid
 from felb.optim.prox import prox_elb
 
@@ -74,7 +74,7 @@ def proxskip_steps(known: Known, schedule: Schedule, *, seed: int) -> Steps:
     schedule : p = 1/`local_steps`
     seed : decides the number of steps of each round
     """
-    t, V, settled = 0, first_factor(known), False
+    t, V, settled = 0, relaxed_start(known), False
     with best_so_far(lambda: cut_at_half(V)):
         while t < schedule.max_rounds and not settled:
             t, V, settled = yield Checkpoint((t, V, settled))

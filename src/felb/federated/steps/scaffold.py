@@ -18,9 +18,9 @@ from felb.federated.steps.local_steps import (
     Rows,
     curvature_of,
     cut_at_half,
-    first_factor,
     first_rows,
     penalty_in,
+    relaxed_start,
     transposed,
 )
 from felb.kernels.fixed_point import WEIGHTED_BITS, on_grid
@@ -72,7 +72,7 @@ def scaffold_steps(known: Known, schedule: Schedule) -> Steps:
 
     Σc_i and ΣL_i are over all clients that ever played, by the changes of those that play now.
     """
-    t, V, settled = 0, first_factor(known), False
+    t, V, settled = 0, relaxed_start(known), False
     control, curvature = np.zeros(V.shape), 0.0
     with best_so_far(lambda: cut_at_half(V)):
         while t < schedule.max_rounds and not settled:
