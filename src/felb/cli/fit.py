@@ -40,10 +40,6 @@ def command(
     n_components: int | str,
     seed: int,
     client_column: str | None,
-    binarize_threshold: float | None,
-    header: bool | None,
-    missing: str | None,
-    unknown: str | None,
     force: bool,
     as_json: bool,
     others: dict[str, Any],
@@ -66,6 +62,7 @@ def command(
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
+    reading = options.reading_of(parameters)
     job = Job(
         data,
         method,
@@ -73,11 +70,8 @@ def command(
         seed=seed,
         parameters=options.given(**parameters) | others,
         client_column=client_column,
-        header=header,
-        binarize_threshold=binarize_threshold,
-        missing=missing or "error",
-        unknown=unknown,
         privacy=privacy,
+        **reading,
     )
     with resuming.running("fit", out, rounds=None) as advance:
         result = fit(job, out, force=force, on_round=advance)

@@ -85,6 +85,13 @@ reading = together(
     ),
 )
 
+
+def reading_of(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of `reading` out of a command's parameters; return them as keywords of a job."""
+    found = {name: parameters.pop(name) for name in ("header", "binarize_threshold", "missing", "unknown")}
+    return {**found, "missing": found["missing"] or "error"}
+
+
 client_column_left_out = click.option(
     "--client-column",
     metavar="NAME",

@@ -96,10 +96,6 @@ def command(
     dropout: float,
     workers: int,
     seed: int,
-    binarize_threshold: float | None,
-    header: bool | None,
-    missing: str | None,
-    unknown: str | None,
     force: bool,
     as_json: bool,
     others: dict[str, Any],
@@ -123,6 +119,7 @@ def command(
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
+    reading = options.reading_of(parameters)
     job = Job(
         data,
         method,
@@ -132,13 +129,10 @@ def command(
         clients=DEFAULT_CLIENTS if clients is None and client_column is None else clients,
         split=split,
         client_column=client_column,
-        header=header,
-        binarize_threshold=binarize_threshold,
-        missing=missing or "error",
-        unknown=unknown,
         privacy=privacy,
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,
+        **reading,
     )
     with resuming.running("simulate", out, rounds=planned(job)) as advance:
         result = simulate(job, out, force=force, on_round=advance)

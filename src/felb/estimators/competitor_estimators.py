@@ -157,24 +157,8 @@ class Scaffold(LocalStepsEstimator):
     they were in the last round; the server averages the V_i and sums the changes of their gradients (Karimireddy et
     al., 2020). A client sends twice as much as under FELB.
 
-    Parameters
-    ----------
-    n_components : int
-    l1, l2 : weights κ and λ of the regularizer
-    l2_rate : λ grows by this factor each round
-    local_steps : b, steps between two averages
-    max_iter : rounds at most
-    tol : stop when V̂ is Boolean up to `tol` and changes by no more
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    relaxed_components_ : the shared components before they were cut at ½
-    history_, counts_, supports_, integrality_gap_, converged_, n_iter_ : as in `FELB`
+    Parameters and attributes are those of `FedProx` without `proximity`: n_components, l1, l2, l2_rate, local_steps,
+    max_iter, tol, participation, n_jobs, binarize_threshold, random_state.
 
     Examples
     --------

@@ -53,7 +53,8 @@ def assign_rows(
     V = check_assignment(A, V, weight_one, weight_zero)
     U: NDArray[np.bool_] = np.zeros((A.shape[0], V.shape[0]), dtype=bool)
     weights = float(weight_one), float(weight_zero)
-    cover_rows_into(U, A.indptr, A.indices, *unknown_arrays(A), *component_tables(V), *weights, int(sweeps))
+    tables = *unknown_arrays(A), *component_tables(V)
+    cover_rows_into(U, A.indptr, A.indices, *tables, *weights, int(sweeps), V.shape[0])
     return U
 
 
@@ -72,7 +73,8 @@ def descend_rows(
     U, V = check_factors(U, V, shape=A.shape)
     improved: NDArray[np.bool_] = U.copy(order="C")
     weights = float(weight_one), float(weight_zero)
-    descend_rows_into(improved, A.indptr, A.indices, *unknown_arrays(A), *component_tables(V), *weights, int(sweeps))
+    tables = *unknown_arrays(A), *component_tables(V)
+    cover_rows_into(improved, A.indptr, A.indices, *tables, *weights, int(sweeps), 0)
     return improved
 
 
@@ -124,44 +126,21 @@ def cover_rows_into(
     weight_one: float,
     weight_zero: float,
     sweeps: int,
+    additions: int,
 ) -> None:
-    """Extend the rows of U by greedy cover and improve them by coordinate descent."""
+    """Extend the rows of U by up to so many components by greedy cover, and improve them by coordinate descent."""
     columns, bits, active, cover, counts, limit = _buffers(masks, packed, pairs)
     known = np.empty_like(packed)
     for r in range(U.shape[0]):
         part, most = _known_part(known, packed, limit, r, unknown_indptr, unknown_indices)
         length = _load_row(columns, bits, active, U, r, indptr, indices, masks, most)
         _recount(counts, cover, active, columns, length, bits, part, pairs)
-        best = _best_addition(counts, cover, active, part, weight_one, weight_zero)
-        while best >= 0:
+        for _ in range(additions):
+            best = _best_addition(counts, cover, active, part, weight_one, weight_zero)
+            if best < 0:
+                break
             active[best >> 6] |= np.uint64(1) << np.uint64(best & 63)
             _recount(counts, cover, active, columns, length, bits, part, pairs)
-            best = _best_addition(counts, cover, active, part, weight_one, weight_zero)
-        _descend(counts, cover, active, columns, length, bits, part, pairs, weight_one, weight_zero, sweeps)
-        _store_row(U, r, active)
-
-
-@njit(cache=True, nogil=True)
-def descend_rows_into(
-    U: Any,
-    indptr: Any,
-    indices: Any,
-    unknown_indptr: Any,
-    unknown_indices: Any,
-    masks: Any,
-    packed: Any,
-    pairs: Any,
-    weight_one: float,
-    weight_zero: float,
-    sweeps: int,
-) -> None:
-    """Improve the rows of U by coordinate descent."""
-    columns, bits, active, cover, counts, limit = _buffers(masks, packed, pairs)
-    known = np.empty_like(packed)
-    for r in range(U.shape[0]):
-        part, most = _known_part(known, packed, limit, r, unknown_indptr, unknown_indices)
-        length = _load_row(columns, bits, active, U, r, indptr, indices, masks, most)
-        _recount(counts, cover, active, columns, length, bits, part, pairs)
         _descend(counts, cover, active, columns, length, bits, part, pairs, weight_one, weight_zero, sweeps)
         _store_row(U, r, active)
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from felb.paper.claims import beats_at, claim, holds_if_any, listed, shares
-from felb.paper.experiment_cells import Cell, MethodUse, PlantedData
-from felb.paper.experiment_spec import (
-    F1_STAR,
-    FELB,
-    FELB_MU,
-    QUICK_ITERATIONS,
-    RMSD,
-    SECONDS,
-    Study,
-    all_methods,
-    labels,
-)  # fmt: skip
-from felb.paper.experiments.scaling import cells_over_clients, cheaper, counts, pairwise, rivals
-from felb.paper.study import View
+from felb.paper.claims import claim, holds_if_any
+from felb.paper.experiment_spec import FELB, FELB_MU
+from felb.paper.experiments.scaling import (
+    QUICK_METHODS,
+    SMALL,
+    ScalingStudy,
+    cheaper,
+    counts,
+    lowest_rmsd,
+    pairwise,
+)
 
 if TYPE_CHECKING:
     from felb.paper.study import Claim, StudyRecord
@@ -29,7 +25,7 @@ SIMILAR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class AbundanceStudy(Study):
+class AbundanceStudy(ScalingStudy):
     """500 rows a client, 2² to 2⁹ clients."""
 
     name = "abundance"
@@ -37,45 +33,20 @@ class AbundanceStudy(Study):
     question = "How do methods use that every further client brings rows of its own?"
 
     rows_per_client: int = 500
-    columns: int = 200
-    components: int = 10
-    noise: float = 0.05
-    clients: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
-    methods: tuple[MethodUse, ...] = all_methods()
 
-    def cells(self) -> tuple[Cell, ...]:
-        """One for each trial, number of clients and method."""
-        return cells_over_clients(
-            self.clients,
-            self.methods,
-            trials=self.trials,
-            data=lambda count: PlantedData(
-                count * self.rows_per_client, self.columns, self.components, noise=self.noise
-            ),
-        )
+    @property
+    def rows_in_words(self) -> str:
+        """How many rows there are, for the note below figures."""
+        return f"{self.rows_per_client} rows a client × {self.columns}"
 
-    def view(self) -> View:
-        """Three figures over the number of clients."""
-        note = (
-            f"{self.rows_per_client} rows a client × {self.columns}, {self.components} planted tiles, {self.noise:.0%} "
-            "of the cells flipped; post-hoc methods by majority vote."
-        )
-        return View("lines", "clients", (RMSD, F1_STAR, SECONDS), labels(self.methods), scale="log2", note=note)
+    def rows_of(self, clients: int) -> int:
+        """Return the rows of so many clients together."""
+        return clients * self.rows_per_client
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Hold the order of the methods, and times, against the paper's."""
-        places, others = counts(record), rivals(record)
-        won, seen = beats_at(record, "rmsd", (FELB, FELB_MU), others, high=False, places=places)
-        numbers = shares(won, seen, "numbers of clients")
-        if seen:
-            numbers += f"; at {seen[-1]:g} clients: {listed(record, 'rmsd', [FELB, FELB_MU, *others], seen[-1])}"
-        found = [
-            claim(
-                "FELB and FELB-MU have a lower RMSD than every post-hoc method",
-                holds_if_any(seen, len(won) == len(seen)),
-                numbers,
-            )
-        ]
+        places = counts(record)
+        found = [lowest_rmsd(record, "FELB and FELB-MU have a lower RMSD than every post-hoc method", (FELB, FELB_MU))]
         many = places[len(places) // 2 :]
         means = [(record.mean("rmsd", FELB, place), record.mean("rmsd", FELB_MU, place)) for place in many]
         found.append(
@@ -102,13 +73,4 @@ class AbundanceStudy(Study):
 
 
 FULL = AbundanceStudy()
-QUICK = AbundanceStudy(
-    form="quick",
-    trials=3,
-    time_limit=60.0,
-    rows_per_client=200,
-    columns=100,
-    components=5,
-    clients=(4, 8, 16, 32),
-    methods=all_methods(iterations=QUICK_ITERATIONS),
-)
+QUICK = AbundanceStudy(**SMALL, rows_per_client=200, methods=QUICK_METHODS)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from felb.paper.claims import claim, holds_if_any
-from felb.paper.experiment_cells import Cell, PlantedData
-from felb.paper.experiment_spec import F1_STAR, QUICK_ITERATIONS, RMSD, Study, labels, post_hoc_methods
+from felb.paper.experiment_cells import Cell
+from felb.paper.experiment_spec import F1_STAR, QUICK_ITERATIONS, RMSD, labels, post_hoc_methods
+from felb.paper.experiments.scaling import SMALL, ManyClients
 from felb.paper.study import View
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ CLOSE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class AggregationStudy(Study):
+class AggregationStudy(ManyClients):
     """Abundant data, as in the study of that name, for the five methods that clients run alone."""
 
     name = "aggregation"
@@ -28,23 +29,21 @@ class AggregationStudy(Study):
     question = "Which aggregation of locally found components reconstructs best?"
 
     rows_per_client: int = 500
-    columns: int = 200
-    components: int = 10
-    noise: float = 0.05
-    clients: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
     iterations: int = 1000
+
+    @property
+    def rows_in_words(self) -> str:
+        """How many rows there are, for the note below figures."""
+        return f"{self.rows_per_client} rows a client × {self.columns}"
+
+    def rows_of(self, clients: int) -> int:
+        """Return the rows of so many clients together."""
+        return clients * self.rows_per_client
 
     def cells(self) -> tuple[Cell, ...]:
         """One for each trial, number of clients, aggregation and method."""
         return tuple(
-            Cell(
-                use,
-                PlantedData(count * self.rows_per_client, self.columns, self.components, noise=self.noise),
-                count,
-                float(count),
-                trial,
-                panel=panel,
-            )
+            Cell(use, self.planted(count), count, float(count), trial, panel=panel)
             for trial in range(self.trials)
             for count in self.clients
             for panel, word in WORDS.items()
@@ -53,10 +52,7 @@ class AggregationStudy(Study):
 
     def view(self) -> View:
         """RMSD over the number of clients, a panel for each aggregation."""
-        note = (
-            f"{self.rows_per_client} rows a client × {self.columns}, {self.components} planted tiles, {self.noise:.0%} "
-            "of the cells flipped. Where half of the clients have an entry, the vote keeps it, the mean does not."
-        )
+        note = f"{self.note}. Where half of the clients have an entry, the vote keeps it, the mean does not."
         return View(
             "lines",
             "clients",
@@ -100,13 +96,4 @@ class AggregationStudy(Study):
 
 
 FULL = AggregationStudy()
-QUICK = AggregationStudy(
-    form="quick",
-    trials=3,
-    time_limit=60.0,
-    rows_per_client=200,
-    columns=100,
-    components=5,
-    clients=(4, 8, 16),
-    iterations=QUICK_ITERATIONS,
-)
+QUICK = AggregationStudy(**{**SMALL, "clients": (4, 8, 16)}, rows_per_client=200, iterations=QUICK_ITERATIONS)

@@ -1,33 +1,103 @@
-"""What the two studies of many clients share: cells over the number of clients."""
+"""What the studies of many clients share: planted data, cells and figures over the number of clients."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from felb.paper.claims import claim
+from felb.paper.claims import beats_at, claim, holds_if_any, listed, shares
 from felb.paper.experiment_cells import Cell, MethodUse, PlantedData
-from felb.paper.experiment_spec import FELB, FELB_MU, OURS
+from felb.paper.experiment_spec import (
+    F1_STAR,
+    FELB,
+    FELB_MU,
+    OURS,
+    QUICK_ITERATIONS,
+    RMSD,
+    SECONDS,
+    Study,
+    all_methods,
+    labels,
+)
+from felb.paper.study import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from felb.paper.study import Claim, StudyRecord
 
+SMALL: dict[str, Any] = {
+    "form": "quick",
+    "trials": 3,
+    "time_limit": 60.0,
+    "columns": 100,
+    "components": 5,
+    "clients": (4, 8, 16, 32),
+}
+"""Of the quick forms."""
 
-def cells_over_clients(
-    clients: Sequence[int],
-    methods: Sequence[MethodUse],
-    *,
-    trials: int,
-    data: Callable[[int], PlantedData],
-) -> tuple[Cell, ...]:
-    """Return a cell for each trial, number of clients and method; `data` gives what that many clients share."""
-    return tuple(
-        Cell(use, data(count), count, float(count), trial)
-        for trial in range(trials)
-        for count in clients
-        for use in methods
-    )
+
+@dataclass(frozen=True, slots=True)
+class ManyClients(Study):
+    """Planted tiles, over 2² to 2⁹ clients. How wide the data is, and its noise, the paper leaves open."""
+
+    columns: int = 200
+    components: int = 10
+    noise: float = 0.05
+    clients: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
+
+    @property
+    @abstractmethod
+    def rows_in_words(self) -> str:
+        """How many rows there are, for the note below figures."""
+
+    @abstractmethod
+    def rows_of(self, clients: int) -> int:
+        """Return the rows of so many clients together."""
+
+    def planted(self, clients: int) -> PlantedData:
+        """Return what so many clients share."""
+        return PlantedData(self.rows_of(clients), self.columns, self.components, noise=self.noise)
+
+    @property
+    def note(self) -> str:
+        """The data in words."""
+        return f"{self.rows_in_words}, {self.components} planted tiles, {self.noise:.0%} of the cells flipped"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingStudy(ManyClients):
+    """All methods over the number of clients."""
+
+    methods: tuple[MethodUse, ...] = all_methods()
+
+    def cells(self) -> tuple[Cell, ...]:
+        """One for each trial, number of clients and method."""
+        return tuple(
+            Cell(use, self.planted(count), count, float(count), trial)
+            for trial in range(self.trials)
+            for count in self.clients
+            for use in self.methods
+        )
+
+    def view(self) -> View:
+        """Three figures over the number of clients."""
+        note = f"{self.note}; post-hoc methods by majority vote."
+        return View("lines", "clients", (RMSD, F1_STAR, SECONDS), labels(self.methods), scale="log2", note=note)
+
+
+QUICK_METHODS = all_methods(iterations=QUICK_ITERATIONS)
+
+
+def lowest_rmsd(record: StudyRecord, says: str, winners: tuple[str, ...]) -> Claim:
+    """Hold some methods' RMSD against that of all post-hoc methods."""
+    places, others = counts(record), rivals(record)
+    won, seen = beats_at(record, "rmsd", winners, others, high=False, places=places)
+    numbers = shares(won, seen, "numbers of clients")
+    if seen:
+        numbers += f"; at {seen[-1]:g} clients: {listed(record, 'rmsd', [FELB, FELB_MU, *others], seen[-1])}"
+    return claim(says, holds_if_any(seen, len(won) == len(seen)), numbers)
 
 
 def rivals(record: StudyRecord) -> list[str]:

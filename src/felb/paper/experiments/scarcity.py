@@ -5,28 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from felb.paper.claims import beats_at, claim, holds_if_any, listed, shares
-from felb.paper.experiment_cells import Cell, MethodUse, PlantedData
-from felb.paper.experiment_spec import (
-    F1_STAR,
-    FELB,
-    FELB_MU,
-    QUICK_ITERATIONS,
-    RMSD,
-    SECONDS,
-    Study,
-    all_methods,
-    labels,
-)  # fmt: skip
-from felb.paper.experiments.scaling import cells_over_clients, cheaper, counts, pairwise, rivals
-from felb.paper.study import View
+from felb.paper.claims import claim, holds_if_any
+from felb.paper.experiment_spec import FELB, FELB_MU
+from felb.paper.experiments.scaling import (
+    QUICK_METHODS,
+    SMALL,
+    ScalingStudy,
+    cheaper,
+    counts,
+    lowest_rmsd,
+    pairwise,
+)
 
 if TYPE_CHECKING:
     from felb.paper.study import Claim, StudyRecord
 
 
 @dataclass(frozen=True, slots=True)
-class ScarcityStudy(Study):
+class ScarcityStudy(ScalingStudy):
     """2¹⁶ rows split over 2² to 2⁹ clients. How wide the data is, and its noise, the paper leaves open."""
 
     name = "scarcity"
@@ -34,39 +30,20 @@ class ScarcityStudy(Study):
     question = "How do methods stand the same rows being split among more and more clients?"
 
     rows: int = 2**16
-    columns: int = 200
-    components: int = 10
-    noise: float = 0.05
-    clients: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
-    methods: tuple[MethodUse, ...] = all_methods()
 
-    def cells(self) -> tuple[Cell, ...]:
-        """One for each trial, number of clients and method."""
-        data = PlantedData(self.rows, self.columns, self.components, noise=self.noise)
-        return cells_over_clients(self.clients, self.methods, trials=self.trials, data=lambda _: data)
+    @property
+    def rows_in_words(self) -> str:
+        """How many rows there are, for the note below figures."""
+        return f"{self.rows} × {self.columns} in all"
 
-    def view(self) -> View:
-        """Three figures over the number of clients."""
-        note = (
-            f"{self.rows} × {self.columns} in all, {self.components} planted tiles, {self.noise:.0%} of the cells "
-            "flipped; post-hoc methods by majority vote."
-        )
-        return View("lines", "clients", (RMSD, F1_STAR, SECONDS), labels(self.methods), scale="log2", note=note)
+    def rows_of(self, clients: int) -> int:  # noqa: ARG002
+        """Return the rows of all clients together, which are the same for any number of them."""
+        return self.rows
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Hold FELB-MU against the others, and times against each other."""
-        places, others = counts(record), rivals(record)
-        won, seen = beats_at(record, "rmsd", (FELB_MU,), others, high=False, places=places)
-        numbers = shares(won, seen, "numbers of clients")
-        if seen:
-            numbers += f"; at {seen[-1]:g} clients: {listed(record, 'rmsd', [FELB, FELB_MU, *others], seen[-1])}"
-        found = [
-            claim(
-                "FELB-MU has a lower RMSD than every post-hoc method",
-                holds_if_any(seen, len(won) == len(seen)),
-                numbers,
-            )
-        ]
+        places = counts(record)
+        found = [lowest_rmsd(record, "FELB-MU has a lower RMSD than every post-hoc method", (FELB_MU,))]
         many = places[len(places) // 2 :]
         better = [place for place in many if _ratio(record, "rmsd", place) < 1]
         found.append(
@@ -94,13 +71,4 @@ def _ratio(record: StudyRecord, metric: str, place: float) -> float:
 
 
 FULL = ScarcityStudy()
-QUICK = ScarcityStudy(
-    form="quick",
-    trials=3,
-    time_limit=60.0,
-    rows=2**11,
-    columns=100,
-    components=5,
-    clients=(4, 8, 16, 32),
-    methods=all_methods(iterations=QUICK_ITERATIONS),
-)
+QUICK = ScarcityStudy(**SMALL, rows=2**11, methods=QUICK_METHODS)
