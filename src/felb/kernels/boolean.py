@@ -73,7 +73,7 @@ def overlap_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[int, int, int]:
     """
     U, V = check_factors(U, V, shape=A.shape)
     row_masks, column_masks = component_masks(U), component_masks(V.T)
-    claimed = product_size(U, V)
+    claimed = _union_cells(row_masks, pack(V))
     if A.unknown is not None:
         claimed -= _covered_ones(A.unknown, row_masks, column_masks)
     return _covered_ones(A, row_masks, column_masks), claimed, A.nnz
@@ -89,9 +89,14 @@ def _covered_ones(A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: 
 def product_size(U: Any, V: Any) -> int:
     """Return |U∘V|, the number of cells some component covers."""
     U, V = check_factors(U, V)
-    distinct, _, counts = group_masks(component_masks(U))
+    return _union_cells(component_masks(U), pack(V))
+
+
+def _union_cells(row_masks: NDArray[np.uint64], packed: NDArray[np.uint64]) -> int:
+    """Return |U∘V| from the masks of the rows of U and the packed rows of V."""
+    distinct, _, counts = group_masks(row_masks)
     sizes = np.zeros(distinct.shape[0], dtype=np.int64)
-    union_sizes_into(sizes, distinct, pack(V))
+    union_sizes_into(sizes, distinct, packed)
     return int(sizes @ counts)
 
 
@@ -100,15 +105,18 @@ def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple
 
     Both count known cells only.
     """
+    check_factors(Us[0], Vs[0], shape=A.shape)
+    for factors in (Us, Vs):
+        if len({np.shape(factor) for factor in factors}) > 1:
+            raise InputError("all U must have one shape, and all V another")
     rows = [component_masks(U) for U in Us]
     grouped = [group_masks(masks) for masks in rows]
     columns = [(component_masks(V.T), pack(V)) for V in Vs]
     covered = np.zeros((len(Us), len(Vs)), dtype=np.int64)
     claimed = np.zeros_like(covered)
-    for a, (U, row_masks, (distinct, _, counts)) in enumerate(zip(Us, rows, grouped, strict=True)):
+    for a, (row_masks, (distinct, _, counts)) in enumerate(zip(rows, grouped, strict=True)):
         sizes = np.zeros(distinct.shape[0], dtype=np.int64)
-        for b, (V, (column_masks, packed)) in enumerate(zip(Vs, columns, strict=True)):
-            check_factors(U, V, shape=A.shape)
+        for b, (column_masks, packed) in enumerate(columns):
             covered[a, b] = _covered_ones(A, row_masks, column_masks)
             union_sizes_into(sizes, distinct, packed)
             claimed[a, b] = sizes @ counts
