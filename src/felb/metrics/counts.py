@@ -115,8 +115,13 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
         raise InputError(f"A is {matrix.shape}, but U∘V is {(rows.shape[0], components.shape[1])}")
     if rows.shape[1] != components.shape[0]:
         raise InputError(f"U has {rows.shape[1]} components and V has {components.shape[0]}")
-    tp, claimed, ones = overlap_counts(matrix, rows, components)
-    return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=matrix.known_cells)
+    return cell_counts(matrix, rows, components)
+
+
+def cell_counts(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> Counts:
+    """Count the cells of U∘V against A, for factors that are Boolean already, as in the tasks of a run."""
+    tp, claimed, ones = overlap_counts(A, U, V)
+    return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=A.known_cells)
 
 
 def to_boolean(factor: ArrayLike, name: str) -> NDArray[np.bool_]:

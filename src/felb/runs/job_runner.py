@@ -166,7 +166,6 @@ class Federation:
         # A method does without comparing rounds where only a sample of the clients plays them.
         model.set_params(participation=participation)
         table = job.read()
-        model.check_cells({job.data: table.matrix})
         shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)

@@ -9,7 +9,7 @@ import numpy as np
 from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
 from felb.kernels.assign import assign_rows
 from felb.kernels.exact import assign_rows_exact
-from felb.metrics import Counts, confusion
+from felb.metrics.counts import Counts, cell_counts
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -60,7 +60,7 @@ def assign_exactly_task(state_type: type[Any]) -> Task:
 
 def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component."""
-    return {"counts": counts_array(confusion(shard, U, V)), "supports": np.count_nonzero(U, axis=0)}
+    return {"counts": counts_array(cell_counts(shard, U, V)), "supports": np.count_nonzero(U, axis=0)}
 
 
 def counts_array(counts: Counts) -> NDArray[np.int64]:
