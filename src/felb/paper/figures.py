@@ -10,6 +10,7 @@ import numpy as np
 
 from felb.atomic import replacing
 from felb.errors import InputError, missing_extra
+from felb.paper.method_styles import OTHER, STYLES, method_style
 from felb.paper.study import mean_interval
 from felb.paper.tables import place_text
 from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
@@ -20,38 +21,8 @@ if TYPE_CHECKING:
 
     from felb.paper.study import Interval, Metric, StudyRecord
 
-STYLES = {
-    "FELB": ("#D55E00", "o", "-"),
-    "FELB-MU": ("#0072B2", "s", "-"),
-    "FederatedBMF": ("#111111", "D", "-"),
-    "Asso": ("#E69F00", "^", "--"),
-    "Asso+or": ("#E69F00", "^", "--"),
-    "GreConD": ("#009E73", "v", "--"),
-    "MEBF": ("#CC79A7", "P", "--"),
-    "Zhang": ("#56B4E9", "X", "--"),
-    "ELBMF": ("#8C8C8C", "d", "--"),
-}
-"""Colour (of Okabe and Ito, told apart by the colour-blind too), marker and line of each method."""
-
-STYLES |= {
-    f"{name} aligned": (STYLES[name][0], marker, ":")
-    for name, marker in {"Asso": "<", "GreConD": ">", "MEBF": "p", "Zhang": "*", "ELBMF": "h"}.items()
-}
-STYLES |= {
-    "FedNMF": ("#7F3C8D", "o", "-."),
-    "FedProx": ("#A04000", "s", "-."),
-    "SCAFFOLD": ("#3B6E22", "D", "-."),
-    "ProxSkip": ("#2C3E90", "^", "-."),
-}
-
-OTHER = ("#8C8C8C", ".", ":")
 REGIMES = (("#56B4E9", "o"), ("#0072B2", "s"), ("#111111", "D"), ("#E69F00", "^"))
 """Colour and marker of the panels of ratios, in their order."""
-
-SETTING = " · "
-"""Between a method and how it was run, where one method has several rows."""
-
-MARKERS = ("o", "s", "D", "^", "v", "P")
 
 LETTER, SYMBOL = 0.075, 0.6
 """Inches that a letter of the legend takes, and a symbol with the space around it."""
@@ -77,16 +48,6 @@ def draw_study(record: StudyRecord, path: str | os.PathLike[str]) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, partial.open("wb") as file:
         FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
-
-
-def _style(methods: Sequence[str], method: str) -> tuple[str, str, str]:
-    """Return the style of a method; "FELB · 10 clients" has the colour of FELB and a marker of its own."""
-    if method in STYLES or SETTING not in method:
-        return STYLES.get(method, OTHER)
-    family = method.split(SETTING)[0]
-    number = [other for other in methods if other.split(SETTING)[0] == family].index(method)
-    colour, _, line = STYLES.get(family, OTHER)
-    return colour, MARKERS[number % len(MARKERS)], line
 
 
 def _figure(width: float, height: float) -> Any:
@@ -294,7 +255,7 @@ def _points(record: StudyRecord) -> Any:
         _dress(axes)
         methods = record.methods()
         for offset, method in zip(np.linspace(-0.3, 0.3, len(methods)), methods, strict=True):
-            colour, marker, _ = _style(methods, method)
+            colour, marker, _ = method_style(methods, method)
             for row, place in enumerate(places):
                 found = record.interval(metric.key, method, place)
                 paper = record.view.published.get(metric.key, {}).get(paper_of[place] or "", {}).get(method)
