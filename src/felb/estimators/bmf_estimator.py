@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.engines.local import Participation
     from felb.federated.loop import Run, RunProgress
+    from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
 
 

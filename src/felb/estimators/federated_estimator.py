@@ -12,7 +12,7 @@ from felb.centralized.base import BooleanFactorization
 from felb.centralized.method import warn_of_time_limit
 from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
-from felb.engines.local import Participation, run
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.privacy.spec import Population
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.loop import Run, RunProgress
+    from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm, Outcome
 
 ONE_CLIENT = "client-01"

@@ -13,10 +13,11 @@ from felb._version import __version__
 from felb.centralized.base import BooleanFactorization
 from felb.data.shards import check_shards, split
 from felb.deadline import Deadline
-from felb.engines.local import Participation, run
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.estimators.federated_estimator import FederatedEstimator
 from felb.estimators.methods import METHODS, make, make_federated
+from felb.federated.participation import Participation
 from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.runs.folder import RunFolder
