@@ -107,6 +107,13 @@ class Update:
         """Tell sums over records, and nothing else."""
         return cls({name: part.values for name, part in sums.items()}, sums)
 
+    def plus(self, other: Update) -> Update:
+        """Return the update of one client that holds the rows of both."""
+        _check_alike(self.values, other.values)
+        values = {name: np.asarray(value + other.values[name]) for name, value in self.values.items()}
+        sums = {name: part.plus(other.record_sums[name]) for name, part in self.record_sums.items()}
+        return Update(values, sums)
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -146,6 +153,13 @@ class Sums(Mapping[str, "Array"]):
     def one(cls, release: Release) -> Sums:
         """Begin a sum with one release."""
         return cls({name: _wide(value) for name, value in release.values.items()}, 1)
+
+    @classmethod
+    def merged(cls, parts: Iterable[Sums]) -> Sums:
+        """Add up partial sums, which stay as they are; the same bits as `of` if all but the last are of 2^j clients."""
+        copies = (cls({name: np.array(value) for name, value in part.items()}, part.clients) for part in parts)
+        total = add_in_pairs(copies, Sums.plus)
+        return cls({}, 0) if total is None else total
 
     def plus(self, other: Sums) -> Sums:
         """Return the sum of both; this one's arrays are reused for it."""
