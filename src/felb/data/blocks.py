@@ -1,4 +1,4 @@
-"""Data in many files, or in one that is read piece by piece: a list of blocks of rows that are read where they are used.
+"""Data in many files, or in one that is read piece by piece: blocks of rows that are read where they are used.
 
 A block is a name of a file and perhaps a range of rows. It travels to another process in a few bytes, and a ``.felb``
 file is mapped there, not read.
@@ -10,6 +10,7 @@ import glob
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -19,7 +20,6 @@ from felb.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from os import PathLike
 
 MAPPED = ".felb"
 """Files of which a range of rows can be used without reading the others."""
@@ -121,7 +121,7 @@ def open_blocks(
         raise InputError(f"blocks cannot be read with {unusable[0]}=; use header, binarize_threshold or missing")
     given = tuple(sorted((name, value) for name, value in options.items() if value is not None))
     found: list[Block] = []
-    for path in _paths([files] if isinstance(files, str) or not hasattr(files, "__iter__") else files):
+    for path in _paths([files] if isinstance(files, str | PathLike) else files):
         whole = Block(path, options=given)
         if rows is None or not whole.mapped:
             found.append(whole)
@@ -135,7 +135,8 @@ def _paths(files: Iterable[str | PathLike[str]]) -> list[str]:
     paths: list[str] = []
     for name in files:
         text = str(name)
-        matching = [text] if Path(text).is_file() else sorted(glob.glob(text)) if glob.has_magic(text) else []
+        pattern = glob.has_magic(text) and not Path(text).is_file()
+        matching = sorted(glob.glob(text)) if pattern else [text] * Path(text).is_file()  # noqa: PTH207  # any folder
         if not matching:
             raise InputError(f"there is no file {text!r}; check the path or the pattern")
         paths += [str(Path(path).absolute()) for path in matching]

@@ -1,5 +1,7 @@
-"""States of clients on disk: written by the workers every few rounds, so that what would have to be computed again
-after a worker has died stays short, and so that a run can go on on another cluster."""
+"""States of clients on disk, written by the workers every few rounds.
+
+What has to be computed again after a worker has died stays short by it, and a run can go on on another cluster.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +70,8 @@ class StateFolder:
             return [str(name) for name in json.loads(text)]
         except (OSError, ValueError) as error:
             raise InputError(
-                f"the states after round {number} are not in {self.folder}, so the run cannot go on; start it anew with "
-                "--force"
+                f"the states after round {number} are not in {self.folder}, so the run cannot go on; start it anew "
+                "with --force"
             ) from error
 
     def _rounds(self) -> list[Path]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from felb.data.binary import BinaryMatrix
 from felb.data.blocks import Block
 from felb.errors import InputError
 from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Algorithm, Release, Request
 
     Rows = BinaryMatrix | Block
@@ -161,7 +161,7 @@ def merge_updates(parts: Sequence[Update]) -> Update:
 
 def assignment_of(held: Held) -> NDArray[np.bool_] | None:
     """Return the assignment in a client's state."""
-    return None if held.state is None else held.state.assigned  # type: ignore[no-any-return]
+    return None if held.state is None else held.state.assigned
 
 
 # -- states on disk --------------------------------------------------------------------------------------------------
