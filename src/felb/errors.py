@@ -21,6 +21,10 @@ class FederationError(FelbError, RuntimeError):
     """A round could not be completed, for example because too few clients answered."""
 
 
+class ConnectionLostError(FederationError):
+    """The machines that compute were lost; a run that keeps a journal can go on when they are back."""
+
+
 class PrivacyError(FelbError, RuntimeError):
     """A release was refused, because it is not protected or would cost more than was agreed."""
 

@@ -27,6 +27,7 @@ EPILOG = options.methods(*summaries())
 @options.time_limit
 @options.param
 @spec
+@options.dask
 @options.seed
 @options.client_column_left_out
 @options.reading
@@ -38,6 +39,8 @@ def command(
     resumed: str | None,
     method: str,
     n_components: int | str,
+    dask: str | None,
+    block_rows: int | None,
     seed: int,
     client_column: str | None,
     binarize_threshold: float | None,
@@ -57,11 +60,15 @@ def command(
     result.json with parameters, seed, version, data fingerprint, scores and history. With --epsilon the components may
     be published under the guarantee the result states; scores, supports and the fingerprint are then left out.
 
-    Ctrl-C keeps the rounds that were done in OUT.unfinished, and --resume OUT goes on from there; pooled
-    methods (elbmf, asso, grecond, mebf, zhang) keep nothing.
+    With --dask the rows are fitted by the workers of a Dask cluster, and DATA may be a pattern such as 'parts/*.felb';
+    all workers and this process must see the files and OUT under the same names. The rows of a block are then assigned
+    in assignments/client-NN.npz, block by block.
+
+    Ctrl-C keeps the rounds that were done in OUT.unfinished, and --resume OUT goes on from there, with
+    --dask at another scheduler if the first one died; pooled methods (elbmf, asso, grecond, mebf, zhang) keep nothing.
     """
     if resumed is not None:
-        resuming.go_on("fit", resumed, as_json=as_json)
+        resuming.go_on("fit", resumed, dask=dask, as_json=as_json)
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
@@ -76,6 +83,8 @@ def command(
         binarize_threshold=binarize_threshold,
         missing=missing or "error",
         unknown=unknown,
+        dask=dask,
+        block_rows=block_rows,
         privacy=privacy,
     )
     with resuming.running("fit", out, rounds=None) as advance:

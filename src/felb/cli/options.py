@@ -78,6 +78,17 @@ reading = together(
     ),
 )
 
+dask = together(
+    click.option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Fit on the Dask cluster of this scheduler, tcp://host:8786; local starts one on this machine.",
+    ),
+    click.option(
+        "--block-rows", help="With --dask, rows of a block of a .felb file at most; by default 262144.", **COUNT
+    ),
+)
+
 client_column_left_out = click.option(
     "--client-column", metavar="NAME", help="Leave out this column, which names each row's client."
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from felb.errors import FederationError, FelbError, InputError, missing_extra
+from felb.errors import ConnectionLostError, FederationError, FelbError, InputError, missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,9 @@ def connected(address: str) -> Iterator[Client]:
     if address == LOCAL:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with (
-            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
+            ) as cluster,
             Client(cluster) as client,
         ):
             yield client
@@ -98,7 +101,7 @@ def failures_explained(client: Client, what: str) -> Iterator[None]:
     except FelbError:
         raise
     except KilledWorker as error:
-        raise FederationError(
+        raise ConnectionLostError(
             f"{what}: several workers died one after the other over the same block ({_reason(error)}), perhaps for "
             "want of memory; use smaller blocks or workers with more memory"
         ) from error
@@ -106,7 +109,7 @@ def failures_explained(client: Client, what: str) -> Iterator[None]:
         # A lost scheduler shows as a cancelled future, as a closed connection, or as a timeout.
         if client.status == "running" and not _is_cancelled(error):
             raise
-        raise FederationError(
+        raise ConnectionLostError(
             f"{what}: the Dask scheduler at {_address(client)} was lost ({_reason(error)}); start it again, then "
             "repeat the call, or go on with --resume"
         ) from error

@@ -114,10 +114,12 @@ def _chunks_of(X: Any) -> tuple[list[_Chunk], tuple[str, ...] | None]:
         raise InputError(f"expected 2D data (records x features), got {X.ndim}D")
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    starts = np.cumsum([0, *X.chunks[0][:-1]])
+    starts, parts = np.cumsum([0, *X.chunks[0][:-1]]), X.to_delayed(optimize_graph=False).ravel()
     return [
         _Chunk(part, f"chunk {at}" if np.isnan(start) else f"chunk {at} (its first row is row {start:.0f})", n)
-        for at, (part, start, n) in enumerate(zip(X.to_delayed(optimize_graph=False).ravel(), starts, X.chunks[0], strict=True))
+        for at, (part, start, n) in enumerate(
+            zip(X.to_delayed(optimize_graph=False).ravel(), starts, X.chunks[0], strict=True)
+        )
     ], None
 
 
