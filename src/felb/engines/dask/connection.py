@@ -11,15 +11,21 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import ConnectionLostError, FederationError, FelbError, InputError, missing_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from distributed import Client
+    from distributed import Client, Future
 
 LOCAL = "local"
 """In place of an address: a cluster of this machine, one process for each processor."""
 
 CONNECT_SECONDS = 10
 """How long to wait for a scheduler."""
+
+WORKER_SECONDS = 30
+"""How long to wait for a first worker; batch systems take their time."""
+
+POLL_SECONDS = 2
+"""How often to look whether the scheduler is still there."""
 
 START = "start one, from distributed import Client; client = Client(), and call fit again"
 
@@ -85,10 +91,12 @@ def check_alive(client: Client) -> None:
     """Raise if the client has no scheduler, or the scheduler no workers."""
     if client.status != "running":
         raise FederationError(f"the Dask client is {client.status}: its scheduler is gone; {START}")
-    if not client.scheduler_info(n_workers=-1)["workers"]:
+    try:
+        client.wait_for_workers(1, timeout=WORKER_SECONDS)
+    except TimeoutError as error:
         raise FederationError(
             f"the Dask scheduler at {_address(client)} has no workers; start some: dask worker {_address(client)}"
-        )
+        ) from error
 
 
 @contextmanager
@@ -98,6 +106,8 @@ def failures_explained(client: Client, what: str) -> Iterator[None]:
 
     try:
         yield
+    except ConnectionLostError as error:
+        raise ConnectionLostError(f"{what}: the Dask scheduler at {_address(client)} was lost; {error}") from error
     except FelbError:
         raise
     except KilledWorker as error:
@@ -113,6 +123,20 @@ def failures_explained(client: Client, what: str) -> Iterator[None]:
             f"{what}: the Dask scheduler at {_address(client)} was lost ({_reason(error)}); start it again, then "
             "repeat the call, or go on with --resume"
         ) from error
+
+
+def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
+    """Return the results of futures; unlike Dask's own function it does not wait for a scheduler that is gone."""
+    from distributed import wait
+
+    while True:
+        if client.status != "running":
+            raise ConnectionLostError(f"the Dask client is {client.status}: its scheduler is gone; {START}")
+        try:
+            wait(list(futures), timeout=POLL_SECONDS)
+            return list(client.gather(list(futures)))
+        except TimeoutError:
+            continue
 
 
 def _is_cancelled(error: Exception) -> bool:

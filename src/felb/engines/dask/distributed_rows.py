@@ -11,7 +11,7 @@ from felb.data.binary import BinaryMatrix
 from felb.data.blocks import Blocks, is_dask
 from felb.data.shards import client_names
 from felb.engines.dask import worker_tasks as tasks
-from felb.engines.dask.connection import failures_explained
+from felb.engines.dask.connection import failures_explained, gathered
 from felb.errors import InputError, missing_extra
 from felb.metrics import confusion
 
@@ -70,13 +70,13 @@ class DistributedRows:
         make = delayed(tasks.make_block, pure=False, traverse=False)
         with failures_explained(client, "reading the data"):
             futures = client.compute([make(chunk.value, chunk.label, read, columns) for chunk in chunks])
-            facts = client.gather(client.map(tasks.describe, futures, fingerprint=fingerprint, pure=False))
+            facts = gathered(client, client.map(tasks.describe, futures, fingerprint=fingerprint, pure=False))
             kept = [at for at, found in enumerate(facts) if found.rows > 0]  # a filter leaves partitions empty
             if not kept:
                 raise InputError(f"Found array with 0 sample(s): all {len(chunks)} blocks are empty")
             _check_alike([chunks[at] for at in kept], [facts[at] for at in kept])
             if columns is None:
-                columns = client.submit(tasks.column_names, futures[kept[0]], pure=False).result()
+                [columns] = gathered(client, [client.submit(tasks.column_names, futures[kept[0]], pure=False)])
         names = client_names(len(kept))
         return cls(
             {name: futures[at] for name, at in zip(names, kept, strict=True)},
@@ -169,7 +169,7 @@ def score_of(model: BooleanFactorization, X: Any, client: Client) -> Counts:
     shared, count = delayed(model, pure=False, traverse=False), delayed(count_chunk, pure=False)
     with failures_explained(client, "scoring"):
         futures = client.compute([count(shared, chunk.value, chunk.label, columns) for chunk in chunks])
-        counts: list[Counts] = client.gather(futures)
+        counts: list[Counts] = gathered(client, futures)
     return sum(counts[1:], counts[0])
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from felb.engines.dask import worker_tasks as tasks
-from felb.engines.dask.connection import failures_explained
+from felb.engines.dask.connection import failures_explained, gathered
 from felb.errors import FederationError
 from felb.federated.gate import Gate
 from felb.federated.participation import Participation
@@ -133,7 +133,7 @@ class DaskWorkers:
         futures = self._submit(graph, [*states.values(), *ends])
         # From here on a state lives only until its successor is there.
         self._states |= dict(zip(states, futures, strict=False))
-        told = self._client.gather(futures[len(states) :])
+        told = gathered(self._client, futures[len(states) :])
         return self._released(told, request, asked)
 
     def _tree(
@@ -176,7 +176,7 @@ class DaskWorkers:
             key: (tasks.save_state, self._states[name], store.path, number, self._names.index(name))
             for name, key in keys.items()
         }
-        self._client.gather(self._submit(graph, list(keys.values())))
+        gathered(self._client, self._submit(graph, list(keys.values())))
         store.complete(number, names)
         self._persisted = number
         self._load(number, names, store)
@@ -220,7 +220,8 @@ class Assignments(Mapping[str, "NDArray[np.bool_]"]):
 
     def __getitem__(self, name: str) -> NDArray[np.bool_]:
         with failures_explained(self._client, f"the assignment of {name}"):
-            found: NDArray[np.bool_] = self._client.submit(tasks.assignment_of, self._states[name], pure=False).result()
+            future = self._client.submit(tasks.assignment_of, self._states[name], pure=False)
+            found: NDArray[np.bool_] = gathered(self._client, [future])[0]
         return found
 
     def __iter__(self) -> Iterator[str]:
