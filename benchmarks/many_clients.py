@@ -53,7 +53,7 @@ def main() -> None:
     groups = partition.even(n, clients, seed=0)
     signal = boolean_product(data.U, data.V)
     lines = [
-        "| method | clients | asked in a round | F1 | F1* | one client: F1 | F1* | rounds | seconds | missing answers |",
+        "| method | clients | answers a round | F1 | F1* | one client: F1 | F1* | rounds | seconds | answers missing |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)

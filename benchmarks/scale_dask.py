@@ -63,7 +63,8 @@ class Clock:
 
     ends: list[float]
 
-    def __call__(self, progress: Any) -> None:
+    def __call__(self, _: Any) -> None:
+        """Note the end of a round."""
         self.ends.append(time.perf_counter())
 
     @property
@@ -164,8 +165,8 @@ def main() -> None:
         if not all(np.array_equal(alone.components, found.components) for found in (one, two)):
             raise SystemExit("the engines disagree")
         lines.append(
-            f"| {size:.0e} | {ones:.1e} | {len(blocks)} | {alone.seconds:.2f} | {one.seconds:.2f} | {two.seconds:.2f} | "
-            f"{one.seconds / two.seconds:.2f} | {two.moved / 1000:.0f} | {two.workers:.2f} | {two.caller:.2f} |"
+            f"| {size:.0e} | {ones:.1e} | {len(blocks)} | {alone.seconds:.2f} | {one.seconds:.2f} | "
+            f"{two.seconds:.2f} | {one.seconds / two.seconds:.2f} | {two.moved / 1000:.0f} | {two.workers:.2f} | {two.caller:.2f} |"
         )
         print(lines[-1], flush=True)
     if not options.quick:

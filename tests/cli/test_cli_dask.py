@@ -1,4 +1,4 @@
-"""`felb fit --dask`: the result of `felb fit`, from the workers of a cluster; and what is refused before one is needed."""
+"""`felb fit --dask`: the result of `felb fit`, from the workers of a cluster; and what is refused without one."""
 
 import json
 import shlex
