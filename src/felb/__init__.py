@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from felb.centralized.mebf import MEBF
     from felb.centralized.zhang import Zhang
     from felb.data.binary import BinaryMatrix
-    from felb.engines.local import Participation
     from felb.errors import ConvergenceWarning, FelbError, InputError
     from felb.estimators.bmf_estimator import FederatedBMF
     from felb.estimators.competitor_estimators import FedNMF, FedProx, ProxSkip, Scaffold
     from felb.estimators.felb_estimators import FELB, FELBMU
     from felb.estimators.post_hoc_estimator import PostHoc
     from felb.federated.algorithms.felb_setting import Setting as FelbSetting
+    from felb.federated.participation import Participation
     from felb.runs.job import Job
     from felb.runs.job_runner import fit, resume, simulate
     from felb.runs.result import Result
@@ -78,7 +78,7 @@ _LAZY = {
     "InputError": "felb.errors",
     "Job": "felb.runs.job",
     "MEBF": "felb.centralized.mebf",
-    "Participation": "felb.engines.local",
+    "Participation": "felb.federated.participation",
     "PostHoc": "felb.estimators.post_hoc_estimator",
     "ProxSkip": "felb.estimators.competitor_estimators",
     "Result": "felb.runs.result",

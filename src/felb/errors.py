@@ -31,6 +31,10 @@ class FederationError(FelbError, RuntimeError):
     """A round could not be completed, for example because too few clients responded."""
 
 
+class ConnectionLostError(FederationError):
+    """The machines that compute were lost; a run that keeps a journal can go on when they are back."""
+
+
 class PrivacyError(FelbError, RuntimeError):
     """A release was refused, because it has no noise or would exceed the privacy budget."""
 

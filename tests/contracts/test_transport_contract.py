@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+import dask_cluster
 import numpy as np
 import pytest
 from loopback import Loopback
@@ -9,6 +10,7 @@ from loopback import Loopback
 from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
 from felb.data.shards import split
+from felb.engines.dask import runner as on_dask
 from felb.engines.local import run
 from felb.engines.nvflare.run_plan import Plan
 from felb.federated.gate import Gate
@@ -91,12 +93,53 @@ def flare_by_loopback(plan, shards, folder, *, stop_after=None):
     return Played(outcome, list(loop.history), {name: loop.assignment(name) for name in shards}, left)
 
 
+@pytest.fixture(scope="module")
+def dask_client():
+    with dask_cluster.threads() as client:
+        yield client
+
+
+PLAYED_ON_DASK = {}
+"""Undisturbed runs, which several tests look at."""
+
+
+def dask_workers(plan, shards, folder, *, stop_after=None):
+    """Blocks on Dask workers, whose states are on disk when the run is stopped."""
+    from distributed import get_client
+
+    known = (str(plan), tuple(shards))
+    if stop_after is None and known in PLAYED_ON_DASK:
+        return PLAYED_ON_DASK[known]
+    algorithm, client = plan.algorithm(), get_client()
+    blocks = dask_cluster.on_workers(client, shards)
+    options = {"seed": plan.seed, "client": client, "states": folder / "states"}
+    if stop_after is not None:
+        with pytest.raises(KeyboardInterrupt):
+            on_dask.run(
+                algorithm,
+                blocks,
+                journal=Journal(folder / "j"),
+                on_round=stop(stop_after),
+                persist_every=stop_after,
+                **options,
+            )
+        assert Journal(folder / "j").next_round == stop_after
+    finished = on_dask.run(algorithm, blocks, journal=Journal(folder / "j"), persist_every=30, **options)
+    played = Played(finished.outcome, list(finished.history), dict(finished.assignments))
+    if stop_after is None:
+        PLAYED_ON_DASK[known] = played
+    return played
+
+
 TRANSPORTS = {
     "in process": in_process,
     "in process, two threads": two_threads,
     "centralized": centralized,
     "flare, by loopback": flare_by_loopback,
+    "dask workers": dask_workers,
 }
+ONE_OWNER = (centralized, dask_workers)
+"""Transports from which nothing leaves, since all clients are one owner's."""
 PLANS = {
     "felb": Plan("r", "felb", 4, 40, {"max_iter": 6}, seed=3),
     "felb-mu": Plan("r", "felb-mu", 4, 40, {"max_iter": 6}, seed=3),
@@ -144,11 +187,24 @@ def pytest_generate_tests(metafunc):
     }
     for fixture, table in tables.items():
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, table.values(), ids=table.keys())
+            metafunc.parametrize(fixture, table.values(), ids=table.keys(), indirect=fixture == "transport")
+
+
+@pytest.fixture
+def transport(request):
+    if request.param is dask_workers:
+        request.getfixturevalue("dask_client")
+    return request.param
 
 
 def shards_for(transport):
     return ONE if transport is centralized else SHARDS
+
+
+def skip_on_dask(transport):
+    """Leave out what holds for whatever is the same as the reference loop, to keep the tests short."""
+    if transport is dask_workers:
+        pytest.skip("it is the same as the reference loop for every algorithm")
 
 
 def stop(rounds):
@@ -199,12 +255,15 @@ def test_same_result_as_the_reference_loop(transport, plan, tmp_path):
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_an_interrupted_run_ends_as_if_undisturbed(transport, plan, rounds, tmp_path):
+    if rounds == 1 or plan is PLANS["bmf"]:
+        skip_on_dask(transport)
     shards = shards_for(transport)
     whole = transport(plan, shards, tmp_path / "whole")
     assert_same(transport(plan, shards, tmp_path / "stopped", stop_after=rounds), whole)
 
 
 def test_a_seed_fixes_everything(transport, seeded_plan, tmp_path):
+    skip_on_dask(transport)
     plans = seeded_plan, seeded_plan, replace(seeded_plan, seed=4)
     first, again, other = (transport(plan, shards_for(transport), tmp_path / str(i)) for i, plan in enumerate(plans))
     assert_same(first, again)
@@ -214,6 +273,7 @@ def test_a_seed_fixes_everything(transport, seeded_plan, tmp_path):
 def test_shuffled_clients_give_the_same_result_to_the_last_bit(transport, nameless_plan, tmp_path):
     if transport is centralized:
         pytest.skip("one client has no order")
+    skip_on_dask(transport)
     renamed = {f"z{9 - i}": shard for i, shard in enumerate(SHARDS.values())}
     a, b = (transport(nameless_plan, shards, tmp_path / str(i)) for i, shards in enumerate((SHARDS, renamed)))
     np.testing.assert_array_equal(a.outcome.components, b.outcome.components)
@@ -235,7 +295,7 @@ def test_summed_scores_are_centralized_scores_and_every_client_has_its_assignmen
 
 def test_everything_that_leaves_is_logged_and_nothing_has_the_size_of_rows(transport, plan, tmp_path):
     played = transport(plan, shards_for(transport), tmp_path)
-    if transport is centralized:
+    if transport in ONE_OWNER:
         assert played.left == {}
         return
     assert played.left.keys() == SHARDS.keys()

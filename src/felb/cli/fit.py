@@ -27,6 +27,7 @@ EPILOG = options.methods(*summaries())
 @options.time_limit
 @options.param
 @spec
+@options.dask
 @options.seed
 @options.client_column_left_out
 @options.reading
@@ -38,6 +39,8 @@ def command(
     resumed: str | None,
     method: str,
     n_components: int | str,
+    dask: str | None,
+    block_rows: int | None,
     seed: int,
     client_column: str | None,
     force: bool,
@@ -54,11 +57,15 @@ def command(
     With --epsilon the components can be published under the guarantee that the result states; scores, supports and the
     fingerprint are then omitted.
 
-    Ctrl-C keeps the completed rounds in OUT.unfinished, and --resume OUT continues from there. The centralized methods
-    (elbmf, asso, grecond, mebf, zhang) cannot be resumed.
+    With --dask the rows are fitted by the workers of a Dask cluster, and DATA may be a pattern such as 'parts/*.felb'.
+    All workers and this process must see the files and OUT under the same names. The assignments are then stored block by
+    block (assignments/client-NN.npz).
+
+    Ctrl-C keeps the completed rounds in OUT.unfinished, and --resume OUT continues from there, with --dask at another
+    scheduler if the first one was lost. The centralized methods (elbmf, asso, grecond, mebf, zhang) cannot be resumed.
     """
     if resumed is not None:
-        resuming.go_on("fit", resumed, as_json=as_json)
+        resuming.go_on("fit", resumed, dask=dask, as_json=as_json)
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
@@ -70,6 +77,8 @@ def command(
         seed=seed,
         parameters=options.given(**parameters) | others,
         client_column=client_column,
+        dask=dask,
+        block_rows=block_rows,
         privacy=privacy,
         **reading,
     )

@@ -92,6 +92,17 @@ def reading_of(parameters: dict[str, Any]) -> dict[str, Any]:
     return {**found, "missing": found["missing"] or "error"}
 
 
+dask = together(
+    click.option(
+        "--dask",
+        metavar="ADDRESS",
+        help="Fit on the Dask cluster of this scheduler, tcp://host:8786; local starts one on this machine.",
+    ),
+    click.option(
+        "--block-rows", help="With --dask, rows of a block of a .felb file at most; by default 262144.", **COUNT
+    ),
+)
+
 client_column_left_out = click.option(
     "--client-column",
     metavar="NAME",

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from felb.cli.output import print_result, warnings_as_notes
 from felb.cli.progress import round_progress
+from felb.errors import ConnectionLostError
 from felb.runs.job_runner import resume, unfinished_job
 
 if TYPE_CHECKING:
@@ -28,12 +29,19 @@ option = click.option(
 )
 
 
-def go_on(verb: str, out: str, *, rounds_of: Callable[[Job], int | None] = lambda _: None, as_json: bool) -> None:
+def go_on(
+    verb: str,
+    out: str,
+    *,
+    rounds_of: Callable[[Job], int | None] = lambda _: None,
+    dask: str | None = None,
+    as_json: bool,
+) -> None:
     """Resume the interrupted run of `out` and print its result; `rounds_of` returns the number of rounds of a job."""
     _check_no_other_options(click.get_current_context())
     job = unfinished_job(out)
     with running(verb, out, rounds=None if job is None else rounds_of(job)) as advance:
-        result = resume(out, on_round=advance)
+        result = resume(out, dask=dask, on_round=advance)
     print_result(result, out, as_json=as_json)
 
 
@@ -53,7 +61,7 @@ def advising(advice: Callable[[], str | None]) -> Iterator[None]:
     """Add a note to an interruption that says how to resume, if there is something to resume."""
     try:
         yield
-    except (KeyboardInterrupt, OSError, MemoryError) as error:
+    except (KeyboardInterrupt, OSError, MemoryError, ConnectionLostError) as error:
         text = advice()
         if text is not None:
             error.add_note(text)
@@ -64,7 +72,7 @@ def _check_no_other_options(ctx: click.Context) -> None:
     """Raise if an option is given with --resume, where it would have no effect."""
     for parameter in ctx.command.params:
         name = parameter.name or ""
-        if name not in ("resumed", "as_json") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if name not in ("resumed", "dask", "as_json") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             given = parameter.opts[-1] if isinstance(parameter, click.Option) else "DATA"
             raise click.UsageError(
                 f"--resume cannot be combined with {given}: the run has stored its data and options.", ctx

@@ -2,9 +2,21 @@
 
 from felb.data import partition
 from felb.data.binary import BinaryMatrix
+from felb.data.blocks import Blocks, open_blocks
 from felb.data.conversion import convert
 from felb.data.files import Table, read
 from felb.data.registry import load
 from felb.data.synthetic import Planted, planted
 
-__all__ = ["BinaryMatrix", "Planted", "Table", "convert", "load", "partition", "planted", "read"]
+__all__ = [
+    "BinaryMatrix",
+    "Blocks",
+    "Planted",
+    "Table",
+    "convert",
+    "load",
+    "open_blocks",
+    "partition",
+    "planted",
+    "read",
+]

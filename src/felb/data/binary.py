@@ -293,6 +293,11 @@ class BinaryMatrix:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __sizeof__(self) -> int:
+        """Bytes of the arrays in memory; what is mapped from a file takes none."""
+        parts = [part for part in (self._indptr, self._ones()) if not isinstance(part, np.memmap)]
+        return sum(part.nbytes for part in parts) + (0 if self._unknown is None else self._unknown.__sizeof__())
+
     def __repr__(self) -> str:
         named = " named" if self._columns else ""
         unknown = "" if self._unknown is None else f"{self._unknown.nnz} unknown, "

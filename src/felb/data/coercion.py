@@ -44,6 +44,11 @@ def to_binary(
         Make a one of every value above it. Without it, any value but 0 and 1 is an error.
     """
     check_threshold(binarize_threshold)
+    if callable(getattr(type(data), "__dask_graph__", None)):
+        raise InputError(
+            "this is a Dask collection, which only the federated methods take (FederatedBMF, FELB, FELBMU, …); for "
+            "others, give data.compute()"
+        )
     if isinstance(data, BinaryMatrix):
         if binarize_threshold is not None and not 0 <= binarize_threshold < 1:
             raise InputError(

@@ -40,8 +40,13 @@ def _rows_of(matrix: BinaryMatrix, picked: NDArray[np.int64]) -> BinaryMatrix:
 
 def named(matrices: Sequence[BinaryMatrix]) -> dict[str, BinaryMatrix]:
     """Name a list of matrices client-01, client-02, … in their order."""
-    width = max(2, len(str(len(matrices))))
-    return {f"client-{i + 1:0{width}}": matrix for i, matrix in enumerate(matrices)}
+    return dict(zip(client_names(len(matrices)), matrices, strict=True))
+
+
+def client_names(count: int) -> list[str]:
+    """Return as many names of clients, client-01, client-02, …, whose order is that of their numbers."""
+    width = max(2, len(str(count)))
+    return [f"client-{number:0{width}}" for number in range(1, count + 1)]
 
 
 def check_shards(shards: Mapping[str, BinaryMatrix]) -> None:

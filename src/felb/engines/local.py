@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from felb.errors import FederationError, InputError, PrivacyError
-from felb.federated.gate import Gate
+from felb.errors import FederationError
+from felb.federated.gate import Gate, check_resumable, client_gate
 from felb.federated.loop import Run, RunProgress, play
+from felb.federated.participation import Participation
 from felb.federated.protocol import ClientStates, Release, Request, Sums
-from felb.federated.responses import Responses
-from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, SAMPLING_STREAM, random_stream
+from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 
 if TYPE_CHECKING:
@@ -26,77 +25,9 @@ if TYPE_CHECKING:
     from felb.deadline import Deadline
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
+    from felb.federated.responses import Responses
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound_log import OutboundRecord
-
-MAX_ATTEMPTS = 20
-"""How often a round is called again when too few clients answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Participation:
-    """Client participation: sampling, dropout, quorum and late joins.
-
-    Parameters
-    ----------
-    fraction : fraction of the clients that is sampled per round (at least one client)
-    dropout : probability that a sampled client drops out
-    quorum : minimum number of responses per round; if it is set, a client that raises an error is left out of the
-        round (with a warning) instead of ending the run
-    joins : first round of each client that joins later, by its name; before that round the client is not sampled
-
-    Examples
-    --------
-    >>> import felb
-    >>> some = felb.Participation(0.5, dropout=0.1, quorum=2)
-    >>> felb.FELB(n_components=5, participation=some).sampled
-    True
-    """
-
-    fraction: float = 1.0
-    dropout: float = 0.0
-    quorum: int | None = None
-    joins: Mapping[str, int] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction <= 1:
-            raise InputError(f"fraction of clients must lie in (0, 1], got {self.fraction}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must lie in [0, 1), got {self.dropout}")
-        if self.quorum is not None and self.quorum < 1:
-            raise InputError(f"quorum must be at least 1, got {self.quorum}")
-        for name, first in self.joins.items():
-            if not isinstance(first, int) or first < 0:
-                raise InputError(f"{name} must join in a round, counted from 0, got {first!r}")
-
-    def check_names(self, names: list[str]) -> None:
-        """Raise if a client of `joins` does not exist, or if all clients join later."""
-        strangers = sorted(set(self.joins) - set(names))
-        if strangers:
-            raise InputError(f"there is no client {strangers[0]!r} that could join; the clients are {', '.join(names)}")
-        if names and min(self.joins.get(name, 0) for name in names) > 0:
-            raise InputError("all clients join later; a run needs at least one from round 0 on")
-
-    def answering(self, names: list[str], request: Request, *, seed: int) -> tuple[list[str], list[str]]:
-        """Draw the sampled clients that respond and those that drop out; repeated until a quorum responds."""
-        names = [name for name in names if self.joins.get(name, 0) <= request.round]
-        if request.all_clients:
-            return names, []
-        rng = random_stream(seed, SAMPLING_STREAM, request.round)
-        count = max(1, round(self.fraction * len(names)))
-        needed = min(self.quorum or 1, count)
-        for _ in range(MAX_ATTEMPTS):
-            asked = sorted(rng.choice(len(names), count, replace=False))
-            lost = rng.random(count) < self.dropout
-            if count - lost.sum() >= needed:
-                return (
-                    [names[i] for i, gone in zip(asked, lost, strict=True) if not gone],
-                    [names[i] for i, gone in zip(asked, lost, strict=True) if gone],
-                )
-        raise FederationError(
-            f"round {request.round}: fewer than {needed} of {count} clients answered, {MAX_ATTEMPTS} times in a row; "
-            "lower the quorum or the dropout"
-        )
 
 
 class InProcess:
@@ -208,30 +139,13 @@ def run(
         and charged again, and the accountant refuses what exceeds the specification
     mechanism : noise at every client's gate, for studies of noise; without a specification nothing adds up its cost
     """
-    if algorithm.privacy is not None and responses is None and journal is not None and journal.next_round > 0:
-        raise PrivacyError(
-            "what the clients have spent before the interruption is not known; give the responses of the run, or start "
-            "anew"
-        )
-    gates = {name: _gate(name, algorithm, outbound(name), responses, mechanism) for name in sorted(shards)}
+    check_resumable(algorithm, journal, responses)
+    gates = {
+        name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism)
+        for name in sorted(shards)
+    }
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         transport = InProcess(algorithm, shards, gates, pool=pool, seed=seed, participation=participation)
         finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)
     assert finished is not None
     return finished
-
-
-def _gate(
-    name: str,
-    algorithm: Algorithm,
-    write: Callable[[OutboundRecord], None],
-    responses: Callable[[str], Responses] | None,
-    mechanism: Mechanism | None,
-) -> Gate:
-    plan = algorithm.privacy
-    if plan is None:
-        return Gate(name, write) if mechanism is None else Gate(name, write, mechanism)
-    if mechanism is not None:
-        raise PrivacyError("a private algorithm brings its own noise; leave out the mechanism")
-    kept = Responses(plan.accountant()) if responses is None else responses(name)
-    return Gate.private(name, write, plan=plan, responses=kept)

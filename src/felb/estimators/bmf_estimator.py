@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sklearn.utils.validation import check_is_fitted
 
+from felb.data.blocks import is_distributed
 from felb.data.unknown import read_partly_known
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.federated_estimator import FederatedEstimator, is_list_of_matrices
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.engines.local import Participation
     from felb.federated.loop import Run, RunProgress
+    from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
 
 
@@ -139,8 +140,9 @@ class FederatedBMF(FederatedEstimator):
 
         Parameters
         ----------
-        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client. A
-            missing cell (NaN, None, NA, masked) is unknown
+        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client; or
+            data in blocks (Dask arrays and frames, AnnData on one, `felb.data.open_blocks`), which the workers of the
+            current Dask client fit. A missing cell (NaN, None, NA, masked) is unknown
         groups : client label of each row; without it all rows are one client's
         unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
             there. For a list of matrices, a list of them, None for a client that knows all its cells
@@ -224,8 +226,11 @@ class FederatedBMF(FederatedEstimator):
         ``inverse_transform`` then predicts them.
         """
         check_is_fitted(self)
+        X = self._partly_known(X, unknown)
+        if is_distributed(X):
+            return self._transform_blocks(X)  # type: ignore[no-any-return]
         one, zero = self.weights_
-        matrix = self._matrix(self._partly_known(X, unknown), reset=False)
+        matrix = self._matrix(X, reset=False)
         if self.belief_ is not None:
             return assign_new_rows(matrix, self.belief_)
         U, _ = assign_rows_exact(
@@ -254,6 +259,8 @@ class FederatedBMF(FederatedEstimator):
         """Return X, or the matrices of a list, with their missing masks."""
         if unknown is None:
             return X
+        if is_distributed(X):
+            raise InputError("data in blocks tells its unknown cells itself, as NaN in dense chunks; leave out unknown")
         if not is_list_of_matrices(X):
             return self._read(X).with_unknown(unknown)
         if not isinstance(unknown, list | tuple) or len(unknown) != len(X):

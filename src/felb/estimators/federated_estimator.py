@@ -7,12 +7,15 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from felb.centralized.base import BooleanFactorization
 from felb.centralized.method import warn_of_time_limit
+from felb.data.binary import BinaryMatrix
+from felb.data.blocks import Blocks, is_distributed
 from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
-from felb.engines.local import Participation, run
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.privacy.spec import Population
 
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.data.binary import BinaryMatrix
     from felb.federated.loop import Run, RunProgress
+    from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm, Outcome
 
 ONE_CLIENT = "client-01"
@@ -94,11 +97,16 @@ class FederatedEstimator(BooleanFactorization):
 
         Parameters
         ----------
-        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client
+        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client; or
+            data in blocks: a Dask array or frame, AnnData on one, or `felb.data.open_blocks`. These are fitted on the
+            workers of the current Dask client, and a block is a client
         groups : client label of each row; without it all rows are one client's
         on_round : called after each round; the `history` of what it is given has a row for every round so far
         """
-        self._fit(X, groups, on_round)
+        if self._is_elsewhere(X, groups):
+            self._fit_blocks(X, on_round)
+        else:
+            self._fit(X, groups, on_round)
         return self
 
     def fit_transform(  # type: ignore[override]
@@ -109,13 +117,59 @@ class FederatedEstimator(BooleanFactorization):
         groups: ArrayLike | None = None,
         on_round: Callable[[RunProgress], None] | None = None,
     ) -> NDArray[np.bool_]:
-        """Fit and return the assignments: in the order of the rows, or client by client for a list."""
+        """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
+        if self._is_elsewhere(X, groups):
+            self._fit_blocks(X, on_round)
+            return self.transform(X)
         return self._fit(X, groups, on_round)
+
+    def transform(self, X: Any) -> NDArray[np.bool_]:
+        """Assign rows to the components: U that minimises |X ⊕ U∘V| row by row (greedily, then by coordinate descent).
+
+        Every row is assigned on its own, so new rows need no refit. For data in Dask blocks the result is a Dask array
+        that is computed when it is asked for.
+        """
+        return self._transform_blocks(X) if is_distributed(X) else super().transform(X)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """F1 of the reconstruction of X under the fixed components; greater is better."""
+        if not self._is_elsewhere(X, None):
+            return super().score(stacked(X), y)
+        check_is_fitted(self)
+        from felb.engines.dask.connection import current_client
+        from felb.engines.dask.distributed_rows import score_of
+
+        return score_of(self, X, current_client()).f1
+
+    def _transform_blocks(self, X: Any) -> Any:
+        check_is_fitted(self)
+        if not self._is_elsewhere(X, None):
+            return self.transform(stacked(X))
+        from felb.engines.dask.distributed_rows import transform_lazily
+
+        return transform_lazily(self, X)
+
+    def _fit_blocks(self, X: Any, on_round: Callable[[RunProgress], None] | None) -> None:
+        from felb.estimators.distributed_fit import fit_on_dask
+
+        self._keep(*fit_on_dask(self, X, on_round))
+
+    @staticmethod
+    def _is_elsewhere(X: Any, groups: ArrayLike | None) -> bool:
+        """Tell data that Dask workers compute on."""
+        if not is_distributed(X):
+            return False
+        if groups is not None:
+            raise InputError("every block of the data is a client; leave out groups, or give one matrix and groups")
+        from felb.estimators.distributed_fit import runs_here
+
+        return not runs_here(X)
 
     def _fit(
         self, X: Any, groups: ArrayLike | None, on_round: Callable[[RunProgress], None] | None
     ) -> NDArray[np.bool_]:
         deadline = Deadline(self.time_limit)
+        X = X.read() if isinstance(X, Blocks) else X
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
         self.check_rank(self.rank(), shape)
@@ -186,6 +240,11 @@ class FederatedEstimator(BooleanFactorization):
 def is_list_of_matrices(X: Any) -> bool:
     """Tell a list of client matrices from a list of rows: its elements are two-dimensional."""
     return isinstance(X, list | tuple) and bool(X) and all(len(getattr(part, "shape", ())) == 2 for part in X)
+
+
+def stacked(X: Any) -> Any:
+    """Return the rows of blocks in files as one matrix; anything else as it is."""
+    return BinaryMatrix.vstack(X.read()) if isinstance(X, Blocks) else X
 
 
 def effective_workers(n_jobs: int | None) -> int:

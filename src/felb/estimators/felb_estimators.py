@@ -12,7 +12,7 @@ from felb.federated.algorithms.felb_setting import SETTINGS, UNWEIGHTED, Setting
 from felb.privacy.private_uploads import Uploads
 
 if TYPE_CHECKING:
-    from felb.engines.local import Participation
+    from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
     from felb.privacy.spec import Privacy
 

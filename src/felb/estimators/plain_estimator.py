@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from felb.engines.local import Participation
+    from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
     from felb.privacy.spec import Population
 

@@ -14,7 +14,7 @@ from felb.federated.algorithms.post_hoc import post_hoc
 from felb.privacy.private_uploads import Uploads
 
 if TYPE_CHECKING:
-    from felb.engines.local import Participation
+    from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
     from felb.privacy.spec import Privacy
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from felb.data.blocks import is_distributed
 from felb.errors import InputError
 from felb.estimators.federated_estimator import FederatedEstimator
 from felb.federated.algorithms.refined import NODE_CAP, refined
@@ -72,7 +73,7 @@ class RefinableEstimator(FederatedEstimator):
         To refined components, rows are assigned by branch and bound, as in the fit. Every row is assigned on its own,
         so new rows need no refit.
         """
-        if not self.refines:
+        if not self.refines or is_distributed(X):
             return super().transform(X)
         check_is_fitted(self)
         return assign_rows_exact(self._matrix(X, reset=False), self.components_, node_cap=NODE_CAP)[0]

@@ -14,6 +14,7 @@ import numpy as np
 
 from felb.errors import FederationError, PrivacyError
 from felb.federated.protocol import Release, Request, Update
+from felb.federated.responses import Responses
 from felb.privacy.accountant import Accountant, Charge
 from felb.privacy.mechanisms import Mechanism, NoNoise
 from felb.privacy.names import UPLOADS
@@ -22,7 +23,8 @@ from felb.privacy.outbound_log import OutboundRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.federated.responses import Responses
+    from felb.federated.journal import Journal
+    from felb.federated.protocol import Algorithm
     from felb.privacy.plan import PrivacyPlan
 
 
@@ -110,3 +112,40 @@ class Gate:
                 "it; nothing was sent"
             )
         return self.plan.mechanism_for(name, update.record_sums[name])
+
+
+def client_gate(
+    name: str,
+    algorithm: Algorithm,
+    write: Callable[[OutboundRecord], None],
+    *,
+    responses: Callable[[str], Responses] | None = None,
+    mechanism: Mechanism | None = None,
+) -> Gate:
+    """Make the exit that an algorithm asks for: as it is, with noise for a study, or under its privacy plan.
+
+    Parameters
+    ----------
+    name : of the client
+    write : takes the record of every array that leaves
+    responses : gives the client's responses in this run; new ones if not given
+    mechanism : noise for studies, where the algorithm is not private
+    """
+    plan = algorithm.privacy
+    if plan is None:
+        return Gate(name, write) if mechanism is None else Gate(name, write, mechanism)
+    if mechanism is not None:
+        raise PrivacyError("a private algorithm brings its own noise; leave out the mechanism")
+    kept = Responses(plan.accountant()) if responses is None else responses(name)
+    return Gate.private(name, write, plan=plan, responses=kept)
+
+
+def check_resumable(
+    algorithm: Algorithm, journal: Journal | None, responses: Callable[[str], Responses] | None
+) -> None:
+    """Raise if a private run was interrupted and what it has spent is not known."""
+    if algorithm.privacy is not None and responses is None and journal is not None and journal.next_round > 0:
+        raise PrivacyError(
+            "what the clients have spent before the interruption is not known; give the responses of the run, or start "
+            "anew"
+        )

@@ -213,8 +213,8 @@ class Journal:
     def save(self, states: ClientStates | None = None) -> None:
         """Write what is new, with these states or those of the last round, then delete what it stands for."""
         states = self._waiting if states is None else states
-        if self.folder is None:
-            return
+        if self.folder is None or (states is not None and states.round + 1 < self.next_round):
+            return  # states of an earlier round were saved with it, and clients could not go on from a later one
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in sorted(self._unsaved):
             write_entry(self._path(name), *self._entry(name))

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     Values = Mapping[str, Array]
 
+
+_T = TypeVar("_T")
 
 # -- what travels ----------------------------------------------------------------------------------------------------
 
@@ -105,6 +107,13 @@ class Update:
         """Tell sums over records, and nothing else."""
         return cls({name: part.values for name, part in sums.items()}, sums)
 
+    def plus(self, other: Update) -> Update:
+        """Return the update of one client that holds the rows of both."""
+        _check_alike(self.values, other.values)
+        values = {name: np.asarray(value + other.values[name]) for name, value in self.values.items()}
+        sums = {name: part.plus(other.record_sums[name]) for name, part in self.record_sums.items()}
+        return Update(values, sums)
+
 
 @dataclass(frozen=True, slots=True)
 class Release:
@@ -133,16 +142,35 @@ class Sums(Mapping[str, "Array"]):
 
     @classmethod
     def of(cls, releases: Iterable[Release], *, missing: Iterable[str] = (), number: int = 0) -> Sums:
-        """Add up releases, all of which must name the same arrays in the same shapes."""
-        values: dict[str, Array] = {}
-        clients = 0
-        for release in releases:
-            if clients == 0:
-                values = {name: _wide(value) for name, value in release.values.items()}
-            else:
-                _add_into(values, release)
-            clients += 1
-        return cls(values, clients, missing=missing, number=number)
+        """Add up releases, all of which must name the same arrays in the same shapes.
+
+        They are added in pairs, so that any transport that adds up a part of them at a time gets the same bits.
+        """
+        total = add_in_pairs((cls.one(release) for release in releases), Sums.plus)
+        return cls({}, 0, missing=missing, number=number) if total is None else total.of_round(number, missing=missing)
+
+    @classmethod
+    def one(cls, release: Release) -> Sums:
+        """Begin a sum with one release."""
+        return cls({name: _wide(value) for name, value in release.values.items()}, 1)
+
+    @classmethod
+    def merged(cls, parts: Iterable[Sums]) -> Sums:
+        """Add up partial sums, which stay as they are; the same bits as `of` if all but the last are of 2^j clients."""
+        copies = (cls({name: np.array(value) for name, value in part.items()}, part.clients) for part in parts)
+        total = add_in_pairs(copies, Sums.plus)
+        return cls({}, 0) if total is None else total
+
+    def plus(self, other: Sums) -> Sums:
+        """Return the sum of both; this one's arrays are reused for it."""
+        _check_alike(self._values, other._values)
+        for name, value in other._values.items():
+            self._values[name] += value
+        return Sums(self._values, self.clients + other.clients)
+
+    def of_round(self, number: int, *, missing: Iterable[str] = ()) -> Sums:
+        """Return the same sums as those of a round."""
+        return Sums(self._values, self.clients, missing=missing, number=number)
 
     def __getitem__(self, name: str) -> Array:
         return self._values[name]
@@ -167,15 +195,34 @@ class Sums(Mapping[str, "Array"]):
         return {name: value for read in self._metrics for name, value in read().items()}
 
 
-def _add_into(values: dict[str, Array], release: Release) -> None:
-    if release.values.keys() != values.keys():
-        raise FederationError(f"a client sent {sorted(release.values)} where the others sent {sorted(values)}")
-    for name, value in release.values.items():
+def add_in_pairs(parts: Iterable[_T], add: Callable[[_T, _T], _T]) -> _T | None:
+    """Fold parts in a fixed order, ((a + b) + (c + d)) + (e + f); None without parts.
+
+    The first half of the additions, up to a power of two, stands alone. So parts that were added up 2^j at a time give
+    what all of them give at once, bit for bit, also where addition rounds. At most log₂ n sums wait for another.
+    """
+    waiting: list[tuple[int, _T]] = []
+    for part in parts:
+        size, total = 1, part
+        while waiting and waiting[-1][0] == size:
+            total, size = add(waiting.pop()[1], total), 2 * size
+        waiting.append((size, total))
+    if not waiting:
+        return None
+    total = waiting.pop()[1]
+    while waiting:
+        total = add(waiting.pop()[1], total)
+    return total
+
+
+def _check_alike(values: Values, other: Values) -> None:
+    if other.keys() != values.keys():
+        raise FederationError(f"a client sent {sorted(other)} where the others sent {sorted(values)}")
+    for name, value in other.items():
         if np.shape(value) != values[name].shape:
             raise FederationError(
                 f"a client sent {name} of shape {np.shape(value)} where the others sent {values[name].shape}"
             )
-        values[name] += value
 
 
 def _wide(value: Array) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -17,3 +18,16 @@ def one_blas_thread() -> AbstractContextManager[object]:
     from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
     return threadpool_limits(limits=1, user_api="blas")  # type: ignore[no-any-return]
+
+
+def one_blas_thread_again() -> AbstractContextManager[object]:
+    """Do the same where it happens every few milliseconds: the libraries are looked for once a process."""
+    return _controller().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
+
+
+@cache
+def _controller() -> Any:
+    import scipy.linalg  # noqa: F401  # brings its own BLAS, which must be there to be found
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -7,7 +7,7 @@ exchanging a record moves a sum by at most √2 times what adding or removing on
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +45,12 @@ class RecordSum:
         if neighbours == "add_remove":
             return self.sensitivity
         return self.sensitivity * (2.0 if self.signed else math.sqrt(2))
+
+    def plus(self, other: RecordSum) -> RecordSum:
+        """Return the sum over the records of both; a record has a part in one of them, so the bound stays."""
+        if (self.grid, self.sensitivity, self.signed) != (other.grid, other.sensitivity, other.signed):
+            raise InputError("two sums over records with different bounds cannot be added")
+        return replace(self, values=self.values + other.values)
 
 
 def floor_steps(values: NDArray[np.float64], bits: int = GRID_BITS) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from felb.atomic import replace_folder, replacing, try_lock
-from felb.errors import FelbError, InputError, PrivacyError
+from felb.errors import ConnectionLostError, FelbError, InputError, PrivacyError
 from felb.federated.journal import Journal
 from felb.federated.responses import StoredResponses, answered_rounds
 from felb.privacy.outbound_log import OutboundLog
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from felb.privacy.plan import PrivacyPlan
     from felb.runs.result import Result
 
-JOB, JOURNAL, LOCK, RESPONSES = "job.json", "journal", "lock", "responses"
+JOB, JOURNAL, LOCK, RESPONSES, STATES = "job.json", "journal", "lock", "responses", "states"
 
 
 class RunFolder:
@@ -110,15 +110,21 @@ class RunFolder:
         for partial in self.work.rglob(".*.partial"):
             partial.unlink()
 
-    def journal(self, algorithm: Algorithm) -> Journal:
+    @property
+    def states(self) -> Path:
+        """Where workers of a cluster keep the states of clients."""
+        return self.work / STATES
+
+    def journal(self, algorithm: Algorithm, *, pace: bool = True) -> Journal:
         """Open the journal of the run, which holds the completed rounds.
 
         Later rounds will be played again: their lines are taken out of the outbound logs, so that a log tells every
         round once. Where a client keeps its responses, what is there has left and will not be answered anew: it stays.
+        Without `pace`, it is saved after every round whose states are there.
         """
         place = self.work / JOURNAL
         advice = f"delete {place}, then --resume plays the run again from its start"
-        self._journal = Journal(place, advice=advice, pace=True)
+        self._journal = Journal(place, advice=advice, pace=pace)
         self._journal.states(algorithm.state_type)
         played = set(range(self._journal.next_round))
         for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
@@ -160,7 +166,7 @@ class RunFolder:
         try:
             yield
         except BaseException as error:
-            if self._fresh and isinstance(error, FelbError):
+            if self._fresh and isinstance(error, FelbError) and not isinstance(error, ConnectionLostError):
                 self.discard()
             elif self._journal is not None and self.work.is_dir():
                 self._journal.save()
@@ -180,7 +186,7 @@ class RunFolder:
         self._release_lock()
         # In place first: stopped before that, the run can still be resumed.
         replace_folder(self.work, self._place)
-        for name in (JOURNAL, RESPONSES):
+        for name in (JOURNAL, RESPONSES, STATES):
             shutil.rmtree(self._place / name, ignore_errors=True)
         for name in (JOB, LOCK):
             (self._place / name).unlink(missing_ok=True)

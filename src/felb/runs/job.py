@@ -33,6 +33,8 @@ class Job:
     header, binarize_threshold, missing, unknown : how the data is read, see `felb.data.read`
     participation : keywords of `felb.Participation`
     workers : number of clients that compute in parallel
+    dask, block_rows : address of a Dask scheduler, or "local", on whose workers blocks of rows are the clients; `data`
+        may then be a pattern of several files. Maximum number of rows of a block of a ``.felb`` file
     privacy : keywords of `felb.privacy.Privacy`, the privacy specification; None for no noise
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
 
@@ -57,6 +59,8 @@ class Job:
     unknown: str | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
+    dask: str | None = None
+    block_rows: int | None = None
     privacy: Mapping[str, Any] | None = None
     fingerprint: str | None = None
     version: str | None = None
@@ -67,6 +71,10 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
+        if self.dask is not None and self.unknown is not None:
+            raise InputError("a file of unknown cells does not go with Dask; mark them in the data, missing='unknown'")
+        if self.block_rows is not None and self.dask is None:
+            raise InputError("block_rows is the size of blocks on Dask; give dask, or leave it out")
         _ = self.spec  # refuses what cannot be agreed on
 
     @property

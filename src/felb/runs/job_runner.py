@@ -13,10 +13,11 @@ from felb._version import __version__
 from felb.centralized.base import BooleanFactorization
 from felb.data.shards import check_shards, split
 from felb.deadline import Deadline
-from felb.engines.local import Participation, run
+from felb.engines.local import run
 from felb.errors import InputError
 from felb.estimators.federated_estimator import FederatedEstimator
 from felb.estimators.methods import METHODS, make, make_federated
+from felb.federated.participation import Participation
 from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.runs.folder import RunFolder
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.loop import RunProgress
+    from felb.federated.loop import Run, RunProgress
     from felb.federated.protocol import Algorithm
     from felb.runs.job import Job
 
@@ -56,7 +57,11 @@ def fit(
     """
     folder = RunFolder(out)
     folder.check(force=force)
-    model = make(job.method, **_parameters(job))
+    model = make(job.method, **method_parameters(job))
+    if job.dask is not None:
+        from felb.runs.cluster_run import fit_on_cluster
+
+        return fit_on_cluster(job, folder, force=force, on_round=on_round)
     if isinstance(model, FederatedEstimator):
         return simulate(replace(job, pooled=True), out, force=force, on_round=on_round)
     matrix = job.read().matrix
@@ -72,7 +77,7 @@ def fit(
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
             history=model.history_,
-            provenance=_provenance(job, model, matrix),
+            provenance=_provenance(job, model, _facts_of(job, matrix)),
             complete=model.complete_,
         )
         folder.finish(result, {POOLED: U})
@@ -114,8 +119,12 @@ def simulate(
     return _play(replace(federation, job=started), folder, on_round)
 
 
-def resume(out: str | os.PathLike[str], *, on_round: Callable[[RunProgress], None] = lambda _: None) -> Result:
-    """Go on with an interrupted simulation; the result is the one an undisturbed run gives.
+def resume(
+    out: str | os.PathLike[str], *, dask: str | None = None, on_round: Callable[[RunProgress], None] = lambda _: None
+) -> Result:
+    """Go on with an interrupted run; the result is the one an undisturbed run gives.
+
+    A run on Dask goes on at the scheduler it was started on, or at the one whose address is `dask`.
 
     Examples
     --------
@@ -134,12 +143,23 @@ def resume(out: str | os.PathLike[str], *, on_round: Callable[[RunProgress], Non
             f"the run at {out} was started by felb {job.version}, and felb {__version__} may compute differently; "
             f"resume it with felb {job.version}, or start the run again with --force"
         )
+    if job.dask is not None:
+        from felb.runs.cluster_run import resume_on_cluster
+
+        return resume_on_cluster(replace(job, dask=dask or job.dask), folder, on_round=on_round)
+    if dask is not None:
+        raise InputError(f"the run at {out} was not started on Dask and cannot go on there; leave out --dask")
     federation = Federation.of(job)
-    if federation.matrix.fingerprint() != job.fingerprint:
-        files = job.data if job.unknown is None else f"{job.data} or {job.unknown}"
-        raise InputError(f"{files} has changed since the run was started; start it again with --force")
+    check_unchanged(job, federation.matrix.fingerprint())
     folder.reopen()
     return _play(federation, folder, on_round)
+
+
+def check_unchanged(job: Job, fingerprint: str) -> None:
+    """Raise unless the data is that which the job was started on."""
+    if fingerprint != job.fingerprint:
+        files = job.data if job.unknown is None else f"{job.data} or {job.unknown}"
+        raise InputError(f"{files} has changed since the run was started; start it anew with --force")
 
 
 def unfinished_job(out: str | os.PathLike[str]) -> Job | None:
@@ -162,7 +182,7 @@ class Federation:
     @classmethod
     def of(cls, job: Job) -> Federation:
         """Read the data and check every parameter; the quick checks come first."""
-        model, participation = make_federated(job.method, **_parameters(job)), Participation(**job.participation)
+        model, participation = make_federated(job.method, **method_parameters(job)), Participation(**job.participation)
         # A method does without comparing rounds where only a sample of the clients plays them.
         model.set_params(participation=participation)
         table = job.read()
@@ -190,29 +210,57 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             deadline=Deadline(model.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
         )
-        outcome = finished.outcome
-        model.warn_about_outcome(outcome)
-        result = Result(
-            components=outcome.components,
+        result = result_of(
+            job,
+            model,
+            finished,
+            algorithm=federation.algorithm,
+            clients={name: len(shard) for name, shard in federation.shards.items()},
             columns=matrix.columns,
-            supports=(None,) * len(outcome.components)
-            if outcome.supports is None
-            else tuple(outcome.supports.tolist()),
-            # How many records a client has is not part of a guarantee, nor does a private server learn it.
-            clients={name: len(shard) if plan is None else None for name, shard in federation.shards.items()},
-            scores={} if outcome.counts is None else outcome.counts.scores(),
-            converged=outcome.converged,
-            integrality_gap=outcome.integrality_gap,
-            history=finished.history,
-            provenance=_provenance(job, model, matrix),
-            complete=outcome.complete,
-            privacy=None if plan is None else guarantee(plan, finished.history),
+            data=_facts_of(job, matrix),
         )
         folder.finish(result, finished.assignments)
     return result
 
 
-def _parameters(job: Job) -> dict[str, Any]:
+def result_of(
+    job: Job,
+    model: FederatedEstimator,
+    finished: Run,
+    *,
+    algorithm: Algorithm,
+    clients: Mapping[str, int],
+    columns: tuple[str, ...] | None,
+    data: Mapping[str, Any],
+) -> Result:
+    """Return the result of a finished run, and warn about what is not as hoped for.
+
+    Parameters
+    ----------
+    clients : rows of each
+    columns : column names
+    data : rows, columns, and what identifies the cells
+    """
+    outcome, plan = finished.outcome, algorithm.privacy
+    model.warn_about_outcome(outcome)
+    return Result(
+        components=outcome.components,
+        columns=columns,
+        supports=(None,) * len(outcome.components) if outcome.supports is None else tuple(outcome.supports.tolist()),
+        # How many records a client has is not part of a guarantee, nor does a private server learn it.
+        clients={name: rows if plan is None else None for name, rows in clients.items()},
+        scores={} if outcome.counts is None else outcome.counts.scores(),
+        converged=outcome.converged,
+        integrality_gap=outcome.integrality_gap,
+        history=finished.history,
+        provenance=_provenance(job, model, data),
+        complete=outcome.complete,
+        privacy=None if plan is None else guarantee(plan, finished.history),
+    )
+
+
+def method_parameters(job: Job) -> dict[str, Any]:
+    """Return the parameters of the estimator of a job, or say why it cannot have them."""
     parameters = {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
     if job.spec is None:
         return parameters
@@ -222,7 +270,7 @@ def _parameters(job: Job) -> dict[str, Any]:
     return {**parameters, "privacy": job.spec}
 
 
-def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> Provenance:
+def _provenance(job: Job, model: BooleanFactorization, data: Mapping[str, Any]) -> Provenance:
     return Provenance(
         method=job.method,
         parameters={
@@ -237,24 +285,24 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
             "unknown": None if job.unknown is None else Path(job.unknown).name,
         },
         seed=job.seed,
-        data={
-            "source": Path(job.data).name,
-            "rows": matrix.shape[0],
-            "columns": matrix.shape[1],
-            **_exact_facts(job, matrix),
-        },
+        data={"source": Path(job.data).name, **data},
     )
 
 
-def _exact_facts(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
-    """Return what identifies the data; under privacy nothing, since one record more or less would show in it."""
+def _facts_of(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
+    unknown = 0 if matrix.unknown is None else matrix.unknown.nnz
+    # A simulation knows the fingerprint.
+    return data_facts(job, matrix.shape, matrix.nnz, unknown, lambda: job.fingerprint or matrix.fingerprint())
+
+
+def data_facts(
+    job: Job, shape: tuple[int, int], ones: int, unknown: int, fingerprint: Callable[[], str]
+) -> dict[str, Any]:
+    """Return what identifies the data; under privacy its size alone, as one record more or less would show in more."""
+    facts: dict[str, Any] = {"rows": shape[0], "columns": shape[1]}
     if job.privacy is not None:
-        return {"ones": None, "fingerprint": None}
-    return {
-        "ones": matrix.nnz,
-        "unknown": 0 if matrix.unknown is None else matrix.unknown.nnz,
-        "fingerprint": job.fingerprint or matrix.fingerprint(),  # known in a simulation
-    }
+        return {**facts, "ones": None, "fingerprint": None}
+    return {**facts, "ones": ones, "unknown": unknown, "fingerprint": fingerprint()}
 
 
 def _plain_parameters(model: BooleanFactorization) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The Dask engine: clients are blocks of rows on the workers of a cluster; needs the extra ``dask``."""
