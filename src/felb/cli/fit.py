@@ -58,7 +58,7 @@ def command(
     fingerprint are then omitted.
 
     With --dask the rows are fitted by the workers of a Dask cluster, and DATA may be a pattern such as 'parts/*.felb'.
-    All workers and this process must see the files and OUT under the same names. The assignments are then stored block by
+    All workers and this process must see the files and OUT under the same names. Assignments are stored block by
     block (assignments/client-NN.npz).
 
     Ctrl-C keeps the completed rounds in OUT.unfinished, and --resume OUT continues from there, with --dask at another
