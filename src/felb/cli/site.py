@@ -11,6 +11,7 @@ import click
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.engines.nvflare.certificates import read_fingerprint
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
@@ -35,18 +36,40 @@ def command() -> None:
 @click.argument("folder", type=click.Path())
 @click.option("--invitation", required=True, type=click.Path(), help="The file the coordinator has sent.")
 @click.option("--name", required=True, help="Name of this site in the federation.")
-@click.option("--fingerprint", help="What the coordinator read out; must agree with the invitation.")
+@click.option(
+    "--fingerprint",
+    required=True,
+    metavar="SHA256:…",
+    help="What the coordinator read out; must agree with the invitation.",
+)
 @options.as_json
-def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_json: bool) -> None:
+def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: bool) -> None:
     """Make this site's key in FOLDER, and a request to send to the coordinator.
 
-    The private key stays in FOLDER.
+    The private key stays in FOLDER. Send the request, and tell the coordinator the name and the key fingerprint on
+    another way, for example by telephone.
     """
     invited = Invitation.read(invitation)
-    if fingerprint is not None and fingerprint.strip().upper() != invited.fingerprint.upper():
+    expected = read_fingerprint(invited.fingerprint, name="the fingerprint in the invitation")
+    if read_fingerprint(fingerprint, name="--fingerprint") != expected:
         raise InputError("the fingerprint is not the invitation's: it was changed on its way; ask the coordinator")
     site, request = Site.join(folder, invited, name=name)
-    print_facts({"send": str(request), "fingerprint": invited.fingerprint, "folder": str(site.folder)}, as_json=as_json)
+    facts = {"send": str(request), "key fingerprint": site.key_fingerprint(), "folder": str(site.folder)}
+    print_facts(facts, as_json=as_json)
+
+
+@command.command("rotate")
+@click.argument("folder", type=click.Path())
+@options.as_json
+def rotate(folder: str, as_json: bool) -> None:
+    """Make a new key for the site in FOLDER, and a request for it; the old key serves until the approval is there.
+
+    The coordinator approves it with `felb federation approve --rotate`, which revokes the old key; then start the site
+    with --approval.
+    """
+    site = Site.open(folder)
+    request = site.rotate()
+    print_facts({"send": str(request), "key fingerprint": site.key_fingerprint(rotated=True)}, as_json=as_json)
 
 
 @command.command("start")

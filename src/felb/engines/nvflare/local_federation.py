@@ -126,7 +126,8 @@ class LocalFederation:
 
     def _site(self, name: str, shard: BinaryMatrix, policy: dict[str, object]) -> Site:
         site, request = Site.join(self.folder / name, self.coordinator.invitation, name=name)
-        site.admit(self.coordinator.approve(request, self.folder / f"{name}.signed.zip"))
+        signed, key = self.folder / f"{name}.signed.zip", site.key_fingerprint()
+        site.admit(self.coordinator.approve(request, signed, name=name, key_fingerprint=key))
         data = site.folder / "data.npz"
         sp.save_npz(data, shard.to_scipy(bool))
         if shard.columns is not None:
