@@ -69,7 +69,9 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
-        "data": f"{source['source']}: {source['rows']} records x {source['columns']} features"
+        "data": f"{source['source']}: "
+        + ("" if source["rows"] is None else f"{source['rows']} records x ")
+        + f"{source['columns']} features"
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         "clients": describe_clients(result.clients),

@@ -15,7 +15,8 @@ from felb.engines.nvflare.certificates import read_fingerprint
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
-from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_budget import USUAL, Spent
+from felb.engines.nvflare.site_policy import TOTAL_DELTA
 from felb.engines.nvflare.site_session import read_outbound
 from felb.errors import InputError
 from felb.privacy.cost import Unit
@@ -85,6 +86,13 @@ def rotate(folder: str, as_json: bool) -> None:
 @click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Most ε of a run.")
 @click.option("--max-delta", type=POSITIVE, metavar="X", help="Most δ of a run.")
 @click.option("--total-epsilon", type=POSITIVE, metavar="X", help="Most ε of all runs together.")
+@click.option("--total-delta", type=POSITIVE, metavar="X", help="Most δ of all runs together (default: 1e-4).")
+@click.option("--max-sites", help="Most sites that share noise in the aggregate (default: 50).", **options.COUNT)
+@click.option(
+    "--exact-after-private/--no-exact-after-private",
+    default=None,
+    help="Answer exact runs after private ones, which ends their guarantee (default: no).",
+)
 @click.option(
     "--mechanism",
     multiple=True,
@@ -158,15 +166,24 @@ def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
 def budget(folder: str, as_json: bool) -> None:
     """Show what the runs of the site in FOLDER may have cost in privacy: each, all together, and what is left.
 
-    A run counts in full from its first answer on, also if it broke off.
+    A run counts in full from its first answer on, also if it broke off. Guarantees for different units or neighbour
+    relations stand apart: they cannot be added up.
     """
     site = Site.open(folder)
-    spent, limit = Spent(site.state), site.config().policy.total_epsilon
-    epsilon, delta = spent.total()
-    runs = {run: (facts["epsilon"], facts["delta"]) for run, facts in spent.runs().items()}
+    spent, policy = Spent(site.state), site.config().policy
+    limits = {"total_epsilon": policy.total_epsilon, "total_delta": policy.total_delta or TOTAL_DELTA}
     if as_json:
-        print_json({"runs": spent.runs(), "epsilon": epsilon, "delta": delta, "total_epsilon": limit})
+        totals = [
+            {"unit": unit, "neighbours": neighbours, "epsilon": epsilon, "delta": delta}
+            for (unit, neighbours), (epsilon, delta) in spent.totals().items()
+        ]
+        epsilon, delta = spent.total()
+        print_json({"runs": spent.runs(), "epsilon": epsilon, "delta": delta, "totals": totals, **limits})
         return
-    facts = {f"run {run}": f"epsilon {e:g}, delta {d:.3g}" for run, (e, d) in runs.items()}
-    left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
-    print_facts({**facts, "in all": f"epsilon {epsilon:g}, delta {delta:.3g}; {left}"}, as_json=False)
+    facts = {f"run {run}": f"epsilon {f['epsilon']:g}, delta {f['delta']:.3g}" for run, f in spent.runs().items()}
+    for kind, (epsilon, delta) in (spent.totals() or {USUAL: (0.0, 0.0)}).items():
+        limit = limits["total_epsilon"]
+        left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
+        named = "in all" if kind == USUAL else f"in all, {kind[0]}, {kind[1]}"
+        facts[named] = f"epsilon {epsilon:g}, delta {delta:.3g} of {limits['total_delta']:g}; {left}"
+    print_facts(facts, as_json=False)

@@ -240,7 +240,8 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
         seed=job.seed,
         data={
             "source": Path(job.data).name,
-            "rows": matrix.shape[0],
+            # One record more or less would show in it.
+            "rows": matrix.shape[0] if job.privacy is None else None,
             "columns": matrix.shape[1],
             **_exact_facts(job, matrix),
         },

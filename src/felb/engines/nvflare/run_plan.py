@@ -28,7 +28,7 @@ NOT_OF_THE_METHOD = frozenset(
 """Parameters of estimators that a plan says in another way, or that are not the coordinator's to choose."""
 MAX_FEATURES, MAX_COMPONENTS, MAX_CELLS, MAX_STEPS = 10_000_000, 4096, 200_000_000, 1_000_000
 """Beyond these, a plan is a mistake or an attack; V alone would not fit into memory."""
-MAX_RECORDS, MAX_SITES = 10**12, 100_000
+MAX_RECORDS, MAX_SITES = 10**12, 1000
 DEFAULT_MAX_COMPONENTS = 30
 
 

@@ -27,6 +27,12 @@ LARGEST_EPSILON = 4.0
 """Of a run, for a site that asks for privacy and does not say how much: beyond it, little is guaranteed."""
 
 
+LARGEST_FEDERATION = 50
+"""Sites that may share the noise of the aggregate, for a site that does not say how many."""
+TOTAL_DELTA = 1e-4
+"""Of all runs together, for a site that does not say how much."""
+
+
 class Refusal(FelbError):
     """The site does not take part; the message may leave the site, so it says nothing about the data."""
 
@@ -50,6 +56,10 @@ class Policy:
         which protects only if the coordinator looks at nothing but the sum
     max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
     total_epsilon : largest sum of the ε of all runs that this site has ever answered
+    total_delta : largest sum of their δ; 10⁻⁴ if None
+    max_sites : most sites that may share the noise of the aggregate; 50 if None. One that claims more makes each add less
+    exact_after_private : whether runs that guarantee nothing are answered although private ones were, about the same
+        records; they end what the private ones have guaranteed
     """
 
     allowed_methods: tuple[str, ...] | None = None
@@ -61,6 +71,9 @@ class Policy:
     max_epsilon: float | None = None
     max_delta: float | None = None
     total_epsilon: float | None = None
+    total_delta: float | None = None
+    max_sites: int | None = None
+    exact_after_private: bool = False
 
     def __post_init__(self) -> None:
         for name in ("allowed_methods", "mechanisms"):
@@ -71,13 +84,16 @@ class Policy:
                 object.__setattr__(self, name, tuple(words))
         if type(self.min_rows) is not int or self.min_rows < 1:
             raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
-        if not isinstance(self.require_privacy, bool):
-            raise InputError(f"policy: require_privacy must be true or false, got {self.require_privacy!r}")
+        for name in ("require_privacy", "exact_after_private"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"policy: {name} must be true or false, got {getattr(self, name)!r}")
+        if self.max_sites is not None and (type(self.max_sites) is not int or self.max_sites < 1):
+            raise InputError(f"policy: max_sites must be a whole number of at least 1, got {self.max_sites!r}")
         for name, kind in (("unit", Unit), ("noise", NoisePlace)):
             if getattr(self, name) is not None:
                 _check_words(name, (getattr(self, name),), get_args(kind))
         _check_words("mechanisms", self.mechanisms or (), get_args(MechanismName))
-        for name in ("max_epsilon", "max_delta", "total_epsilon"):
+        for name in ("max_epsilon", "max_delta", "total_epsilon", "total_delta"):
             value: Any = getattr(self, name)
             if value is None:
                 continue
@@ -91,7 +107,8 @@ class Policy:
     @property
     def asks_for_privacy(self) -> bool:
         """Whether a run must guarantee privacy."""
-        conditions = (self.mechanisms, self.unit, self.noise, self.max_epsilon, self.max_delta, self.total_epsilon)
+        sizes = (self.max_epsilon, self.max_delta, self.total_epsilon, self.total_delta)
+        conditions = (self.mechanisms, self.unit, self.noise, *sizes)
         return self.require_privacy or any(condition is not None for condition in conditions)
 
     def check_plan(self, plan: Plan) -> None:
@@ -114,6 +131,8 @@ class Policy:
 
     def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a guarantee that is less than this site asks for, before its data is read."""
+        if guaranteed is not None and guaranteed.privacy.noise == "aggregate":
+            self._check_shares(guaranteed)
         if not self.asks_for_privacy:
             return
         if guaranteed is None:
@@ -132,6 +151,14 @@ class Policy:
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'"
             )
         self._check_size(guaranteed)
+
+    def _check_shares(self, guaranteed: PrivacyPlan) -> None:
+        """Refuse noise that is divided among more sites than there can be: each would add next to none."""
+        most = self.max_sites or LARGEST_FEDERATION
+        if guaranteed.n_clients > most:
+            raise Refusal(
+                f"this site shares noise with at most {most} sites, and the plan counts on {guaranteed.n_clients}"
+            )
 
     def _check_size(self, guaranteed: PrivacyPlan) -> None:
         epsilon, most = guaranteed.total_epsilon, self.max_epsilon or LARGEST_EPSILON

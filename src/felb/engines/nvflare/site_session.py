@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from felb.atomic import replacing
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
-from felb.engines.nvflare.site_policy import Refusal, SiteConfig
+from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
 from felb.errors import InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
 from felb.federated.responses import StoredResponses
@@ -65,6 +66,11 @@ class SiteSession:
             state_type=self._algorithm.state_type,
             charged=guaranteed is not None,
         )
+        spent = Spent(config.state)
+        if guaranteed is None or math.isinf(guaranteed.total_epsilon):
+            spent.check_exact(allowed=config.policy.exact_after_private)
+        else:
+            spent.check_answers(self.plan.run_id, len(self._responses))
         log = OutboundLog(self.folder / OUTBOUND)
         self._gate = Gate(name, log, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses)
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
@@ -99,15 +105,19 @@ class SiteSession:
             write_json(self._known_plan, self.plan.to_json())
         guaranteed = self._algorithm.privacy
         if guaranteed is not None:
-            limit = self._config.policy.total_epsilon
-            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, limit=limit)
+            policy = self._config.policy
+            limits = {"limit": policy.total_epsilon, "delta_limit": policy.total_delta or TOTAL_DELTA}
+            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, **limits)
         if request.all_clients and state is not None and state.assigned is not None:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
         try:
-            return self._gate.release(update, request, rng=self._noise, state=state)
+            released = self._gate.release(update, request, rng=self._noise, state=state)
         except PrivacyError as error:
             raise Refusal("this request goes beyond what the run has guaranteed; nothing was sent") from error
+        if guaranteed is not None:
+            Spent(self._config.state).note_answers(self.plan.run_id, len(self._responses))
+        return released
 
     def _check_known(self) -> None:
         """Refuse a run that was answered under another plan, or whose responses are lost: they are for one."""
