@@ -117,7 +117,7 @@ STEPS = clipped_statistics(records(), np.zeros((12, K)), BOUNDS).sensitivity
 
 
 def test_honest_statistics_are_isolated():
-    assert isolation(honest, canary(records()), sensitivity=UNIT).holds
+    assert isolation(honest, canary(records()), sensitivity=STEPS).holds
 
 
 @pytest.mark.parametrize("defect", [local_v_steps, private_step_size, unclipped, row_count_weight])

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from felb.privacy.cost import Neighbours
 
 GRID_BITS = 10
-"""Weights and shares of a record are multiples of 2^−10: coarse enough for int64, fine enough for the noise of any client
-to span `felb.privacy.discrete.FINEST` steps, also where it adds a share of it only."""
+"""Weights and shares of a record are multiples of 2^−10: coarse enough for int64, fine enough for the noise of any
+client to span `felb.privacy.discrete.FINEST` steps, also where it adds a share of it only."""
 
 
 @dataclass(frozen=True, slots=True)

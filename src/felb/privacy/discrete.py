@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FINEST = 64.0
-"""Least standard deviation of a client's noise in grid steps. From here on, the δ of discrete noise is that of continuous
-noise, by which it is accounted, to within a hundredth; at 4 steps it is up to a tenth more. Sums of discrete
+"""Least standard deviation of a client's noise in grid steps. From here on, the δ of discrete noise is that of
+continuous noise, by which it is accounted, to within a hundredth; at 4 steps it is up to a tenth more. Sums of discrete
 Gaussians differ from one discrete Gaussian by less than e^(−π²·64²)."""
 
 LARGEST = 1 << 52
