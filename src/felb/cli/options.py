@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from felb.privacy.disclosure import PRESETS
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 COUNT: dict[str, Any] = {"type": click.IntRange(min=1), "metavar": "N"}
@@ -96,6 +98,13 @@ time_limit = click.option(
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Stop after this with the best until then; a post-hoc method at each client.",
+)
+
+
+disclosure = click.option(
+    "--disclosure",
+    type=click.Choice(list(PRESETS)),
+    help="Disclosure rules for sums without noise: fewest records of a component, sites, and more.",
 )
 
 

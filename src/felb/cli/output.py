@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from felb.privacy.disclosure import Disclosure
 from felb.runs.result import Result, finite
 
 if TYPE_CHECKING:
@@ -80,6 +81,10 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     }
     if result.privacy is not None:
         facts["privacy"] = describe_privacy(result.privacy)
+    if result.disclosure is not None:
+        facts["disclosure"] = Disclosure.of(result.disclosure).in_words()
+    if result.withheld:
+        facts["withheld"] = f"components {', '.join(map(str, result.withheld))}: too few records by the rules"
     return facts if result.complete else facts | {"complete": "no, ended by its time limit"}
 
 

@@ -66,6 +66,7 @@ DEFAULT_CLIENTS = 10
 @options.time_limit
 @options.param
 @spec
+@options.disclosure
 @options.seed
 @options.reading
 @options.force
@@ -92,6 +93,7 @@ def command(
     as_json: bool,
     others: dict[str, Any],
     privacy: dict[str, Any] | None,
+    disclosure: str | None,
     **parameters: Any,
 ) -> None:
     """Factorize DATA split among simulated clients; only what passes each client's gate is shared.
@@ -103,6 +105,9 @@ def command(
 
     With --epsilon only noisy sums leave a client, and the result states what it guarantees; exact scores stay with the
     clients, and whoever holds the data can compute them by `felb score`. The noise has no seed.
+
+    With --disclosure the rules of statistics offices hold instead: small groups are hidden at each client's gate and in
+    the result. They do not stop differencing; noise does.
 
     Ctrl-C keeps what was done in OUT.unfinished; --resume OUT goes on from there.
     """
@@ -125,6 +130,7 @@ def command(
         missing=missing or "error",
         unknown=unknown,
         privacy=privacy,
+        disclosure=disclosure,
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,
     )

@@ -86,6 +86,7 @@ def rotate(folder: str, as_json: bool) -> None:
 @click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Most ε of a run.")
 @click.option("--max-delta", type=POSITIVE, metavar="X", help="Most δ of a run.")
 @click.option("--total-epsilon", type=POSITIVE, metavar="X", help="Most ε of all runs together.")
+@options.disclosure
 @click.option("--total-delta", type=POSITIVE, metavar="X", help="Most δ of all runs together (default: 1e-4).")
 @click.option("--max-sites", help="Most sites that share noise in the aggregate (default: 50).", **options.COUNT)
 @click.option(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import FederationError, InputError, PrivacyError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from felb.deadline import Deadline
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
+    from felb.privacy.disclosure import Disclosure
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound_log import OutboundRecord
 
@@ -190,6 +191,7 @@ def run(
     outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
     responses: Callable[[str], Responses] | None = None,
     mechanism: Mechanism | None = None,
+    disclosure: Disclosure | None = None,
 ) -> Run:
     """Play an algorithm to its end on shards held in this process.
 
@@ -208,6 +210,7 @@ def run(
         with an interrupted run, the same ones as before are needed: with the responses lost, a round is answered anew
         and charged again, and the accountant refuses what exceeds the specification
     mechanism : noise at every client's gate, for studies of noise; without a specification nothing adds up its cost
+    disclosure : rules at every client's gate for what leaves without a specification
     """
     if algorithm.privacy is not None and responses is None and journal is not None and journal.next_round > 0:
         raise PrivacyError(
@@ -215,6 +218,8 @@ def run(
             "anew"
         )
     gates = {name: _gate(name, algorithm, outbound(name), responses, mechanism) for name in sorted(shards)}
+    if disclosure is not None:
+        gates = {name: replace(gate, disclosure=disclosure) for name, gate in gates.items()}
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         transport = InProcess(algorithm, shards, gates, pool=pool, seed=seed, participation=participation)
         finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)

@@ -10,6 +10,7 @@ from felb.data.sharding import dealt
 from felb.data.sharding import read_data as read_data
 from felb.errors import InputError
 from felb.privacy import Privacy
+from felb.privacy.disclosure import Disclosure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,8 @@ class Job:
     participation : keywords of `felb.Participation`
     workers : clients that work at the same time
     privacy : keywords of `felb.privacy.Privacy`, the specification on how much the run may reveal; None for no noise
+    disclosure : disclosure rules for a run without noise, a preset or a table, see `felb.privacy.disclosure`; None for
+        no rules
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
 
     Examples
@@ -58,6 +61,7 @@ class Job:
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
     privacy: Mapping[str, Any] | None = None
+    disclosure: str | Mapping[str, Any] | None = None
     fingerprint: str | None = None
     version: str | None = None
 
@@ -67,12 +71,19 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
-        _ = self.spec  # refuses what cannot be agreed on
+        _ = self.spec, self.rules  # refuse what cannot be agreed on
+        if self.privacy is not None and self.disclosure is not None:
+            raise InputError("disclosure rules are for runs without noise; give either epsilon or disclosure, not both")
 
     @property
     def spec(self) -> Privacy | None:
         """The privacy specification, if there is one."""
         return None if self.privacy is None else agreed(self.privacy)
+
+    @property
+    def rules(self) -> Disclosure | None:
+        """The disclosure rules, if there are any."""
+        return None if self.disclosure is None else Disclosure.of(self.disclosure)
 
     def read(self) -> Table:
         """Read the data."""

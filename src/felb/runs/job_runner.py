@@ -170,6 +170,8 @@ class Federation:
         shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)
+        if not job.pooled:
+            _check_disclosure(job, model, shards)
         algorithm = model.algorithm_for(shards, centralized=job.pooled)
         return cls(job, model, participation, table.matrix, shards, algorithm)
 
@@ -190,6 +192,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             outbound=(lambda _: lambda _: None) if job.pooled and plan is None else folder.outbound,
             deadline=Deadline(model.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
+            disclosure=job.rules,
         )
         outcome = finished.outcome
         model.warn_about_outcome(outcome)
@@ -209,8 +212,29 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             complete=outcome.complete,
             privacy=None if plan is None else guarantee(plan, finished.history),
         )
+        if job.rules is not None:
+            result = result.disclosed(job.rules)
         folder.finish(result, finished.assignments)
     return result
+
+
+def _check_disclosure(job: Job, model: FederatedEstimator, shards: Mapping[str, BinaryMatrix]) -> None:
+    """Raise if the federation does not satisfy the rules that must hold before anything leaves."""
+    rules = job.rules
+    if rules is None:
+        return
+    if not rules.sites_suffice(len(shards)):
+        raise InputError(
+            f"the disclosure rules ask for at least {rules.min_sites} clients, and there are {len(shards)}"
+        )
+    most = job.n_components if isinstance(job.n_components, int) else model.get_params()["max_components"]
+    for name, shard in sorted(shards.items()):
+        n, m = shard.shape
+        if not rules.rows_suffice(n, n_features=m, n_components=most):
+            raise InputError(
+                f"{name} has {n} records, and the disclosure rules allow {m} features x {most} components at "
+                f"{m * most / (rules.max_parameters or 1):.0f} or more; take fewer components, or larger clients"
+            )
 
 
 def _parameters(job: Job) -> dict[str, Any]:

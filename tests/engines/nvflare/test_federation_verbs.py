@@ -46,7 +46,8 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         told = ("--name", name, "--key-fingerprint", sent["key fingerprint"])
         out = tmp_path / f"{name}.signed.zip"
         back = felb("federation", "approve", fed, sent["send"], *told, "-o", out, "--json")["approval"]
-        checked = felb("site", "start", site, "--approval", back, "--data", data, "--min-rows", 30, "--check", "--json")
+        rules = ("--min-rows", 30, "--disclosure", "none")
+        checked = felb("site", "start", site, "--approval", back, "--data", data, *rules, "--check", "--json")
         assert (checked["rows"], checked["columns"]) == (len(shard), 17)
         assert Site.open(site).config().policy.min_rows == 30
     (tmp_path / "run.toml").write_text(

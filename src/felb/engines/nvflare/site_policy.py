@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from felb.data import read
 from felb.errors import FelbError, InputError
 from felb.privacy.cost import Unit
+from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LARGEST_DELTA, MechanismName, NoisePlace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from felb.data.binary import BinaryMatrix
     from felb.engines.nvflare.run_plan import Plan
     from felb.privacy.plan import PrivacyPlan
@@ -58,6 +61,8 @@ class Policy:
     total_epsilon : largest sum of the ε of all runs that this site has ever answered
     total_delta : largest sum of their δ; 10⁻⁴ if None
     max_sites : most sites that may share the noise of the aggregate; 50 if None. One that claims more makes each add less
+    disclosure : rules for runs that guarantee nothing, a preset or a table, see `felb.privacy.disclosure`; the strict
+        ones if None
     exact_after_private : whether runs that guarantee nothing are answered although private ones were, about the same
         records; they end what the private ones have guaranteed
     """
@@ -73,6 +78,7 @@ class Policy:
     total_epsilon: float | None = None
     total_delta: float | None = None
     max_sites: int | None = None
+    disclosure: str | Mapping[str, Any] | None = None
     exact_after_private: bool = False
 
     def __post_init__(self) -> None:
@@ -92,6 +98,7 @@ class Policy:
         for name, kind in (("unit", Unit), ("noise", NoisePlace)):
             if getattr(self, name) is not None:
                 _check_words(name, (getattr(self, name),), get_args(kind))
+        _ = self.rules  # refuses what is no rule
         _check_words("mechanisms", self.mechanisms or (), get_args(MechanismName))
         for name in ("max_epsilon", "max_delta", "total_epsilon", "total_delta"):
             value: Any = getattr(self, name)
@@ -105,6 +112,11 @@ class Policy:
                 raise InputError(f"policy: {name} must be a positive number, got {value!r}")
 
     @property
+    def rules(self) -> Disclosure:
+        """The disclosure rules for what leaves without noise."""
+        return Disclosure.of(self.disclosure)
+
+    @property
     def asks_for_privacy(self) -> bool:
         """Whether a run must guarantee privacy."""
         sizes = (self.max_epsilon, self.max_delta, self.total_epsilon, self.total_delta)
@@ -115,6 +127,11 @@ class Policy:
         """Refuse a plan this site does not agree to, before its data is read."""
         if self.allowed_methods is not None and plan.method not in self.allowed_methods:
             raise Refusal(f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}")
+
+    def check_disclosure(self, plan: Plan) -> None:
+        """Refuse an exact run over too few sites, before the data is read; noise needs no such rule."""
+        if plan.privacy is None and not self.rules.sites_suffice(plan.sites):
+            raise Refusal(f"this site's sums are added up with those of {self.rules.min_sites - 1} or more others only")
 
     def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:
         """Refuse to take part with data that is too little or of other columns; `columns` fingerprints this site's."""
@@ -128,6 +145,9 @@ class Policy:
             raise Refusal(f"this site has unknown cells, which {plan.method!r} does not take; {TAKES_UNKNOWN!r} does")
         if matrix.unknown is not None and plan.privacy is not None:
             raise Refusal("this site has unknown cells, and under privacy all cells must be known")
+        size = {"n_features": plan.n_features, "n_components": plan.most_components}
+        if plan.privacy is None and not self.rules.rows_suffice(len(matrix), **size):
+            raise Refusal("this site has too few rows for so many features and components in a run without privacy")
 
     def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a guarantee that is less than this site asks for, before its data is read."""

@@ -53,6 +53,7 @@ class SiteSession:
         except (InputError, MissingExtraError) as error:  # speaks of the coordinator's arguments only
             raise Refusal(str(error)) from error
         config.policy.check_plan(self.plan)
+        config.policy.check_disclosure(self.plan)
         config.policy.check_privacy(self._algorithm.privacy)
         self.name = name
         self.folder = Path(config.state) / self.plan.run_id
@@ -72,7 +73,14 @@ class SiteSession:
         else:
             spent.check_answers(self.plan.run_id, len(self._responses))
         log = OutboundLog(self.folder / OUTBOUND)
-        self._gate = Gate(name, log, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses)
+        self._gate = Gate(
+            name,
+            log,
+            accountant=self._responses.accountant,
+            plan=guaranteed,
+            responses=self._responses,
+            disclosure=config.policy.rules,
+        )
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
 
