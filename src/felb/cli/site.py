@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
@@ -17,7 +18,7 @@ from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.site_budget import USUAL, Spent
 from felb.engines.nvflare.site_policy import TOTAL_DELTA
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_session import read_outbound, verify_outbound
 from felb.errors import InputError
 from felb.privacy.cost import Unit
 from felb.privacy.spec import MechanismName, NoisePlace
@@ -159,6 +160,26 @@ def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
             click.echo(f"{line.get('time')}  run {line.get('run')}: {line.get('reason')}")
     else:
         print_outbound(lines, nothing="nothing has left this site")
+
+
+@command.command("verify-log")
+@click.argument("folder", type=click.Path())
+@click.option("--run", "run_id", metavar="ID", help="Only of this run.")
+@options.as_json
+def verify_log(folder: str, run_id: str | None, as_json: bool) -> None:
+    """Check that the outbound logs of the site in FOLDER are as they were written; name the first wrong line.
+
+    Each line holds the hash of the line before. Keep the last hash that is shown elsewhere: whoever may write the log
+    could make all of it anew, and then it differs.
+    """
+    heads = verify_outbound(Site.open(folder).state, run_id=run_id)
+    if as_json:
+        print_json({run: asdict(head) for run, head in heads.items()})
+        return
+    for run, head in heads.items():
+        click.echo(f"run {run}: {head.lines} lines, last hash {head.hash}")
+    if not heads:
+        click.echo("nothing has left this site")
 
 
 @command.command("budget")

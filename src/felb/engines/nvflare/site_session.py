@@ -17,9 +17,10 @@ from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
 from felb.errors import InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
-from felb.federated.responses import StoredResponses
+from felb.federated.responses import StoredResponses, answered_rounds
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
+from felb.privacy.log_chain import Head, drop_unsent, verify
 from felb.privacy.outbound_log import OutboundLog, read_log
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class SiteSession:
             spent.check_exact(allowed=config.policy.exact_after_private)
         else:
             spent.check_answers(self.plan.run_id, len(self._responses))
+        drop_unsent(self.folder / OUTBOUND, answered_rounds(self.folder / RESPONSES))
         log = OutboundLog(self.folder / OUTBOUND)
         self._gate = Gate(
             name,
@@ -152,3 +154,11 @@ def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, A
             continue
         lines += [{"run": log.parent.name, **line} for line in read_log(log)]
     return lines
+
+
+def verify_outbound(state: Path, *, run_id: str | None = None) -> dict[str, Head]:
+    """Return where the chain of each run's outbound log ends, or raise an error that names the first wrong line."""
+    logs = [log for log in sorted(state.glob(f"*/{OUTBOUND}")) if run_id in (None, log.parent.name)]
+    if run_id is not None and not logs:
+        raise InputError(f"there is no log of a run {run_id!r}; `felb site log` shows those there are")
+    return {log.parent.name: verify(log) for log in logs}

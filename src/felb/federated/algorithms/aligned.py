@@ -108,7 +108,7 @@ def aligned_sums(reference: NDArray[np.int64], passes: int) -> Generator[Request
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """Private to a client: V_i in the order it was found in, its supports, whether time ran out; then the assignment."""
+    """Private to a client: V_i as it was found, its supports, whether time ran out; then the assignment."""
 
     V: NDArray[np.bool_] | None = None
     supports: NDArray[np.int64] | None = None
