@@ -1,15 +1,14 @@
 """The chain of an outbound log: each line holds the hash of the line before, so that a change of the past shows.
 
-A line is a JSON object whose last two fields are ``previous``, the hash of the line before, and ``hash``, SHA-256 of the
-line up to there. Beside the log, ``.NAME.head`` holds the number of lines and the last hash, so that lines missing at
-the end show as well. Whoever may write both files can make both anew: keep the last hash elsewhere to notice that.
+A line is a JSON object whose last two fields are ``previous``, the hash of the line before, and ``hash``, SHA-256 of
+the line up to there. Beside the log, ``.NAME.head`` holds the number of lines and the last hash, so that lines missing
+at the end show as well. Whoever may write both files can make both anew: keep the last hash elsewhere to notice that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from felb.atomic import replacing
 from felb.errors import InputError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping
 
 START = "0" * 64

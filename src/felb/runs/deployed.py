@@ -257,7 +257,8 @@ def demonstrate(
     columns = matrix.columns or ()
     parameters = {"effort": "fast"} if method == DEFAULT else {}
     plan = Plan("demo", method, n_components, len(columns), parameters, columns=fingerprint(columns))
-    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=ALL_ROUNDS), tuple(shards), columns)
+    terms = Terms(quorum=sites, rounds_per_job=ALL_ROUNDS)
+    run = DeployedRun(plan, terms, tuple(shards), columns, disclosure="none")  # the data is public
     with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
         folder = Path(scratch if keep is None else keep) / "federation"
         on_event(f"making keys and certificates of a coordinator and {sites} sites")

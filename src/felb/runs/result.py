@@ -210,8 +210,8 @@ class Result:
                 provenance=Provenance(**raw["provenance"]),
                 complete=raw["complete"],
                 privacy=raw["privacy"],
-                disclosure=raw.get("disclosure"),
-                withheld=tuple(int(number) for number in raw.get("withheld", ())),
+                disclosure=raw["disclosure"],
+                withheld=tuple(int(number) for number in raw["withheld"]),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):

@@ -60,7 +60,7 @@ class Policy:
     max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
     total_epsilon : largest sum of the ε of all runs that this site has ever answered
     total_delta : largest sum of their δ; 10⁻⁴ if None
-    max_sites : most sites that may share the noise of the aggregate; 50 if None. One that claims more makes each add less
+    max_sites : most sites that may share the noise of the aggregate; 50 if None. With more, each adds less of it
     disclosure : rules for runs that guarantee nothing, a preset or a table, see `felb.privacy.disclosure`; the strict
         ones if None
     exact_after_private : whether runs that guarantee nothing are answered although private ones were, about the same
@@ -128,10 +128,15 @@ class Policy:
         if self.allowed_methods is not None and plan.method not in self.allowed_methods:
             raise Refusal(f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}")
 
-    def check_disclosure(self, plan: Plan) -> None:
-        """Refuse an exact run over too few sites, before the data is read; noise needs no such rule."""
-        if plan.privacy is None and not self.rules.sites_suffice(plan.sites):
+    def check_disclosure(self, plan: Plan, *, n_rows: int | None = None) -> None:
+        """Refuse an exact run over too few sites, or with more parameters than the rows hide; noise needs none."""
+        if plan.privacy is not None:
+            return
+        if not self.rules.sites_suffice(plan.sites):
             raise Refusal(f"this site's sums are added up with those of {self.rules.min_sites - 1} or more others only")
+        size = {"n_features": plan.n_features, "n_components": plan.most_components}
+        if n_rows is not None and not self.rules.rows_suffice(n_rows, **size):
+            raise Refusal("this site has too few rows for so many features and components in a run without privacy")
 
     def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:
         """Refuse to take part with data that is too little or of other columns; `columns` fingerprints this site's."""
@@ -145,9 +150,6 @@ class Policy:
             raise Refusal(f"this site has unknown cells, which {plan.method!r} does not take; {TAKES_UNKNOWN!r} does")
         if matrix.unknown is not None and plan.privacy is not None:
             raise Refusal("this site has unknown cells, and under privacy all cells must be known")
-        size = {"n_features": plan.n_features, "n_components": plan.most_components}
-        if plan.privacy is None and not self.rules.rows_suffice(len(matrix), **size):
-            raise Refusal("this site has too few rows for so many features and components in a run without privacy")
 
     def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a guarantee that is less than this site asks for, before its data is read."""

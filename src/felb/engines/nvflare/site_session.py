@@ -105,6 +105,7 @@ class SiteSession:
             matrix = self._config.read()
             columns = None if matrix.columns is None else fingerprint(matrix.columns)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
+            self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
             self._config.policy.check_delta(matrix, self._algorithm.privacy)
             self._shard = matrix
         return self._shard
