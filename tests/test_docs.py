@@ -91,7 +91,8 @@ def run(command, capsys):
     """Run one command of a console block and return what it printed."""
     match command:
         case ["felb", *arguments]:
-            arguments = [fingerprint() if argument == "SHA256:…" else argument for argument in arguments]
+            read_out = key_fingerprint if "--key-fingerprint" in arguments else fingerprint
+            arguments = [read_out() if argument == "SHA256:…" else argument for argument in arguments]
             if "--resume" in arguments:
                 interrupted_run(arguments[arguments.index("--resume") + 1])
             with pytest.raises(SystemExit) as ended:
@@ -119,6 +120,13 @@ def run(command, capsys):
 def fingerprint():
     """What a coordinator reads out on the telephone."""
     return json.loads(Path("fed/invitation.json").read_text(encoding="utf-8"))["fingerprint"]
+
+
+def key_fingerprint():
+    """What a site reads out on the telephone."""
+    from felb.engines.nvflare.provisioning import Site
+
+    return Site.open("site").key_fingerprint()
 
 
 def interrupted_run(out):

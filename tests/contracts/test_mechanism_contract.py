@@ -20,8 +20,8 @@ MECHANISMS = {
     "laplace frobenius": (PaperLaplace(1.0, clip=FrobeniusClip(1.5)), REAL),
     "laplace elementwise": (PaperLaplace(1.0, clip=ElementwiseClip(1.5)), REAL),
     "xor": (PaperXor(0.1), BITS),
-    "discrete counts": (DiscreteGaussian(9.0, 2.0), COUNTS),
-    "discrete grid": (DiscreteGaussian(9.0, 2.0, grid=0.25, shares=3), REAL),
+    "discrete counts": (DiscreteGaussian(90.0, 20.0), COUNTS),
+    "discrete grid": (DiscreteGaussian(90.0, 2.0, grid=0.25, shares=3), REAL),
     "by name": (ByName({"V": PaperXor(0.1)}), BITS),
 }
 UNPROTECTED = {"none", "gaussian", "laplace"}

@@ -39,7 +39,9 @@ class Loopback:
             if shard.columns is not None:
                 (folder / name / "data.columns.txt").write_text("\n".join(shard.columns))
             data, state = folder / name / "data.npz", folder / name / "state"
-            self.configs[name] = SiteConfig(str(data), str(state), policy=Policy(**{"min_rows": 5, **policy}))
+            self.configs[name] = SiteConfig(
+                str(data), str(state), policy=Policy(**{"min_rows": 5, "disclosure": "none", **policy})
+            )
         self.restart()
 
     def restart(self):

@@ -22,6 +22,7 @@ from felb.kernels.assign import assign_rows
 from felb.optim.prox import prox_elb
 from felb.privacy.accountant import gaussian_epsilon, total_epsilon
 from felb.privacy.audit import isolation, on_grid, scale_matches, transcript
+from felb.privacy.bounds import GRID_BITS
 from felb.privacy.cost import Cost
 from felb.privacy.discrete import discrete_gaussian
 from felb.privacy.private_cooccurrence import row_size_histogram, weighted_cooccurrence
@@ -36,6 +37,7 @@ from felb.privacy.statistics import (
     read_statistics,
 )
 
+UNIT = 1 << GRID_BITS
 K, M = 2, 12
 BOUNDS = StatisticsBounds(c=1.0, s=2.0, w=0.5)
 START = np.full((K, M), 0.5) + np.arange(K * M).reshape(K, M) % 7 / 50
@@ -68,12 +70,12 @@ def test_planned_releases_carry_the_noise_that_their_sensitivity_asks_for(noise,
     empty = weighted_cooccurrence(BinaryMatrix.of(np.zeros((0, 200), dtype=bool)), 5)
     mechanism = plan.mechanism_for("cooccurrence", empty)
     released, cost = mechanism.release("cooccurrence", empty.values, rng=None)
-    sigma = 64 * 4.0 * (math.sqrt(2) if neighbours == "replace" else 1) / plan.mu_of("cooccurrence")
+    sigma = UNIT * 4.0 * (math.sqrt(2) if neighbours == "replace" else 1) / plan.mu_of("cooccurrence")
     assert scale_matches(released, sigma / (2 if noise == "aggregate" else 1))
     assert not scale_matches(released, 1.1 * sigma / (2 if noise == "aggregate" else 1))
     assert cost.loss == pytest.approx(plan.mu_of("cooccurrence"))
     assert plan.sigma_of_sum("cooccurrence", empty) == pytest.approx(
-        sigma / 64 * (2 if noise == "client" else 1), rel=1e-12
+        sigma / UNIT * (2 if noise == "client" else 1), rel=1e-12
     )
 
 
@@ -120,13 +122,13 @@ def test_honest_statistics_are_isolated():
 
 @pytest.mark.parametrize("defect", [local_v_steps, private_step_size, unclipped, row_count_weight])
 def test_records_that_reach_beyond_their_own_part_are_found(defect):
-    assert not isolation(defect, canary(records()), sensitivity=STEPS).holds
+    assert not isolation(defect, canary(records()), sensitivity=UNIT).holds
 
 
 def test_a_sensitivity_stated_too_small_is_found():
     A = canary(records())
-    assert not isolation(lambda rows: row_size_histogram(rows).values, A, sensitivity=60.0).holds
-    assert isolation(lambda rows: row_size_histogram(rows).values, A, sensitivity=64.0).holds
+    assert not isolation(lambda rows: row_size_histogram(rows).values, A, sensitivity=0.9 * UNIT).holds
+    assert isolation(lambda rows: row_size_histogram(rows).values, A, sensitivity=UNIT).holds
     with pytest.raises(InputError):
         isolation(honest, A.rows(0, 0), sensitivity=1.0)
 
@@ -243,7 +245,7 @@ def scored(A, bound=3.0):
 
 def test_scores_are_isolated_and_unclipped_or_overstated_ones_are_found():
     A = canary(records())
-    sensitivity = 64 * math.sqrt(3.0**2 + 1)
+    sensitivity = UNIT * math.sqrt(3.0**2 + 1)
     assert isolation(scored, A, sensitivity=sensitivity).holds
     assert not isolation(lambda rows: scored(rows, bound=100.0), A, sensitivity=sensitivity).holds
     assert not isolation(lambda rows: scored(rows) * len(rows), A, sensitivity=sensitivity).holds

@@ -94,10 +94,10 @@ def test_real_noise_refuses_bits():
         lambda: PaperXor(0.0),
         lambda: FrobeniusClip(0.0),
         lambda: ElementwiseClip(math.inf),
-        lambda: DiscreteGaussian(1.0, 1.0),
-        lambda: DiscreteGaussian(9.0, 1.0, grid=0.3),
-        lambda: DiscreteGaussian(9.0, 0.0),
-        lambda: DiscreteGaussian(9.0, 1.0, shares=0),
+        lambda: DiscreteGaussian(63.0, 1.0),
+        lambda: DiscreteGaussian(90.0, 1.0, grid=0.3),
+        lambda: DiscreteGaussian(90.0, 0.0),
+        lambda: DiscreteGaussian(90.0, 1.0, shares=0),
         lambda: Cost("gaussian", 0.0, "record"),
         lambda: Cost("gaussian", 1.0, "village"),
         lambda: Cost("laplace", 1.0, "record", count=0),
@@ -134,7 +134,7 @@ def test_discrete_noise_follows_its_distribution():
 
 
 def test_integers_stay_integers_and_are_charged_exactly():
-    released, cost = DiscreteGaussian(8.0, 2.0, "client", "replace").release("n", np.arange(5), rng=rng())
+    released, cost = DiscreteGaussian(80.0, 20.0, "client", "replace").release("n", np.arange(5), rng=rng())
     assert released.dtype == np.int64
     assert cost == Cost("gaussian", 0.25, "client", "replace")
 
@@ -148,16 +148,16 @@ def test_real_values_leave_on_the_grid_and_rounding_is_charged():
 
 
 def test_shares_of_noise_add_up():
-    mechanism = DiscreteGaussian(40.0, 1.0, shares=4)
+    mechanism = DiscreteGaussian(160.0, 4.0, shares=4)
     total = sum(mechanism.release("n", np.zeros(DRAWS, dtype=np.int64), rng=rng())[0] for _ in range(4))
-    assert scale_matches(total, 40.0)
+    assert scale_matches(total, 160.0)
 
 
 def test_values_off_the_scale_and_integers_on_a_grid_are_refused():
     with pytest.raises(InputError, match="coarser"):
-        DiscreteGaussian(8.0, 1.0).release("n", np.array([1 << 60]), rng=rng())
+        DiscreteGaussian(80.0, 1.0).release("n", np.array([1 << 60]), rng=rng())
     with pytest.raises(InputError, match="grid is 1"):
-        DiscreteGaussian(8.0, 1.0, grid=0.5).release("n", np.arange(3), rng=rng())
+        DiscreteGaussian(80.0, 1.0, grid=0.5).release("n", np.arange(3), rng=rng())
 
 
 def test_without_the_sampler_the_extra_is_named(monkeypatch):

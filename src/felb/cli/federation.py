@@ -11,8 +11,12 @@ import click
 from felb.cli import options
 from felb.cli.output import print_facts, print_json, print_result
 from felb.cli.progress import run_progress
+from felb.engines.nvflare.authority import VALID_DAYS, Authority
+from felb.engines.nvflare.certificates import CertificateRequest
 from felb.engines.nvflare.flare import environment
-from felb.engines.nvflare.provisioning import VALID_DAYS, Coordinator
+from felb.engines.nvflare.provisioning import Coordinator
+from felb.engines.nvflare.revocation import REVOCATIONS, Revocations
+from felb.errors import InputError
 from felb.estimators.methods import DEFAULT
 
 DEFAULT_PORT = 8002
@@ -46,20 +50,35 @@ def command() -> None:
     show_default=True,
     help="Network interfaces of the server: all, or loopback for a tunnel or proxy on this machine.",
 )
+@click.option(
+    "--authority",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Folder for the authority's key, such as a medium to be taken away; default: in FOLDER.",
+)
 @options.as_json
-def init(folder: str, name: str, host: str, port: int, listen: str, as_json: bool) -> None:
+def init(folder: str, name: str, host: str, port: int, listen: str, authority: str | None, as_json: bool) -> None:
     """Create a federation in FOLDER: certificate authority, server, and invitation.json for the sites.
 
     Give the fingerprint to every site over another channel than the file, for example by telephone.
     """
-    coordinator = Coordinator.found(folder, name=name, host=host, port=port, loopback=listen == "loopback")
-    facts = {**asdict(coordinator.invitation), "invitation": str(coordinator.folder / "invitation.json")}
+    coordinator = Coordinator.found(
+        folder, name=name, host=host, port=port, loopback=listen == "loopback", authority=authority
+    )
+    facts = {
+        **asdict(coordinator.invitation),
+        "invitation": str(coordinator.folder / "invitation.json"),
+        "authority": str(coordinator.authority.folder),
+    }
     print_facts(facts, as_json=as_json)
 
 
 @command.command("approve")
 @click.argument("folder", type=click.Path())
 @click.argument("request", type=click.Path())
+@click.option("--name", help="Name of the site, as the site has told it by telephone.")
+@click.option("--key-fingerprint", metavar="SHA256:…", help="Fingerprint of its key, as the site has read it out.")
+@click.option("--rotate", is_flag=True, help="The site is known and has a new key; its old one is revoked.")
 @click.option(
     "-o",
     "--out",
@@ -70,36 +89,99 @@ def init(folder: str, name: str, host: str, port: int, listen: str, as_json: boo
     "--days", default=VALID_DAYS, show_default=True, help="Validity of the certificate in days.", **options.COUNT
 )
 @options.as_json
-def approve(folder: str, request: str, out: str | None, days: int, as_json: bool) -> None:
+def approve(
+    folder: str,
+    request: str,
+    name: str | None,
+    key_fingerprint: str | None,
+    rotate: bool,
+    out: str | None,
+    days: int,
+    as_json: bool,
+) -> None:
     """Admit the site of the file REQUEST to the federation in FOLDER and write the approval file for it.
 
-    Verify first that the request comes from the site that it names.
+    Without --name and --key-fingerprint it shows what would be signed, and signs nothing: let the site tell both by
+    telephone. Only certificates of sites are signed, each for a name that is not taken. FOLDER may also be that of the
+    authority alone, on a machine without a network.
     """
+    signer = _opened(folder)
+    asked = CertificateRequest.read(request)
+    if name is None or key_fingerprint is None:
+        print_facts(asked.facts(), as_json=as_json)
+        raise InputError(
+            "nothing was signed: ask the site for its name and the fingerprint of its key by telephone, then give both "
+            "with --name and --key-fingerprint"
+        )
     path = Path(request)
     target = Path(out) if out else path.with_name(f"{path.name.removesuffix('.request.zip')}.signed.zip")
     if not target.name.endswith(".signed.zip"):
         raise click.UsageError("--out must end with .signed.zip.")
-    signed = Coordinator.open(folder).approve(path, target, valid_days=days)
-    print_facts({"approval": str(signed)}, as_json=as_json)
+    signed = signer.approve(path, target, name=name, key_fingerprint=key_fingerprint, valid_days=days, rotate=rotate)
+    print_facts({"approval": str(signed), **asked.facts()}, as_json=as_json)
+
+
+@command.command("members")
+@click.argument("folder", type=click.Path())
+@options.as_json
+def members(folder: str, as_json: bool) -> None:
+    """Show every certificate that the authority of the federation in FOLDER has signed, and which are revoked."""
+    signer = _authority(folder)
+    revoked = signer.revocations
+    lines = []
+    for entry in signer.signed():
+        state = "revoked" if revoked.refuses(entry.name, entry.key) else "accepted"
+        lines.append({**asdict(entry), "state": state})
+    if as_json:
+        print_json(lines)
+        return
+    for line in lines:
+        click.echo(f"{line['name']}  {line['type']}  {line['state']}  until {line['valid_until'][:10]}")
+        click.echo(f"  {line['key']}")
 
 
 @command.command("revoke")
 @click.argument("folder", type=click.Path())
-@click.argument("site")
-@click.option("--undo", is_flag=True, help="Readmit the site.")
+@click.argument("site", required=False)
+@click.option("--key", "key_fingerprint", metavar="SHA256:…", help="Revoke this key, whatever name it shows.")
+@click.option("--undo", is_flag=True, help="Readmit the site or the key.")
+@click.option("--install", type=click.Path(), metavar="FILE", help="Put a list that was signed elsewhere in force.")
 @options.as_json
-def revoke(folder: str, site: str, undo: bool, as_json: bool) -> None:
-    """Exclude SITE from the federation in FOLDER, for example because its key has leaked.
+def revoke(
+    folder: str, site: str | None, key_fingerprint: str | None, undo: bool, install: str | None, as_json: bool
+) -> None:
+    """Exclude SITE, or a key, from the federation in FOLDER, for example because the key has leaked.
 
-    Takes effect at the next start of the server; runs continue from their last round. A site that returns with a new
-    key joins under a new name.
+    The list is signed by the authority, and a server that runs goes by it within seconds, also in runs under way.
+    Where the authority is kept elsewhere, revoke there, with FOLDER as the authority's own, and bring revocations.json
+    to the coordinator: --install FILE. A site whose key alone is revoked comes back with `felb site rotate`.
     """
-    coordinator = Coordinator.open(folder)
-    if undo:
-        coordinator.readmit(site)
-    else:
-        coordinator.revoke(site)
-    print_facts({"revoked": ", ".join(coordinator.revoked) or "none", "next": "restart the server"}, as_json=as_json)
+    given = [site is not None or key_fingerprint is not None, install is not None]
+    if given.count(True) != 1:
+        raise click.UsageError("Give SITE, --key, or --install.")
+    listed = _installed(folder, install) if install else _revoked(folder, site, key_fingerprint, undo=undo)
+    facts = {"revoked": ", ".join(listed.names) or "none", "revoked keys": ", ".join(listed.keys) or "none"}
+    print_facts({**facts, "list": str(listed.number)}, as_json=as_json)
+
+
+def _installed(folder: str, path: str) -> Revocations:
+    return Coordinator.open(folder).install_revocations(Path(path))
+
+
+def _revoked(folder: str, site: str | None, key: str | None, *, undo: bool) -> Revocations:
+    opened = _opened(folder)
+    names, keys = () if site is None else (site,), () if key is None else (key,)
+    return opened.readmit(names=names, keys=keys) if undo else opened.revoke(names=names, keys=keys)
+
+
+def _opened(folder: str) -> Coordinator | Authority:
+    """Return a coordinator's folder, or that of an authority by itself."""
+    return Authority.open(folder) if (Path(folder) / REVOCATIONS).is_file() else Coordinator.open(folder)
+
+
+def _authority(folder: str) -> Authority:
+    opened = _opened(folder)
+    return opened.authority if isinstance(opened, Coordinator) else opened
 
 
 @command.command("start")

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from felb.privacy.disclosure import PRESETS
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 COUNT: dict[str, Any] = {"type": click.IntRange(min=1), "metavar": "N"}
@@ -124,6 +126,13 @@ time_limit = click.option(
     metavar="SECONDS",
     help="Time limit after which the best result so far is returned (default: none). Post-hoc methods apply it at "
     "each client.",
+)
+
+
+disclosure = click.option(
+    "--disclosure",
+    type=click.Choice(list(PRESETS)),
+    help="Disclosure rules for sums without noise: fewest records of a component, sites, and more.",
 )
 
 

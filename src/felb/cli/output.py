@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from felb.federated.task_table import rounds_by_phase
+from felb.privacy.disclosure import Disclosure
 from felb.runs.result import ITERATION, Result, finite
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
-        "data": f"{source['source']}: {source['rows']} records x {source['columns']} features"
+        "data": f"{source['source']}: "
+        + ("" if source["rows"] is None else f"{source['rows']} records x ")
+        + f"{source['columns']} features"
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         "clients": describe_clients(result.clients),
@@ -78,6 +81,10 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     }
     if result.privacy is not None:
         facts["privacy"] = describe_privacy(result.privacy)
+    if result.disclosure is not None:
+        facts["disclosure"] = Disclosure.of(result.disclosure).in_words()
+    if result.withheld:
+        facts["withheld"] = f"components {', '.join(map(str, result.withheld))}: too few records by the rules"
     return facts if result.complete else facts | {"complete": "no, stopped by the time limit"}
 
 

@@ -78,6 +78,7 @@ DEFAULT_CLIENTS = 10
 @options.time_limit
 @options.param
 @spec
+@options.disclosure
 @options.seed
 @options.reading
 @options.force
@@ -100,6 +101,7 @@ def command(
     as_json: bool,
     others: dict[str, Any],
     privacy: dict[str, Any] | None,
+    disclosure: str | None,
     **parameters: Any,
 ) -> None:
     """Factorize DATA that is split among simulated clients, which share sums only.
@@ -111,6 +113,9 @@ def command(
 
     With --epsilon only noisy sums leave a client, and the result states the privacy guarantee. Exact scores stay at the
     clients; `felb score` computes them for a holder of the data. The privacy noise has no seed.
+
+    With --disclosure the rules of statistics offices apply instead: small groups are hidden at the gate of each client
+    and in the result. They do not prevent differencing; noise does.
 
     Ctrl-C keeps the completed rounds in OUT.unfinished; --resume OUT continues from there.
     """
@@ -130,6 +135,7 @@ def command(
         split=split,
         client_column=client_column,
         privacy=privacy,
+        disclosure=disclosure,
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,
         **reading,

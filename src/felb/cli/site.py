@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
@@ -11,11 +12,13 @@ import click
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.engines.nvflare.certificates import read_fingerprint
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
-from felb.engines.nvflare.site_budget import Spent
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_budget import USUAL, Spent
+from felb.engines.nvflare.site_policy import TOTAL_DELTA
+from felb.engines.nvflare.site_session import read_outbound, verify_outbound
 from felb.errors import InputError
 from felb.privacy.cost import Unit
 from felb.privacy.spec import MechanismName, NoisePlace
@@ -35,20 +38,42 @@ def command() -> None:
 @click.argument("folder", type=click.Path())
 @click.option("--invitation", required=True, type=click.Path(), help="Invitation file from the coordinator.")
 @click.option("--name", required=True, help="Name of this site in the federation.")
-@click.option("--fingerprint", help="Fingerprint from the coordinator, by telephone; it must match the invitation.")
+@click.option(
+    "--fingerprint",
+    required=True,
+    metavar="SHA256:…",
+    help="Fingerprint from the coordinator, by telephone; it must match the invitation.",
+)
 @options.as_json
-def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_json: bool) -> None:
+def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: bool) -> None:
     """Generate the key of this site in FOLDER and a request for admission.
 
-    Send the request to the coordinator. The private key stays in FOLDER.
+    Send the request to the coordinator, and tell the name and the key fingerprint in another way, for example by
+    telephone. The private key stays in FOLDER.
     """
     invited = Invitation.read(invitation)
-    if fingerprint is not None and fingerprint.strip().upper() != invited.fingerprint.upper():
+    expected = read_fingerprint(invited.fingerprint, name="the fingerprint in the invitation")
+    if read_fingerprint(fingerprint, name="--fingerprint") != expected:
         raise InputError(
             "fingerprint does not match the invitation, which may have been changed in transit; ask the coordinator"
         )
     site, request = Site.join(folder, invited, name=name)
-    print_facts({"send": str(request), "fingerprint": invited.fingerprint, "folder": str(site.folder)}, as_json=as_json)
+    facts = {"send": str(request), "key fingerprint": site.key_fingerprint(), "folder": str(site.folder)}
+    print_facts(facts, as_json=as_json)
+
+
+@command.command("rotate")
+@click.argument("folder", type=click.Path())
+@options.as_json
+def rotate(folder: str, as_json: bool) -> None:
+    """Make a new key for the site in FOLDER, and a request for it; the old key serves until the approval is there.
+
+    The coordinator approves it with `felb federation approve --rotate`, which revokes the old key; then start the site
+    with --approval.
+    """
+    site = Site.open(folder)
+    request = site.rotate()
+    print_facts({"send": str(request), "key fingerprint": site.key_fingerprint(rotated=True)}, as_json=as_json)
 
 
 @command.command("start")
@@ -81,6 +106,16 @@ def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_js
     type=POSITIVE,
     metavar="X",
     help="Maximum ε of all runs of this site together; implies --require-privacy.",
+)
+@options.disclosure
+@click.option(
+    "--total-delta", type=POSITIVE, metavar="X", help="Maximum δ of all runs of this site together (default: 1e-4)."
+)
+@click.option("--max-sites", help="Maximum number of sites that share noise (default: 50).", **options.COUNT)
+@click.option(
+    "--exact-after-private/--no-exact-after-private",
+    default=None,
+    help="Answer exact runs after private ones, which ends their guarantee (default: no).",
 )
 @click.option(
     "--mechanism",
@@ -153,21 +188,50 @@ def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
         print_outbound(lines, nothing="nothing has left this site")
 
 
+@command.command("verify-log")
+@click.argument("folder", type=click.Path())
+@click.option("--run", "run_id", metavar="ID", help="Only of this run.")
+@options.as_json
+def verify_log(folder: str, run_id: str | None, as_json: bool) -> None:
+    """Check that the outbound logs of the site in FOLDER are as they were written; name the first wrong line.
+
+    Each line holds the hash of the line before. Keep the last hash that is shown elsewhere: whoever may write the log
+    could make all of it anew, and then it differs.
+    """
+    heads = verify_outbound(Site.open(folder).state, run_id=run_id)
+    if as_json:
+        print_json({run: asdict(head) for run, head in heads.items()})
+        return
+    for run, head in heads.items():
+        click.echo(f"run {run}: {head.lines} lines, last hash {head.hash}")
+    if not heads:
+        click.echo("nothing has left this site")
+
+
 @command.command("budget")
 @click.argument("folder", type=click.Path())
 @options.as_json
 def budget(folder: str, as_json: bool) -> None:
     """Show the privacy budget of the site in FOLDER: the cost of each run, the total, and the remaining budget.
 
-    A run counts with its whole budget from its first response on, even if it was interrupted.
+    A run counts with its whole budget from its first response on, even if it was interrupted. Guarantees for different
+    units or neighbour relations are listed separately: they cannot be added up.
     """
     site = Site.open(folder)
-    spent, limit = Spent(site.state), site.config().policy.total_epsilon
-    epsilon, delta = spent.total()
-    runs = {run: (facts["epsilon"], facts["delta"]) for run, facts in spent.runs().items()}
+    spent, policy = Spent(site.state), site.config().policy
+    limits = {"total_epsilon": policy.total_epsilon, "total_delta": policy.total_delta or TOTAL_DELTA}
     if as_json:
-        print_json({"runs": spent.runs(), "epsilon": epsilon, "delta": delta, "total_epsilon": limit})
+        totals = [
+            {"unit": unit, "neighbours": neighbours, "epsilon": epsilon, "delta": delta}
+            for (unit, neighbours), (epsilon, delta) in spent.totals().items()
+        ]
+        epsilon, delta = spent.total()
+        print_json({"runs": spent.runs(), "epsilon": epsilon, "delta": delta, "totals": totals, **limits})
         return
-    facts = {f"run {run}": f"epsilon {e:g}, delta {d:.3g}" for run, (e, d) in runs.items()}
-    left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
-    print_facts({**facts, "in all": f"epsilon {epsilon:g}, delta {delta:.3g}; {left}"}, as_json=False)
+    facts = {f"run {run}": f"epsilon {f['epsilon']:g}, delta {f['delta']:.3g}" for run, f in spent.runs().items()}
+    for kind, (epsilon, delta) in (spent.totals() or {USUAL: (0.0, 0.0)}).items():
+        limit = limits["total_epsilon"]
+        left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
+        named = "in all" if kind == USUAL else f"in all, {kind[0]}, {kind[1]}"
+        facts[named] = f"epsilon {epsilon:g}, delta {delta:.3g} of {limits['total_delta']:g}; {left}"
+    print_facts(facts, as_json=False)

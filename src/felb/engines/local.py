@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import FederationError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
     from felb.federated.responses import Responses
+    from felb.privacy.disclosure import Disclosure
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound_log import OutboundRecord
 
@@ -120,6 +122,7 @@ def run(
     outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
     responses: Callable[[str], Responses] | None = None,
     mechanism: Mechanism | None = None,
+    disclosure: Disclosure | None = None,
 ) -> Run:
     """Run an algorithm on shards that are held in this process.
 
@@ -138,12 +141,15 @@ def run(
         with an interrupted run, the same ones as before are needed: without them, a round is computed again
         and charged again, and the accountant refuses what exceeds the specification
     mechanism : noise at every client's gate, for studies of noise; without a specification nothing adds up its cost
+    disclosure : rules at every client's gate for what leaves without a specification
     """
     check_resumable(algorithm, journal, responses)
     gates = {
         name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism)
         for name in sorted(shards)
     }
+    if disclosure is not None:
+        gates = {name: replace(gate, disclosure=disclosure) for name, gate in gates.items()}
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         transport = InProcess(algorithm, shards, gates, pool=pool, seed=seed, participation=participation)
         finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)

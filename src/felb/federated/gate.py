@@ -1,8 +1,9 @@
 """The gate: the one function through which anything leaves a client.
 
-In this order: a request that was answered before gets the same response; values must be finite; noise is added by the
-mechanism of the privacy plan, which refuses a value without a bound; the accountant charges all values of the response
-or none; the outbound log is written; the response is kept. Nothing has left until all of it is done.
+In this order: a request that was answered before gets the same response; values must be finite; without a privacy plan,
+disclosure rules hide what too few records have; noise is added by the mechanism of the privacy plan, which refuses a
+value without a bound; the accountant charges all values of the response or none; the outbound log is written; the
+response is kept. Nothing has left until all of it is done.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from felb.federated.protocol import Release, Request, Update
 from felb.federated.responses import Responses
 from felb.privacy.accountant import Accountant, Charge
 from felb.privacy.mechanisms import Mechanism, NoNoise
-from felb.privacy.names import UPLOADS
+from felb.privacy.names import SUPPORTS, UPLOADS
 from felb.privacy.outbound_log import OutboundRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
+    from felb.federated.responses import Responses
+    from felb.privacy.disclosure import Disclosure
     from felb.privacy.plan import PrivacyPlan
 
 
@@ -42,6 +47,7 @@ class Gate:
     plan : noise that is calibrated to each value by the bound that comes with it, in place of `mechanism`; a value
         without a bound does not leave
     responses : what was released for earlier requests of this run, and is released again for the same ones
+    disclosure : rules for what leaves without a privacy plan; no rules if None
     """
 
     client: str
@@ -51,6 +57,7 @@ class Gate:
     run: str = ""
     plan: PrivacyPlan | None = None
     responses: Responses | None = None
+    disclosure: Disclosure | None = None
 
     @classmethod
     def private(
@@ -72,7 +79,7 @@ class Gate:
                 )
         mechanisms = {name: self._mechanism(name, update) for name in update.values}
         released = {
-            name: mechanisms[name].release(name, np.asarray(value), rng=rng) for name, value in update.values.items()
+            name: mechanisms[name].release(name, self._disclosed(name, update), rng=rng) for name in update.values
         }
         total = None
         if self.accountant is not None:
@@ -100,6 +107,15 @@ class Gate:
         if self.responses is not None:
             self.responses.keep(request, release.values, state)
         return release
+
+    def _disclosed(self, name: str, update: Update) -> NDArray[Any]:
+        """Return a value as the disclosure rules let it leave; under a privacy plan noise protects it instead."""
+        value = np.asarray(update.values[name])
+        if self.disclosure is None or self.plan is not None:
+            return value
+        if name == SUPPORTS:
+            return self.disclosure.of_counts(value)
+        return self.disclosure.of_components(value, update.supports[name]) if name in update.supports else value
 
     def _mechanism(self, name: str, update: Update) -> Mechanism:
         if self.plan is None:

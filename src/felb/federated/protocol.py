@@ -97,10 +97,13 @@ class Update:
     ----------
     values : the arrays by name
     record_sums : which of them are sums over records with a bounded part of each, as noise needs to know
+    supports : for those that have a row for each of the client's components, how many of its records have it, as
+        disclosure rules need to know
     """
 
     values: Values
     record_sums: Mapping[str, RecordSum] = field(default_factory=dict)
+    supports: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     @classmethod
     def of_records(cls, **sums: RecordSum) -> Update:

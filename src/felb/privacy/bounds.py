@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from felb.privacy.cost import Neighbours
 
-GRID_BITS = 6
-"""Weights and shares of a record are multiples of 2^−6: coarse enough for int64, fine beside any noise."""
+GRID_BITS = 10
+"""Weights and shares of a record are multiples of 2^−10: coarse enough for int64, fine enough for the noise of any
+client to span `felb.privacy.discrete.FINEST` steps, also where it adds a share of it only."""
 
 
 @dataclass(frozen=True, slots=True)

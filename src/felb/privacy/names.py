@@ -9,3 +9,6 @@ SIZES, COLUMNS, COOCCURRENCE, STATISTICS, CHOICE, SCORES, UPLOADS = (
     "scores",
     "V",
 )
+
+SUPPORTS = "supports"
+"""In an exact run: how many records have each component, in whatever task it is told."""

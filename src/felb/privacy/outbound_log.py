@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.privacy.cost import Cost
+from felb.privacy.log_chain import Head, chained, keep_head, open_chain
 
 if TYPE_CHECKING:
     import os
@@ -44,21 +45,28 @@ class OutboundRecord:
 
 
 class OutboundLog:
-    """Appends records as JSON lines, each with the time it was written; opened once and flushed line by line."""
+    """Appends records as JSON lines, each with the time it was written; opened once and flushed line by line.
+
+    The lines are chained, see `felb.privacy.log_chain`.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[str] | None = None
         self._close: Callable[[], object] = lambda: None
+        self._head = Head()
 
     def __call__(self, record: OutboundRecord) -> None:
         """Write one line."""
         if self._file is None:
+            self._head = open_chain(self.path)
             self._file = self.path.open("a", encoding="utf-8", buffering=1)
             self._close = weakref.finalize(self, self._file.close)
-        line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **asdict(record)})
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line, self._head = chained({"time": now, **asdict(record)}, self._head)
         self._file.write(line + "\n")
+        keep_head(self.path, self._head)
 
     def close(self) -> None:
         """Close the file; the next record opens it again."""

@@ -51,7 +51,8 @@ class Privacy:
     Parameters
     ----------
     epsilon : total ε of the run; smaller protects more, above 4 little is guaranteed
-    delta : total δ; by default min(10⁻⁵, 1/(10 n)) for n records, and never as much as 1/n
+    delta : total δ; by default min(10⁻⁵, 1/(10 n)) for n records, n rounded down to one digit since δ is published, and
+        never as much as 1/n
     unit : whose presence is hidden, a ``record`` or a whole ``client``; by default what the mechanism hides
     mechanism : what is released. For `FederatedBMF` and records: ``cooccurrence`` once, ``statistics`` in rounds,
         ``hybrid`` first one, then the other. For methods that upload components, and clients: ``uploads``. To
@@ -179,7 +180,8 @@ class Privacy:
         if n_units < 1:
             raise InputError(f"the number of {self.unit}s must be at least 1, got {n_units}")
         if self.delta is None or self.mechanism == "paper":
-            return min(LARGEST_DELTA, 1 / (10 * n_units))
+            known = public_size(n_units) if self.unit == "record" else n_units
+            return min(LARGEST_DELTA, 1 / (10 * known))
         if self.delta >= 1 / n_units:
             raise InputError(
                 f"delta={self.delta:g} must be below 1/{n_units}: otherwise a {self.unit} could be published as it is. "
@@ -247,6 +249,21 @@ class Privacy:
         elif self.paper_noise is not None and (self.paper_noise == "xor") != uploads.boolean:
             kind = "Boolean: take paper_noise='xor'" if uploads.boolean else "real: take 'gaussian' or 'laplace'"
             raise InputError(f"paper_noise={self.paper_noise!r} does not fit this method, whose uploads are {kind}")
+
+
+def public_size(n: int) -> int:
+    """Round a number of records down to its first digit, as it may enter what is published.
+
+    δ, and with it every σ, is published. One that followed from the exact number would tell data sets apart that differ
+    in one record. More than half of the records are still counted, so that 1/(10 n) stays well below 1/n.
+
+    Examples
+    --------
+    >>> public_size(20001), public_size(20000), public_size(987)
+    (20000, 20000, 900)
+    """
+    digits = str(n)
+    return int(digits[0].ljust(len(digits), "0"))
 
 
 def _shares(privacy: Privacy, n_columns: int) -> Mapping[str, float]:

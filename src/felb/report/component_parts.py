@@ -87,9 +87,14 @@ def components_section(evidence: Evidence) -> Section:
     unnamed = None
     if evidence.result.columns is None:
         unnamed = parts.note("The data named no features; x0 is the first column, x1 the second, and so on.")
+    withheld = None
+    if evidence.result.withheld:
+        named = ", ".join(map(str, evidence.result.withheld))
+        withheld = parts.note(f"Withheld by the disclosure rules, since too few records have them: components {named}.")
     return section(
         "Components",
         unnamed,
+        withheld,
         parts.table(columns, rows, caption=_caption(evidence, pure), sortable=True, search="Find a feature"),
     )
 

@@ -156,7 +156,8 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
     """
     folder = Path(result).parent if Path(result).name == RESULT and Path(result).is_file() else Path(result)
     found = Result.read(folder)
-    assignments = None if _is_private(found) else _assignments(folder, found)
+    # Under disclosure rules, how many records of which client have a component is not for a page that is passed on.
+    assignments = None if _is_private(found) or found.disclosure is not None else _assignments(folder, found)
     if data is None:
         measured, absent = _search(found, folder, assignments)
     else:

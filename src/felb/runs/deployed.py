@@ -17,6 +17,7 @@ from felb.errors import FederationError, InputError
 from felb.estimators.methods import DEFAULT
 from felb.federated.algorithms.bmf import MDL
 from felb.metrics.history import History
+from felb.privacy.disclosure import Disclosure
 from felb.runs.guarantee import guarantee
 from felb.runs.result import RESULT, Provenance, Result
 
@@ -28,7 +29,19 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.run_record import RunRecord, Status
     from felb.engines.nvflare.supervisor import Patience
 
-SETTINGS = ("id", "method", "components", "features", "columns", "seed", "sites", "parameters", "privacy", "terms")
+SETTINGS = (
+    "id",
+    "method",
+    "components",
+    "features",
+    "columns",
+    "seed",
+    "sites",
+    "parameters",
+    "privacy",
+    "terms",
+    "disclosure",
+)
 AUTO = "auto"
 """For people: the number of components is to be found."""
 ALL_ROUNDS = 100_000
@@ -45,12 +58,22 @@ class DeployedRun:
     terms : quorum, grace period and timeouts
     sites : names of the sites that take part; all connected sites if None
     columns : names of the features, if they are known here
+    disclosure : rules for the result of a run without privacy; the strict ones if None
     """
 
     plan: Plan
     terms: Terms = field(default_factory=Terms)
     sites: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
+    disclosure: str | Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.rules  # refuses what is no rule
+
+    @property
+    def rules(self) -> Disclosure | None:
+        """Disclosure rules for the result; None under privacy, where noise protects."""
+        return Disclosure.of(self.disclosure) if self.plan.privacy is None else None
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> DeployedRun:
@@ -94,13 +117,15 @@ class DeployedRun:
         terms = Terms.of(raw.get("terms"))
         if sites is not None and terms.quorum > len(sites):
             raise InputError(f"quorum={terms.quorum} is larger than the number of sites, {len(sites)}")
-        return cls(plan, terms, None if sites is None else tuple(sites), columns)
+        if plan.privacy is not None and "disclosure" in raw:
+            raise InputError("disclosure rules are for runs without [privacy]; leave out one of the two")
+        return cls(plan, terms, None if sites is None else tuple(sites), columns, raw.get("disclosure"))
 
 
 def _agreed(terms: Any, sites: list[str] | None) -> dict[str, Any]:
     """Return what a plan says about privacy: the terms, how many records there are in all, and how many sites."""
     if terms is None:
-        return {}
+        return {} if sites is None else {"sites": len(sites)}
     if not isinstance(terms, dict) or not {"epsilon", "records"} <= set(terms):
         raise InputError(
             "[privacy] must say epsilon, how much the run may reveal of a record in all (1 is a good start), and "
@@ -147,6 +172,8 @@ def run_deployed(
         on_event=on_event,
     )
     result = result_of(record, run, federation=coordinator.invitation.federation)
+    if run.rules is not None:
+        result = result.disclosed(run.rules)
     place.parent.mkdir(parents=True, exist_ok=True)
     complete = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
@@ -230,7 +257,8 @@ def demonstrate(
     columns = matrix.columns or ()
     parameters = {"effort": "fast"} if method == DEFAULT else {}
     plan = Plan("demo", method, n_components, len(columns), parameters, columns=fingerprint(columns))
-    run = DeployedRun(plan, Terms(quorum=sites, rounds_per_job=ALL_ROUNDS), tuple(shards), columns)
+    terms = Terms(quorum=sites, rounds_per_job=ALL_ROUNDS)
+    run = DeployedRun(plan, terms, tuple(shards), columns, disclosure="none")  # the data is public
     with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
         folder = Path(scratch if keep is None else keep) / "federation"
         on_event(f"making keys and certificates of a coordinator and {sites} sites")

@@ -13,6 +13,7 @@ from felb.atomic import replace_folder, replacing, try_lock
 from felb.errors import ConnectionLostError, FelbError, InputError, PrivacyError
 from felb.federated.journal import Journal
 from felb.federated.responses import StoredResponses, answered_rounds
+from felb.privacy.log_chain import keep_lines
 from felb.privacy.outbound_log import OutboundLog
 from felb.runs.job import Job
 from felb.runs.result import OUTBOUND, RESULT, file_stem
@@ -130,8 +131,7 @@ class RunFolder:
         for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
             kept = played if algorithm.privacy is None else self._answered(log.stem, lines, played)
-            with replacing(log) as partial:
-                partial.write_text("".join(line for line in lines if _round_of(line) in kept), encoding="utf-8")
+            keep_lines(log, lambda fields, kept=kept: int(fields["round"]) in kept)  # type: ignore[misc]
         return self._journal
 
     def _answered(self, stem: str, lines: list[str], played: set[int]) -> set[int]:

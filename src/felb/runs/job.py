@@ -10,6 +10,7 @@ from felb.data.sharding import dealt
 from felb.data.sharding import read_data as read_data
 from felb.errors import InputError
 from felb.privacy import Privacy
+from felb.privacy.disclosure import Disclosure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,8 @@ class Job:
     dask, block_rows : address of a Dask scheduler, or "local", on whose workers blocks of rows are the clients; `data`
         may then be a pattern of several files. Maximum number of rows of a block of a ``.felb`` file
     privacy : keywords of `felb.privacy.Privacy`, the privacy specification; None for no noise
+    disclosure : disclosure rules for a run without noise, a preset or a table, see `felb.privacy.disclosure`; None for
+        no rules
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
 
     Examples
@@ -62,6 +65,7 @@ class Job:
     dask: str | None = None
     block_rows: int | None = None
     privacy: Mapping[str, Any] | None = None
+    disclosure: str | Mapping[str, Any] | None = None
     fingerprint: str | None = None
     version: str | None = None
 
@@ -75,12 +79,19 @@ class Job:
             raise InputError("a file of unknown cells does not go with Dask; mark them in the data, missing='unknown'")
         if self.block_rows is not None and self.dask is None:
             raise InputError("block_rows is the size of blocks on Dask; give dask, or leave it out")
-        _ = self.spec  # refuses what cannot be agreed on
+        _ = self.spec, self.rules  # refuse what cannot be agreed on
+        if self.privacy is not None and self.disclosure is not None:
+            raise InputError("disclosure rules are for runs without noise; give either epsilon or disclosure, not both")
 
     @property
     def spec(self) -> Privacy | None:
         """The privacy specification, if there is one."""
         return None if self.privacy is None else agreed(self.privacy)
+
+    @property
+    def rules(self) -> Disclosure | None:
+        """The disclosure rules, if there are any."""
+        return None if self.disclosure is None else Disclosure.of(self.disclosure)
 
     def read(self) -> Table:
         """Read the data."""

@@ -189,6 +189,8 @@ class Federation:
         shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)
+        if not job.pooled:
+            _check_disclosure(job, model, shards)
         algorithm = model.algorithm_for(shards, centralized=job.pooled)
         return cls(job, model, participation, table.matrix, shards, algorithm)
 
@@ -209,6 +211,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             outbound=(lambda _: lambda _: None) if job.pooled and plan is None else folder.outbound,
             deadline=Deadline(model.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
+            disclosure=job.rules,
         )
         result = result_of(
             job,
@@ -219,8 +222,29 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             columns=matrix.columns,
             data=_facts_of(job, matrix),
         )
+        if job.rules is not None:
+            result = result.disclosed(job.rules)
         folder.finish(result, finished.assignments)
     return result
+
+
+def _check_disclosure(job: Job, model: FederatedEstimator, shards: Mapping[str, BinaryMatrix]) -> None:
+    """Raise if the federation does not satisfy the rules that must hold before anything leaves."""
+    rules = job.rules
+    if rules is None:
+        return
+    if not rules.sites_suffice(len(shards)):
+        raise InputError(
+            f"the disclosure rules ask for at least {rules.min_sites} clients, and there are {len(shards)}"
+        )
+    most = job.n_components if isinstance(job.n_components, int) else model.get_params()["max_components"]
+    for name, shard in sorted(shards.items()):
+        n, m = shard.shape
+        if not rules.rows_suffice(n, n_features=m, n_components=most):
+            raise InputError(
+                f"{name} has {n} records, and the disclosure rules allow {m} features x {most} components at "
+                f"{m * most / (rules.max_parameters or 1):.0f} or more; take fewer components, or larger clients"
+            )
 
 
 def result_of(
@@ -298,10 +322,10 @@ def _facts_of(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
 def data_facts(
     job: Job, shape: tuple[int, int], ones: int, unknown: int, fingerprint: Callable[[], str]
 ) -> dict[str, Any]:
-    """Return what identifies the data; under privacy its size alone, as one record more or less would show in more."""
+    """Return what identifies the data; under privacy its columns alone, as one record would show in everything else."""
     facts: dict[str, Any] = {"rows": shape[0], "columns": shape[1]}
     if job.privacy is not None:
-        return {**facts, "ones": None, "fingerprint": None}
+        return {**facts, "rows": None, "ones": None, "fingerprint": None}
     return {**facts, "ones": ones, "unknown": unknown, "fingerprint": fingerprint()}
 
 

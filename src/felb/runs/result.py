@@ -18,7 +18,7 @@ import os
 import platform
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -33,11 +33,16 @@ from felb.metrics.history import History
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.privacy.disclosure import Disclosure
+
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
 STATEMENT = "privacy.txt"
 ITERATION = "iterate"
 """In place of a task in the history of a centralized method."""
+WITHHELD = "(withheld: fewer records than the disclosure rules ask for)"
+NOT_SHARED = {"ones": None, "fingerprint": None}
+"""Of the facts about the data, what tells its owner's data from other data."""
 LONGEST_STEM = 120
 """Of a file name without its suffix; file systems allow 255 bytes, and temporary names are longer."""
 
@@ -87,6 +92,8 @@ class Result:
     scores : by name; empty if clients do not release counts
     complete : False if a time limit ended the search; the result is the best until then
     privacy : what was guaranteed to whom, as plain values and, as ``text``, in words; None if nothing was
+    disclosure : rules by which the result was made, as plain values; None if there were none
+    withheld : numbers of the components that these rules do not let be published; their rows in `components` are empty
 
     Examples
     --------
@@ -108,13 +115,36 @@ class Result:
     provenance: Provenance
     complete: bool = True
     privacy: Mapping[str, Any] | None = None
+    disclosure: Mapping[str, Any] | None = None
+    withheld: tuple[int, ...] = ()
+
+    def disclosed(self, rules: Disclosure) -> Result:
+        """Return the result as disclosure rules let it be published: without small components and client sizes."""
+        withheld = rules.withheld(self.supports)
+        components = self.components.copy()
+        components[list(withheld)] = False
+        rows = self.provenance.data.get("rows")
+        data = {**self.provenance.data, "rows": None if rows is None else rules.rounded(rows), **NOT_SHARED}
+        return replace(
+            self,
+            components=components,
+            supports=tuple(
+                None if i in withheld or support is None else rules.rounded(support)
+                for i, support in enumerate(self.supports)
+            ),
+            clients=dict.fromkeys(self.clients),
+            provenance=replace(self.provenance, data=data),
+            disclosure=rules.to_json(),
+            withheld=withheld,
+        )
 
     def described(self) -> list[Component]:
-        """The components by name, most supported first."""
+        """The components by name, most supported first; without those that are withheld."""
         names = self.columns or tuple(f"x{i}" for i in range(self.components.shape[1]))
         found = [
             Component(i, tuple(names[j] for j in np.flatnonzero(row)), support)
             for i, (row, support) in enumerate(zip(self.components, self.supports, strict=True))
+            if i not in self.withheld
         ]
         return sorted(found, key=lambda c: (-(c.support or 0), c.number))
 
@@ -138,6 +168,8 @@ class Result:
             "history": [dict(row) for row in self.history],
             "columns": None if self.columns is None else list(self.columns),
             "privacy": None if self.privacy is None else dict(self.privacy),
+            "disclosure": None if self.disclosure is None else dict(self.disclosure),
+            "withheld": list(self.withheld),
         }
 
     def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
@@ -148,6 +180,8 @@ class Result:
             writer.writerow(["component", "support", "size", "features"])
             for c in self.described():
                 writer.writerow([c.number, c.support, len(c.features), "; ".join(c.features)])
+            for number in self.withheld:
+                writer.writerow([number, "", "", WITHHELD])
         (folder / ASSIGNMENTS).mkdir(exist_ok=True)
         for client, U in assignments.items():
             sp.save_npz(folder / ASSIGNMENTS / f"{file_stem(client)}.npz", sp.csr_array(U))
@@ -178,6 +212,8 @@ class Result:
                 provenance=Provenance(**raw["provenance"]),
                 complete=raw["complete"],
                 privacy=raw["privacy"],
+                disclosure=raw["disclosure"],
+                withheld=tuple(int(number) for number in raw["withheld"]),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):

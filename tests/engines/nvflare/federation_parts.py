@@ -50,7 +50,7 @@ def play(federation, out, made, *, trouble=None, at=3, columns=ZOO.columns, late
 
     with ThreadPoolExecutor(1) as pool:
         disturbed = pool.submit(wait_and_disturb if trouble else lambda: None)
-        run = DeployedRun(made, terms, SITES, columns)
+        run = DeployedRun(made, terms, SITES, columns, disclosure="none")
         result = run_deployed(federation.coordinator, run, out, late=late, patience=PATIENCE, on_event=told.append)
     disturbed.result()
     return result, told

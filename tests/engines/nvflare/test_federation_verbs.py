@@ -42,9 +42,12 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         sp.save_npz(data, shard.to_scipy(bool))
         shutil.copy(made["invitation"], tmp_path / f"{name}.json")
         invitation = ("--invitation", tmp_path / f"{name}.json", "--fingerprint", made["fingerprint"])
-        sent = felb("site", "join", site, *invitation, "--name", name, "--json")["send"]
-        back = felb("federation", "approve", fed, sent, "-o", tmp_path / f"{name}.signed.zip", "--json")["approval"]
-        checked = felb("site", "start", site, "--approval", back, "--data", data, "--min-rows", 30, "--check", "--json")
+        sent = felb("site", "join", site, *invitation, "--name", name, "--json")
+        told = ("--name", name, "--key-fingerprint", sent["key fingerprint"])
+        out = tmp_path / f"{name}.signed.zip"
+        back = felb("federation", "approve", fed, sent["send"], *told, "-o", out, "--json")["approval"]
+        rules = ("--min-rows", 30, "--disclosure", "none")
+        checked = felb("site", "start", site, "--approval", back, "--data", data, *rules, "--check", "--json")
         assert (checked["rows"], checked["columns"]) == (len(shard), 17)
         assert Site.open(site).config().policy.min_rows == 30
     (tmp_path / "run.toml").write_text(

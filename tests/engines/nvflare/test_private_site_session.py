@@ -129,7 +129,8 @@ def test_every_mechanism_is_charged_once_though_everything_dies_after_every_roun
         assert loop.spent().runs() == {}
     else:
         assert 0.99 * guaranteed.total_epsilon < lines[-1]["total"]["epsilon"] <= guaranteed.total_epsilon * (1 + 1e-5)
-        assert loop.spent().total() == (guaranteed.total_epsilon, guaranteed.delta)
+        kind = guaranteed.unit, guaranteed.privacy.neighbours
+        assert loop.spent().totals() == {kind: (guaranteed.total_epsilon, guaranteed.delta)}
     assert result_of(loop.record, DeployedRun(loop.plan), federation="f").privacy["text"]
 
 

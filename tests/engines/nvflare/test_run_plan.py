@@ -58,7 +58,7 @@ def test_both_sides_make_the_same_plan_of_plain_data():
         ({"n_components": "many"}, "n_components"),
         ({"method": "bmf", "n_components": "mdl", "parameters": {"max_components": 10**5}}, "n_components"),
         ({"records": 5}, "privacy specification"),
-        ({"sites": 5}, "privacy specification"),
+        ({"sites": 10**6}, "sites must be"),
     ],
 )
 def test_arguments_that_are_wrong_or_hostile_are_refused(change, said):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 CONTROLLER = "felb.engines.nvflare.controller.RunController"
 EXECUTOR = "felb.engines.nvflare.executor.SiteExecutor"
+GUARD = "felb.engines.nvflare.revocation_guard.RevocationGuard"
 NOTHING = {
     "submit_job": "none",
     "clone_job": "none",
@@ -59,6 +60,8 @@ def lock_server(kit: Path, *, storage: Path) -> None:
         if part["id"] == "job_scheduler":
             # A run plays one job after the other; the second place is for one that a crash left behind as "running".
             part["args"] |= {"max_jobs": 4, "min_schedule_interval": 1.0, "max_schedule_interval": 10.0}
+    guard = {"id": "revocation_guard", "path": GUARD, "args": {"folder": str(kit)}}
+    resources["components"] = [*resources["components"], guard]
     write_json(local / "resources.json", resources)
 
 

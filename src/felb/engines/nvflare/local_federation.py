@@ -35,7 +35,7 @@ class LocalFederation:
     ----------
     folder : an empty or new folder for keys, kits, data and logs
     shards : rows of each site by its name
-    policy : of every site, see `Policy`
+    policy : of every site, see `Policy`; disclosure rules are off unless it sets them, for small public data
     """
 
     def __init__(
@@ -126,12 +126,13 @@ class LocalFederation:
 
     def _site(self, name: str, shard: BinaryMatrix, policy: dict[str, object]) -> Site:
         site, request = Site.join(self.folder / name, self.coordinator.invitation, name=name)
-        site.admit(self.coordinator.approve(request, self.folder / f"{name}.signed.zip"))
+        signed, key = self.folder / f"{name}.signed.zip", site.key_fingerprint()
+        site.admit(self.coordinator.approve(request, signed, name=name, key_fingerprint=key))
         data = site.folder / "data.npz"
         sp.save_npz(data, shard.to_scipy(bool))
         if shard.columns is not None:
             (site.folder / "data.columns.txt").write_text("\n".join(shard.columns) + "\n", encoding="utf-8")
-        site.configure(data=str(data), policy=policy)
+        site.configure(data=str(data), policy={"disclosure": "none", **policy})
         return site
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from felb.atomic import replace_folder, replacing
+from felb.engines.nvflare.authority import VALID_DAYS, Authority, check_name, organisation
+from felb.engines.nvflare.certificates import CertificateRequest, key_fingerprint, signed_certificate
 from felb.engines.nvflare.flare import COORDINATOR_ORG, FlareError, flare, require_flare, server_command, site_command
 from felb.engines.nvflare.hardening import listen_on_loopback, lock_server, lock_site, write_json
+from felb.engines.nvflare.revocation import REVOCATIONS, Revocations
 from felb.engines.nvflare.run_record import COORDINATOR_FILE
 from felb.engines.nvflare.site_policy import SITE_FILE, SiteConfig
 from felb.errors import InputError
@@ -20,11 +23,8 @@ if TYPE_CHECKING:
     import os
 
 FEDERATION, INVITATION, SITE = "federation.json", "invitation.json", "site.json"
+REQUEST, ROTATION = "request", "rotation"
 PERSON = "coordinator@federation.local"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-VALID_DAYS = 730
-EXPELLED, _NAMES = "disabled_clients.json", "disabled_clients"
-"""FLARE's own list; its server refuses these names when it was started with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Invitation:
 
 
 class Coordinator:
-    """A coordinator's folder: certificate authority, server, the coordinator's own access, runs."""
+    """A coordinator's folder: server, the coordinator's own access, runs, and where its authority is."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).resolve()
@@ -63,15 +63,23 @@ class Coordinator:
 
     @classmethod
     def found(
-        cls, folder: str | os.PathLike[str], *, name: str, host: str, port: int, loopback: bool = False
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        name: str,
+        host: str,
+        port: int,
+        loopback: bool = False,
+        authority: str | os.PathLike[str] | None = None,
     ) -> Coordinator:
         """Make the authority, the server's and the coordinator's kits with locked-down policies, and an invitation.
 
         With `loopback`, the server listens on this machine alone, for a tunnel or proxy that takes the connections of
-        sites to it; otherwise on all of its interfaces.
+        sites to it; otherwise on all of its interfaces. The authority is made in a folder of its own, which may be
+        taken away afterwards; by default it is ``authority`` in this one.
         """
         require_flare()
-        _check_name("federation", name)
+        check_name("federation", name)
         if not 1 <= port <= 65535:
             raise InputError(f"port must lie between 1 and 65535, got {port}")
         made = cls(folder)
@@ -79,15 +87,9 @@ class Coordinator:
             raise InputError(f"{folder} is not empty; choose another folder")
         made.folder.mkdir(parents=True, exist_ok=True)
         made.folder.chmod(0o700)
-        profile = {
-            "name": name,
-            "scheme": "grpc",
-            "connection_security": "mtls",
-            "server": {"host": host, "fed_learn_port": port, "admin_port": port},
-        }
-        write_json(made._profile, profile)  # JSON is YAML
-        authority = flare("cert", "init", "--profile", made._profile, "-o", made._authority, home=made._home)
-        invitation = Invitation(name, host, port, authority["rootca_fingerprint_sha256"])
+        place = made.folder / "authority" if authority is None else Path(authority).resolve()
+        signer, fingerprint = Authority.found(place, name=name, host=host, port=port)
+        invitation = Invitation(name, host, port, fingerprint)
         write_json(made.folder / INVITATION, asdict(invitation))
         for kit, participant in (
             (made.server, {"name": host, "type": "server", "org": COORDINATOR_ORG}),
@@ -95,14 +97,15 @@ class Coordinator:
         ):
             with tempfile.TemporaryDirectory(dir=made.folder) as scratch:
                 request = _request(Path(scratch), name, participant, home=made._home)
-                signed = made.approve(request, Path(scratch) / "own.signed.zip")
+                signed = signer.sign(CertificateRequest.read(request), Path(scratch) / "own.signed.zip")
                 _package(signed, request.parent, invitation, kit=kit, home=made._home)
         lock_server(made.server, storage=made.folder / "storage")
         if loopback:
             listen_on_loopback(made.server, port)
         made.runs.mkdir()
         write_json(made.server / "local" / COORDINATOR_FILE, {"runs": str(made.runs)})
-        write_json(made.folder / FEDERATION, {"name": name, "person": PERSON})
+        write_json(made.folder / FEDERATION, {"name": name, "person": PERSON, "authority": str(place)})
+        made.install_revocations(signer.folder / REVOCATIONS)
         return made
 
     @classmethod
@@ -118,42 +121,67 @@ class Coordinator:
         """What sites are sent."""
         return Invitation.read(self.folder / INVITATION)
 
-    def approve(self, request: Path, out: Path, *, valid_days: int = VALID_DAYS) -> Path:
-        """Sign a site's request; only the public half of its key is in there."""
-        if not request.is_file():
-            raise InputError(f"there is no file {request}; give the .request.zip a site has sent")
-        options = ("--ca-dir", self._authority, "--profile", self._profile, "--valid-days", str(valid_days))
-        flare("cert", "approve", request, *options, "--out", out, "--force", home=self._home)
-        return out
+    @property
+    def authority(self) -> Authority:
+        """The certificate authority, if it is at hand."""
+        said = json.loads((self.folder / FEDERATION).read_text(encoding="utf-8"))
+        return Authority.open(said.get("authority", self.folder / "authority"))
+
+    def approve(
+        self,
+        request: str | os.PathLike[str],
+        out: Path,
+        *,
+        name: str,
+        key_fingerprint: str,
+        valid_days: int = VALID_DAYS,
+        rotate: bool = False,
+    ) -> Path:
+        """Sign a site's request as `Authority.approve` does; a key that it replaces is refused from now on."""
+        signer = self.authority
+        made = signer.approve(
+            request, out, name=name, key_fingerprint=key_fingerprint, valid_days=valid_days, rotate=rotate
+        )
+        if rotate:
+            self.install_revocations(signer.folder / REVOCATIONS)
+        return made
 
     @property
-    def revoked(self) -> list[str]:
-        """Sites whose certificates are no longer accepted."""
-        path = self.server / EXPELLED
-        return list(json.loads(path.read_text(encoding="utf-8"))[_NAMES]) if path.is_file() else []
+    def revocations(self) -> Revocations:
+        """The list that the server goes by."""
+        return Revocations.read(self.server / REVOCATIONS, self._root)
 
-    def revoke(self, site: str) -> None:
-        """Accept a site no more, whatever certificate it shows; the server reads it when it starts."""
-        _check_name("site", site)
-        write_json(self.server / EXPELLED, {_NAMES: sorted({*self.revoked, site})})
+    def revoke(self, *, names: tuple[str, ...] = (), keys: tuple[str, ...] = ()) -> Revocations:
+        """Accept these sites and keys no more; a server that runs knows it within seconds."""
+        signer = self.authority
+        signer.revoke(names=names, keys=keys)
+        return self.install_revocations(signer.folder / REVOCATIONS)
 
-    def readmit(self, site: str) -> None:
-        """Accept a site that was revoked again."""
-        if site not in self.revoked:
-            raise InputError(f"{site} is not revoked; revoked are {', '.join(self.revoked) or 'none'}")
-        write_json(self.server / EXPELLED, {_NAMES: [name for name in self.revoked if name != site]})
+    def readmit(self, *, names: tuple[str, ...] = (), keys: tuple[str, ...] = ()) -> Revocations:
+        """Accept sites and keys that were revoked again."""
+        signer = self.authority
+        signer.readmit(names=names, keys=keys)
+        return self.install_revocations(signer.folder / REVOCATIONS)
+
+    def install_revocations(self, path: Path) -> Revocations:
+        """Put a signed list where the server reads it; one that is older, or of another federation, is refused."""
+        new = Revocations.read(path, self._root)
+        if new.federation != self.invitation.federation:
+            raise InputError(f"{path} is the list of the federation {new.federation!r}")
+        place = self.server / REVOCATIONS
+        if place.is_file() and new.number < self.revocations.number:
+            raise InputError(f"{path} is list {new.number}, and list {self.revocations.number} is in force already")
+        with replacing(place) as partial:
+            shutil.copyfile(path, partial)
+        return new
 
     def command(self) -> list[str]:
         """Return the command that runs the server."""
         return server_command(self.server)
 
     @property
-    def _profile(self) -> Path:
-        return self.folder / "profile.yaml"
-
-    @property
-    def _authority(self) -> Path:
-        return self.folder / "authority"
+    def _root(self) -> bytes:
+        return (self.server / "startup" / "rootCA.pem").read_bytes()
 
     @property
     def _home(self) -> Path:
@@ -171,16 +199,30 @@ class Site:
     def join(cls, folder: str | os.PathLike[str], invitation: Invitation, *, name: str) -> tuple[Site, Path]:
         """Make a key and the request to send to the coordinator."""
         require_flare()
-        _check_name("site", name)
+        check_name("site", name)
         made = cls(folder)
         if made.folder.exists() and any(made.folder.iterdir()):
             raise InputError(f"{folder} is not empty; choose another folder")
         made.folder.mkdir(parents=True, exist_ok=True)
         made.folder.chmod(0o700)
-        participant = {"name": name, "type": "client", "org": _org(name)}
+        participant = {"name": name, "type": "client", "org": organisation(name)}
         request = _request(made.folder, invitation.federation, participant, home=made._home)
         write_json(made.folder / SITE, {"name": name, "invitation": asdict(invitation)})
         return made, request
+
+    def rotate(self) -> Path:
+        """Make a new key and the request for it; the old key is used until the approval has arrived."""
+        place = self.folder / ROTATION
+        if place.exists():
+            shutil.rmtree(place)
+        place.mkdir(mode=0o700)
+        participant = {"name": self.name, "type": "client", "org": organisation(self.name)}
+        return _request(place, self.invitation.federation, participant, home=self._home)
+
+    def key_fingerprint(self, *, rotated: bool = False) -> str:
+        """Return the fingerprint of this site's key, or of the one made by `rotate`, to be read out."""
+        base = self.folder / ROTATION if rotated else self.folder
+        return CertificateRequest.read(base / REQUEST / f"{self.name}.request.zip").key
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> Site:
@@ -213,7 +255,15 @@ class Site:
         if not Path(approval).is_file():
             raise InputError(f"there is no file {approval}; give the .signed.zip the coordinator has sent")
         settings = self._settings if self._settings_file.is_file() else None
-        _package(Path(approval), self.folder / "request", self.invitation, kit=self.kit, home=self._home)
+        rotated = self.folder / ROTATION / REQUEST
+        new = rotated.is_dir() and self.key_fingerprint(rotated=True) == key_fingerprint(
+            signed_certificate(approval).public_key()
+        )
+        place = rotated if new else self.folder / REQUEST
+        _package(Path(approval), place, self.invitation, kit=self.kit, home=self._home)
+        if new:
+            replace_folder(rotated, self.folder / REQUEST)
+            shutil.rmtree(self.folder / ROTATION)
         lock_site(self.kit)
         if settings is not None:
             write_json(self._settings_file, settings)
@@ -237,7 +287,7 @@ class Site:
         """Return the command that runs the site."""
         if not self.admitted:
             raise InputError(f"{self.name} is not admitted yet; give the coordinator's approval with --approval")
-        return site_command(self.kit, name=self.name, org=_org(self.name))
+        return site_command(self.kit, name=self.name, org=organisation(self.name))
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -260,7 +310,7 @@ def _request(folder: Path, federation: str, participant: dict[str, Any], *, home
     """Make a key and a request under ``folder/request``; return the file to send."""
     definition = folder / "participant.yaml"
     write_json(definition, {"name": federation, "participants": [participant]})
-    made = flare("cert", "request", "-p", definition, "--out", folder / "request", home=home)
+    made = flare("cert", "request", "-p", definition, "--out", folder / REQUEST, home=home)
     return Path(made["request_zip"])
 
 
@@ -276,12 +326,3 @@ def _package(signed: Path, request: Path, invitation: Invitation, *, kit: Path, 
             shutil.rmtree(kit)
         shutil.move(made["output_dir"], kit)
     kit.chmod(0o700)
-
-
-def _check_name(what: str, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise InputError(f"the name of a {what} consists of letters, digits, - and _, at most 40; got {name!r}")
-
-
-def _org(name: str) -> str:
-    return name.replace("-", "_")

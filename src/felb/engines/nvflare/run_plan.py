@@ -28,7 +28,7 @@ NOT_OF_THE_METHOD = frozenset(
 """Parameters of estimators that a plan says in another way, or that are not the coordinator's to choose."""
 MAX_FEATURES, MAX_COMPONENTS, MAX_CELLS, MAX_STEPS = 10_000_000, 4096, 200_000_000, 1_000_000
 """Beyond these, a plan is a mistake or an attack; V alone would not fit into memory."""
-MAX_RECORDS, MAX_SITES = 10**12, 100_000
+MAX_RECORDS, MAX_SITES = 10**12, 1000
 DEFAULT_MAX_COMPONENTS = 30
 
 
@@ -44,7 +44,7 @@ class Plan:
     parameters : further parameters of the method, numbers and words only
     privacy : terms of `felb.privacy.Privacy`, numbers and words only; None if nothing is guaranteed
     records : records of all sites together, as publicly known, from which δ follows; only with `privacy`
-    sites : sites that take part, for noise of which each adds a share; only with `privacy`
+    sites : number of sites that take part, for noise of which each adds a share, and for rules that ask for several
     seed : fixes the start
     columns : fingerprint of the column names every site must have, in their order; None if they are not checked
     version : of felb at the coordinator; sites of another version would compute something else
@@ -87,8 +87,15 @@ class Plan:
         self._check_privacy()
         self.algorithm()  # the method's own checks
 
+    @property
+    def most_components(self) -> int:
+        """Components at most; a run that finds their number has a limit."""
+        if self.n_components == MDL:
+            return int(self.parameters.get("max_components", DEFAULT_MAX_COMPONENTS))
+        return int(self.n_components)
+
     def _check_rank(self) -> None:
-        most = self.n_components
+        most: Any = self.n_components
         if most == MDL:
             if self.method not in METHODS or "max_components" not in METHODS[self.method].parameters():
                 raise InputError(f"{self.method} does not find the number of components by itself; give a number")
@@ -99,8 +106,10 @@ class Plan:
 
     def _check_privacy(self) -> None:
         if self.privacy is None:
-            if self.records is not None or self.sites is not None:
-                raise InputError("records and sites need a privacy specification")
+            if self.records is not None:
+                raise InputError("records need a privacy specification")
+            if self.sites is not None:
+                _check_count("sites", self.sites, MAX_SITES)
             return
         _check_count("records", self.records, MAX_RECORDS)
         _check_count("sites", self.sites, MAX_SITES)

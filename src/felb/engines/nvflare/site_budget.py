@@ -7,27 +7,34 @@ import math
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, get_args
 
 from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.site_policy import Refusal
 from felb.errors import InputError
+from felb.privacy.cost import Neighbours, Unit
 
 if TYPE_CHECKING:
     import os
 
     from felb.privacy.plan import PrivacyPlan
 
+Kind = tuple[str, str]
+"""Unit and neighbour relation of a guarantee."""
 SPENT, LOCK = "spent.json", "spent.lock"
+USUAL: Kind = ("record", "add_remove")
+ROUNDING = 1e-9
+"""Of sums that are compared with a limit: ten times 0.1 are 1."""
 PATIENCE = 30.0
 """Seconds to wait for another process of this site to let go of the file."""
 
 
 class Spent:
-    """The runs a site has answered under a guarantee, and what each may cost: (Σε, Σδ) bounds them together.
+    """The runs a site has answered, and what each may cost: (Σε, Σδ) bounds those of one kind together.
 
     A run is set down with all that it may cost before its first answer leaves, and once however often it is resumed.
-    So a crash can neither lose nor double it; that a run broke off early is not counted in its favour.
+    So a crash can neither lose nor double it; that a run broke off early is not counted in its favour. Guarantees of
+    different units or neighbour relations say different things and are never added up.
 
     Parameters
     ----------
@@ -39,38 +46,70 @@ class Spent:
         self._lock = Path(state) / LOCK
 
     def runs(self) -> dict[str, dict[str, Any]]:
-        """Return what each run may cost, by its id."""
+        """Return what each run with a guarantee may cost, by its id."""
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
-            for run in found.values():
-                _ = float(run["epsilon"]) + float(run["delta"])
+            return {str(run): _checked(facts) for run, facts in found.items()}
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{self.path} is damaged ({error}); restore it, it says what was spent") from error
-        return dict(found)
 
-    def total(self) -> tuple[float, float]:
-        """Return (Σε, Σδ) of all runs."""
-        runs = self.runs().values()
-        return math.fsum(run["epsilon"] for run in runs), math.fsum(run["delta"] for run in runs)
+    def totals(self) -> dict[Kind, tuple[float, float]]:
+        """Return (Σε, Σδ) for each unit and neighbour relation of the runs so far."""
+        sums: dict[Kind, tuple[float, float]] = {}
+        for run in self.runs().values():
+            kind = run["unit"], run["neighbours"]
+            epsilon, delta = sums.get(kind, (0.0, 0.0))
+            sums[kind] = math.fsum((epsilon, run["epsilon"])), math.fsum((delta, run["delta"]))
+        return sums
 
-    def reserve(self, run_id: str, guaranteed: PrivacyPlan, *, limit: float | None) -> None:
-        """Set down a run, unless it is already; refuse it if the sum of all ε would exceed `limit`."""
-        epsilon = guaranteed.total_epsilon
+    def total(self, kind: Kind = USUAL) -> tuple[float, float]:
+        """Return (Σε, Σδ) of all runs of one kind, by default of those that hide a record that is added or removed."""
+        return self.totals().get(kind, (0.0, 0.0))
+
+    def check_exact(self, *, allowed: bool) -> None:
+        """Refuse a run that guarantees nothing where private ones were answered, whose guarantee it would end."""
+        if not allowed and self.runs():
+            raise Refusal("this site has answered private runs, and answers no exact ones about the same records")
+
+    def check_answers(self, run_id: str, found: int) -> None:
+        """Refuse to go on with a run of which fewer responses are there than were given: what it spent is unknown."""
+        if found < int(self.runs().get(run_id, {}).get("answers", 0)):
+            raise Refusal("this site has lost responses that it gave in this run; give the run another id")
+
+    def note_answers(self, run_id: str, count: int) -> None:
+        """Set down how many responses a run has been given; called when a response was kept, before it leaves."""
+        with self._alone():
+            runs = self.runs()
+            if run_id in runs and count > int(runs[run_id].get("answers", 0)):
+                runs[run_id]["answers"] = count
+                self._write(runs)
+
+    def reserve(
+        self, run_id: str, guaranteed: PrivacyPlan, *, limit: float | None, delta_limit: float | None = None
+    ) -> None:
+        """Set down a run, unless it is already; refuse it if Σε or Σδ of its kind would exceed its limit."""
+        epsilon, delta = guaranteed.total_epsilon, guaranteed.delta
         if math.isinf(epsilon):
-            return  # such a run guarantees nothing, like one without privacy; a policy with a limit has refused it
+            return  # such a run guarantees nothing, like one without privacy, and is checked like one
+        kind = guaranteed.unit, guaranteed.privacy.neighbours
         with self._alone():
             runs = self.runs()
             if run_id in runs:
                 return
-            if limit is not None and math.fsum((epsilon, *(run["epsilon"] for run in runs.values()))) > limit:
-                raise Refusal("this site's privacy budget for all runs does not suffice for this one")
+            before = self.total(kind)
+            for spent, more, most in ((before[0], epsilon, limit), (before[1], delta, delta_limit)):
+                if most is not None and math.fsum((spent, more)) > most * (1 + ROUNDING):
+                    raise Refusal("this site's privacy budget for all runs does not suffice for this one")
             began = datetime.now(UTC).isoformat(timespec="seconds")
-            guarantee = {"epsilon": epsilon, "delta": guaranteed.delta, "unit": guaranteed.privacy.unit}
+            guarantee = {"epsilon": epsilon, "delta": delta, "unit": kind[0], "neighbours": kind[1]}
             runs[run_id] = {**guarantee, "began": began}
-            with replacing(self.path) as partial:
-                partial.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
+            self._write(runs)
+
+    def _write(self, runs: dict[str, dict[str, Any]]) -> None:
+        with replacing(self.path) as partial:
+            partial.write_text(json.dumps({"runs": runs}, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     def _alone(self) -> IO[bytes]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,3 +119,22 @@ class Spent:
                 raise TimeoutError(f"{self.path} is in use by another process")
             time.sleep(0.05)
         return held
+
+
+def _checked(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what is set down about a run; an amount that is no amount would make room for more runs."""
+    for name, most in (("epsilon", math.inf), ("delta", 1.0)):
+        value = facts[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number, got {value!r}")
+        if not 0 <= value <= most:
+            raise ValueError(f"{name} must not be {value!r}")
+    answers = facts.get("answers", 0)
+    if type(answers) is not int or answers < 0:
+        raise ValueError(f"answers must be a number of responses, got {answers!r}")
+    # Files of earlier versions knew one kind only.
+    unit, neighbours = facts.get("unit", USUAL[0]), facts.get("neighbours", USUAL[1])
+    for value, known in ((unit, get_args(Unit)), (neighbours, get_args(Neighbours))):
+        if value not in known:
+            raise ValueError(f"{value!r} is none of {', '.join(known)}")
+    return {**facts, "unit": unit, "neighbours": neighbours}

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, get_args
 from felb.data import read
 from felb.errors import FelbError, InputError
 from felb.privacy.cost import Unit
+from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LARGEST_DELTA, MechanismName, NoisePlace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from felb.data.binary import BinaryMatrix
     from felb.engines.nvflare.run_plan import Plan
     from felb.privacy.plan import PrivacyPlan
@@ -25,6 +28,12 @@ REPRODUCTION = "paper"
 """The mechanism that guarantees nothing in total; a site that asks for privacy must name it to accept it."""
 LARGEST_EPSILON = 4.0
 """Of a run, for a site that asks for privacy and does not say how much: beyond it, little is guaranteed."""
+
+
+LARGEST_FEDERATION = 50
+"""Sites that may share the noise of the aggregate, for a site that does not say how many."""
+TOTAL_DELTA = 1e-4
+"""Of all runs together, for a site that does not say how much."""
 
 
 class Refusal(FelbError):
@@ -50,6 +59,12 @@ class Policy:
         which protects only if the coordinator looks at nothing but the sum
     max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
     total_epsilon : largest sum of the ε of all runs that this site has ever answered
+    total_delta : largest sum of their δ; 10⁻⁴ if None
+    max_sites : most sites that may share the noise of the aggregate; 50 if None. With more, each adds less of it
+    disclosure : rules for runs that guarantee nothing, a preset or a table, see `felb.privacy.disclosure`; the strict
+        ones if None
+    exact_after_private : whether runs that guarantee nothing are answered although private ones were, about the same
+        records; they end what the private ones have guaranteed
     """
 
     allowed_methods: tuple[str, ...] | None = None
@@ -61,6 +76,10 @@ class Policy:
     max_epsilon: float | None = None
     max_delta: float | None = None
     total_epsilon: float | None = None
+    total_delta: float | None = None
+    max_sites: int | None = None
+    disclosure: str | Mapping[str, Any] | None = None
+    exact_after_private: bool = False
 
     def __post_init__(self) -> None:
         for name in ("allowed_methods", "mechanisms"):
@@ -71,13 +90,17 @@ class Policy:
                 object.__setattr__(self, name, tuple(words))
         if type(self.min_rows) is not int or self.min_rows < 1:
             raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
-        if not isinstance(self.require_privacy, bool):
-            raise InputError(f"policy: require_privacy must be true or false, got {self.require_privacy!r}")
+        for name in ("require_privacy", "exact_after_private"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"policy: {name} must be true or false, got {getattr(self, name)!r}")
+        if self.max_sites is not None and (type(self.max_sites) is not int or self.max_sites < 1):
+            raise InputError(f"policy: max_sites must be a whole number of at least 1, got {self.max_sites!r}")
         for name, kind in (("unit", Unit), ("noise", NoisePlace)):
             if getattr(self, name) is not None:
                 _check_words(name, (getattr(self, name),), get_args(kind))
+        _ = self.rules  # refuses what is no rule
         _check_words("mechanisms", self.mechanisms or (), get_args(MechanismName))
-        for name in ("max_epsilon", "max_delta", "total_epsilon"):
+        for name in ("max_epsilon", "max_delta", "total_epsilon", "total_delta"):
             value: Any = getattr(self, name)
             if value is None:
                 continue
@@ -89,15 +112,31 @@ class Policy:
                 raise InputError(f"policy: {name} must be a positive number, got {value!r}")
 
     @property
+    def rules(self) -> Disclosure:
+        """The disclosure rules for what leaves without noise."""
+        return Disclosure.of(self.disclosure)
+
+    @property
     def asks_for_privacy(self) -> bool:
         """Whether a run must guarantee privacy."""
-        conditions = (self.mechanisms, self.unit, self.noise, self.max_epsilon, self.max_delta, self.total_epsilon)
+        sizes = (self.max_epsilon, self.max_delta, self.total_epsilon, self.total_delta)
+        conditions = (self.mechanisms, self.unit, self.noise, *sizes)
         return self.require_privacy or any(condition is not None for condition in conditions)
 
     def check_plan(self, plan: Plan) -> None:
         """Refuse a plan this site does not agree to, before its data is read."""
         if self.allowed_methods is not None and plan.method not in self.allowed_methods:
             raise Refusal(f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}")
+
+    def check_disclosure(self, plan: Plan, *, n_rows: int | None = None) -> None:
+        """Refuse an exact run over too few sites, or with more parameters than the rows hide; noise needs none."""
+        if plan.privacy is not None:
+            return
+        if not self.rules.sites_suffice(plan.sites):
+            raise Refusal(f"this site's sums are added up with those of {self.rules.min_sites - 1} or more others only")
+        size = {"n_features": plan.n_features, "n_components": plan.most_components}
+        if n_rows is not None and not self.rules.rows_suffice(n_rows, **size):
+            raise Refusal("this site has too few rows for so many features and components in a run without privacy")
 
     def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:
         """Refuse to take part with data that is too little or of other columns; `columns` fingerprints this site's."""
@@ -114,6 +153,8 @@ class Policy:
 
     def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a guarantee that is less than this site asks for, before its data is read."""
+        if guaranteed is not None and guaranteed.privacy.noise == "aggregate":
+            self._check_shares(guaranteed)
         if not self.asks_for_privacy:
             return
         if guaranteed is None:
@@ -132,6 +173,14 @@ class Policy:
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'"
             )
         self._check_size(guaranteed)
+
+    def _check_shares(self, guaranteed: PrivacyPlan) -> None:
+        """Refuse noise that is divided among more sites than there can be: each would add next to none."""
+        most = self.max_sites or LARGEST_FEDERATION
+        if guaranteed.n_clients > most:
+            raise Refusal(
+                f"this site shares noise with at most {most} sites, and the plan counts on {guaranteed.n_clients}"
+            )
 
     def _check_size(self, guaranteed: PrivacyPlan) -> None:
         epsilon, most = guaranteed.total_epsilon, self.max_epsilon or LARGEST_EPSILON

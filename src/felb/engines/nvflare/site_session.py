@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,13 @@ from felb.atomic import replacing
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
-from felb.engines.nvflare.site_policy import Refusal, SiteConfig
+from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
 from felb.errors import InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
-from felb.federated.responses import StoredResponses
+from felb.federated.responses import StoredResponses, answered_rounds
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
+from felb.privacy.log_chain import Head, drop_unsent, verify
 from felb.privacy.outbound_log import OutboundLog, read_log
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class SiteSession:
         except (InputError, MissingExtraError) as error:  # speaks of the coordinator's arguments only
             raise Refusal(str(error)) from error
         config.policy.check_plan(self.plan)
+        config.policy.check_disclosure(self.plan)
         config.policy.check_privacy(self._algorithm.privacy)
         self.name = name
         self.folder = Path(config.state) / self.plan.run_id
@@ -65,8 +68,21 @@ class SiteSession:
             state_type=self._algorithm.state_type,
             charged=guaranteed is not None,
         )
+        spent = Spent(config.state)
+        if guaranteed is None or math.isinf(guaranteed.total_epsilon):
+            spent.check_exact(allowed=config.policy.exact_after_private)
+        else:
+            spent.check_answers(self.plan.run_id, len(self._responses))
+        drop_unsent(self.folder / OUTBOUND, answered_rounds(self.folder / RESPONSES))
         log = OutboundLog(self.folder / OUTBOUND)
-        self._gate = Gate(name, log, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses)
+        self._gate = Gate(
+            name,
+            log,
+            accountant=self._responses.accountant,
+            plan=guaranteed,
+            responses=self._responses,
+            disclosure=config.policy.rules,
+        )
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
 
@@ -89,6 +105,7 @@ class SiteSession:
             matrix = self._config.read()
             columns = None if matrix.columns is None else fingerprint(matrix.columns)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
+            self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
             self._config.policy.check_delta(matrix, self._algorithm.privacy)
             self._shard = matrix
         return self._shard
@@ -99,15 +116,19 @@ class SiteSession:
             write_json(self._known_plan, self.plan.to_json())
         guaranteed = self._algorithm.privacy
         if guaranteed is not None:
-            limit = self._config.policy.total_epsilon
-            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, limit=limit)
+            policy = self._config.policy
+            limits = {"limit": policy.total_epsilon, "delta_limit": policy.total_delta or TOTAL_DELTA}
+            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, **limits)
         if request.all_clients and state is not None and state.assigned is not None:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
         try:
-            return self._gate.release(update, request, rng=self._noise, state=state)
+            released = self._gate.release(update, request, rng=self._noise, state=state)
         except PrivacyError as error:
             raise Refusal("this request goes beyond what the run has guaranteed; nothing was sent") from error
+        if guaranteed is not None:
+            Spent(self._config.state).note_answers(self.plan.run_id, len(self._responses))
+        return released
 
     def _check_known(self) -> None:
         """Refuse a run that was answered under another plan, or whose responses are lost: they are for one."""
@@ -134,3 +155,11 @@ def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, A
             continue
         lines += [{"run": log.parent.name, **line} for line in read_log(log)]
     return lines
+
+
+def verify_outbound(state: Path, *, run_id: str | None = None) -> dict[str, Head]:
+    """Return where the chain of each run's outbound log ends, or raise an error that names the first wrong line."""
+    logs = [log for log in sorted(state.glob(f"*/{OUTBOUND}")) if run_id in (None, log.parent.name)]
+    if run_id is not None and not logs:
+        raise InputError(f"there is no log of a run {run_id!r}; `felb site log` shows those there are")
+    return {log.parent.name: verify(log) for log in logs}

@@ -108,9 +108,10 @@ def aligned_sums(reference: NDArray[np.int64], passes: int) -> Generator[Request
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """Private to a client: V_i in the order it was found in and whether time ran out, until it has its assignment."""
+    """Private to a client: V_i as it was found, its supports, whether time ran out; then the assignment."""
 
     V: NDArray[np.bool_] | None = None
+    supports: NDArray[np.int64] | None = None
     unfinished: int = 0
     assigned: NDArray[np.bool_] | None = None
 
@@ -127,7 +128,19 @@ class AlignedComponents:
         """Send V_i, and whether there was time enough to find it."""
         if state is None or state.V is None:
             _, found = self.local(None, shard, request, rng)
-            state = ClientState(np.asarray(found.values["V"], dtype=bool), int(found.values["unfinished"]))
+            state = ClientState(
+                np.asarray(found.values["V"], dtype=bool), found.supports["V"], int(found.values["unfinished"])
+            )
         assert state.V is not None
-        permuted = align(state.V, request.values["reference"]).astype(np.uint8)
-        return state, Update({"V": permuted, "unfinished": np.asarray(state.unfinished)})
+        assert state.supports is not None
+        permuted = align(state.V, request.values["reference"])
+        told = {"V": permuted.astype(np.uint8), "unfinished": np.asarray(state.unfinished)}
+        return state, Update(told, supports={"V": _of_rows(permuted, state.V, state.supports)})
+
+
+def _of_rows(permuted: NDArray[np.bool_], V: NDArray[np.bool_], supports: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the supports of the rows of V in another order; of rows that are equal, the least."""
+    least: dict[bytes, int] = {}
+    for row, support in zip(V, supports.tolist(), strict=True):
+        least[row.tobytes()] = min(support, least.get(row.tobytes(), support))
+    return np.array([least[row.tobytes()] for row in permuted], dtype=np.int64)

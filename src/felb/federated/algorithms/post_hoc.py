@@ -70,4 +70,5 @@ class LocalComponents:
     ) -> tuple[None, Update]:
         """Send V_i, and whether there was time enough to find it."""
         found = self.model.find(shard, int(self.model.n_components), seed=int(rng.integers(LARGEST_SEED)))
-        return None, Update({"V": found.V.astype(np.uint8), "unfinished": np.asarray(int(not found.complete))})
+        told = {"V": found.V.astype(np.uint8), "unfinished": np.asarray(int(not found.complete))}
+        return None, Update(told, supports={"V": np.count_nonzero(found.U, axis=0)})

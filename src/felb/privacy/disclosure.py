@@ -1,0 +1,141 @@
+"""Disclosure rules: what statistics offices and hospitals ask of numbers that leave without noise.
+
+A rule hides small groups in a single table. It does not stop differencing: two tables that differ in one record still
+tell of it. Noise does (`felb.privacy.Privacy`); under a privacy guarantee these rules are not needed and not applied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MOST = 1_000_000
+"""Of a count in a rule; more is a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """Rules for what leaves a client, and is published, without noise.
+
+    Parameters
+    ----------
+    min_support : components of fewer records are neither released by a client nor published
+    min_sites : fewest sites whose sums are added up; of two, each would see the other's
+    max_parameters : features x components at most, as a share of the records of a client; None for no such rule
+    round_to : numbers of records are rounded down to multiples of this
+
+    Examples
+    --------
+    >>> Disclosure.of("cms").min_support
+    11
+    >>> Disclosure.of(None) == Disclosure()
+    True
+    """
+
+    min_support: int = 10
+    min_sites: int = 3
+    max_parameters: float | None = 0.33
+    round_to: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("min_support", "min_sites", "round_to"):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= MOST:
+                raise InputError(f"disclosure: {name} must be a whole number from 1 to {MOST}, got {value!r}")
+        share: Any = self.max_parameters
+        if share is not None and (
+            isinstance(share, bool) or not isinstance(share, int | float) or not (math.isfinite(share) and share > 0)
+        ):
+            raise InputError(f"disclosure: max_parameters must be a positive share of the records, got {share!r}")
+
+    @classmethod
+    def of(cls, rule: str | Mapping[str, Any] | Disclosure | None) -> Disclosure:
+        """Return the rules of a preset, of a table of settings, or, where nothing is set, the strict default.
+
+        A table may name a ``preset`` from which it starts. A word that is not known is an error: it may be a rule
+        misspelt.
+        """
+        if rule is None:
+            return cls()
+        if isinstance(rule, Disclosure):
+            return rule
+        if isinstance(rule, str):
+            if rule not in PRESETS:
+                raise InputError(f"disclosure: there is no preset {rule[:40]!r}; there is {', '.join(PRESETS)}")
+            return PRESETS[rule]
+        if not isinstance(rule, Mapping):
+            raise InputError(f"disclosure must be a preset or a table of rules, got {rule!r}")
+        known = [entry.name for entry in fields(cls)]
+        unknown = sorted(str(name) for name in set(rule) - {*known, "preset"})
+        if unknown:
+            raise InputError(f"disclosure: there is no rule {unknown[0][:40]!r}; there is {', '.join(known)}")
+        start = cls.of(rule.get("preset"))
+        return cls(**{**asdict(start), **{name: value for name, value in rule.items() if name != "preset"}})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, as `of` reads them."""
+        return asdict(self)
+
+    def in_words(self) -> str:
+        """Return the rules in a line."""
+        parts = [f"components of at least {self.min_support} records", f"at least {self.min_sites} sites"]
+        if self.max_parameters is not None:
+            parts.append(f"features x components at most {self.max_parameters:g} of a client's records")
+        if self.round_to > 1:
+            parts.append(f"numbers of records rounded down to multiples of {self.round_to}")
+        return ", ".join(parts)
+
+    # -- before a run ------------------------------------------------------------------------------------------------
+
+    def sites_suffice(self, n_sites: int | None) -> bool:
+        """Whether sums over this many sites may be told; not if their number is unknown."""
+        return self.min_sites <= 1 or (n_sites is not None and n_sites >= self.min_sites)
+
+    def rows_suffice(self, n_rows: int, *, n_features: int, n_components: int) -> bool:
+        """Whether a client has enough records for as many parameters."""
+        return self.max_parameters is None or n_features * n_components <= self.max_parameters * n_rows
+
+    # -- at the gate -------------------------------------------------------------------------------------------------
+
+    def of_components(self, value: NDArray[Any], supports: NDArray[np.int64]) -> NDArray[Any]:
+        """Return a value with a row for each component as it may leave: those of too few records are 0."""
+        kept = np.asarray(supports) >= self.min_support
+        return np.where(kept.reshape(-1, *(1,) * (value.ndim - 1)), value, np.zeros((), dtype=value.dtype))
+
+    def of_counts(self, value: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers of records as they may leave: 0 for too few, the others rounded down."""
+        return np.where(value >= self.min_support, value // self.round_to * self.round_to, 0).astype(value.dtype)
+
+    # -- in a result -------------------------------------------------------------------------------------------------
+
+    def withheld(self, supports: Sequence[int | None]) -> tuple[int, ...]:
+        """Return the numbers of the components that may not be published, by what is known of their records."""
+        return tuple(i for i, support in enumerate(supports) if support is not None and support < self.min_support)
+
+    def rounded(self, count: int) -> int:
+        """Return a number of records as it may be published."""
+        return count // self.round_to * self.round_to
+
+
+NO_RULES = Disclosure(1, 1, None, 1)
+PRESETS = {
+    "strict": Disclosure(),
+    "datashield": Disclosure(min_support=3, min_sites=1, max_parameters=0.33),
+    "ohdsi": Disclosure(min_support=5, min_sites=1, max_parameters=None),
+    "cms": Disclosure(min_support=11, min_sites=1, max_parameters=None),
+    "opensafely": Disclosure(min_support=8, min_sites=1, max_parameters=None, round_to=5),
+    "none": NO_RULES,
+}
+"""What others ask: DataSHIELD's dsBase 6.3 (cells of at least 3, parameters at most .33 of the records), OHDSI (cells
+of at least 5), CMS and PCORnet (of at least 11), OpenSAFELY (7 or fewer redacted, then rounded to 5)."""
