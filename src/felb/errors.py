@@ -32,3 +32,14 @@ class ConvergenceWarning(UserWarning):
 def missing_extra(what: str, extra: str, cause: ImportError) -> NoReturn:
     """Raise the error that names the extra to install."""
     raise MissingExtraError(f"{what} needs an optional package: pip install 'felb[{extra}]'") from cause
+
+
+LONGEST_WORD = 200
+"""Characters of somebody else's text that a message repeats."""
+
+
+def shortened(text: object, longest: int = LONGEST_WORD) -> str:
+    """Return the first line of a text from outside, printable and not too long, to be part of a message."""
+    first = str(text).strip().partition("\n")[0] or type(text).__name__
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in first[: longest + 1])
+    return shown if len(shown) <= longest else shown[:longest] + "..."

@@ -131,6 +131,9 @@ def in_options(message: str) -> str:
         "make zeros of them: X.with_unknown(None)", "make zeros of them: --missing zero, no --unknown"
     )
     message = message.replace("(method 'bmf')", "(--method bmf)")
+    message = re.sub(
+        r"limits=Limits\((\w+)=([\w.]+)\)", lambda m: f"felb convert --{m[1].replace('_', '-')} {m[2]}", message
+    )
     message = re.sub(r"\b(mechanism|noise|unit|neighbours|missing)='(\w+)'", r"--\1 \2", message)
     return re.sub(
         r"\b(binarize_threshold|client_column|header|missing|unknown)= ?",
