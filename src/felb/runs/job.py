@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # a stored job is read by its types
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from felb.errors import InputError
 from felb.privacy import Privacy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from felb.data import Table
 
 

@@ -7,11 +7,13 @@ import math
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.site_policy import Refusal
-from felb.errors import InputError
+from felb.records import read_record
 
 if TYPE_CHECKING:
     import os
@@ -21,6 +23,21 @@ if TYPE_CHECKING:
 SPENT, LOCK = "spent.json", "spent.lock"
 PATIENCE = 30.0
 """Seconds to wait for another process of this site to let go of the file."""
+
+
+class _Run(msgspec.Struct, forbid_unknown_fields=True):
+    """What one run may cost."""
+
+    epsilon: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+    delta: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    unit: str
+    began: str
+
+
+class _Budget(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands in the file."""
+
+    runs: dict[str, _Run]
 
 
 class Spent:
@@ -41,14 +58,10 @@ class Spent:
     def runs(self) -> dict[str, dict[str, Any]]:
         """Return what each run may cost, by its id."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
-            for run in found.values():
-                _ = float(run["epsilon"]) + float(run["delta"])
+            stored = read_record(self.path, _Budget, advice="restore it, it says what was spent")
         except FileNotFoundError:
             return {}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.path} is damaged ({error}); restore it, it says what was spent") from error
-        return dict(found)
+        return {name: msgspec.structs.asdict(run) for name, run in stored.runs.items()}
 
     def total(self) -> tuple[float, float]:
         """Return (Σε, Σδ) of all runs."""

@@ -19,7 +19,7 @@ from felb.federated.gate import Gate
 from felb.federated.responses import StoredResponses
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
-from felb.privacy.outbound_log import OutboundLog, read_log
+from felb.privacy.outbound_log import OutboundLog, read_outbound_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,5 +132,5 @@ def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, A
     for log in sorted(state.glob(f"*/{OUTBOUND}")):
         if run_id is not None and log.parent.name != run_id:
             continue
-        lines += [{"run": log.parent.name, **line} for line in read_log(log)]
+        lines += [{"run": log.parent.name, **line} for line in read_outbound_log(log)]
     return lines
