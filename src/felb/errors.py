@@ -4,9 +4,35 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+LONGEST_WORD, LONGEST_MESSAGE = 200, 2000
+"""Characters of somebody else's text that a message repeats, and of a message."""
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters other than line ends, which a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def shortened(text: object, longest: int = LONGEST_WORD) -> str:
+    """Return the first line of a text from outside, printable and not too long, to be part of a message."""
+    shown = printable((str(text).strip().partition("\n")[0] or type(text).__name__)[: longest + 1])
+    return shown if len(shown) <= longest else shown[:longest] + "..."
+
 
 class FelbError(Exception):
-    """Base of every error felb raises on purpose; the command line prints it without a traceback."""
+    """Base of every error felb raises on purpose; the command line prints it without a traceback.
+
+    Names and values of the user's files are part of many messages: control characters are replaced, and of a very long
+    message only the beginning and the end are kept.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(_message(word) if isinstance(word, str) else word for word in arguments))
+
+
+def _message(text: str) -> str:
+    half = LONGEST_MESSAGE // 2
+    return printable(text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} ... {text[-half:]}")
 
 
 class InputError(FelbError, ValueError):
@@ -32,14 +58,3 @@ class ConvergenceWarning(UserWarning):
 def missing_extra(what: str, extra: str, cause: ImportError) -> NoReturn:
     """Raise the error that names the extra to install."""
     raise MissingExtraError(f"{what} needs an optional package: pip install 'felb[{extra}]'") from cause
-
-
-LONGEST_WORD = 200
-"""Characters of somebody else's text that a message repeats."""
-
-
-def shortened(text: object, longest: int = LONGEST_WORD) -> str:
-    """Return the first line of a text from outside, printable and not too long, to be part of a message."""
-    first = str(text).strip().partition("\n")[0] or type(text).__name__
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in first[: longest + 1])
-    return shown if len(shown) <= longest else shown[:longest] + "..."

@@ -11,7 +11,14 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names, index_dtype
 from felb.data.cells import LocateCell, LocateEntry, check_threshold, plain, where_known_one, where_one
-from felb.data.validation import check_compressed, check_coordinates, check_indptr, check_parts, is_canonical
+from felb.data.validation import (
+    check_compressed,
+    check_coordinates,
+    check_indptr,
+    check_parts,
+    check_uncompressed,
+    is_canonical,
+)
 from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
@@ -223,6 +230,7 @@ def checked_csr(data: Any) -> Any:
     if data.format in ("csr", "csc", "bsr"):
         check_compressed(data)
         return data.tocsr()
+    check_uncompressed(data)
     try:
         pairs = data.tocoo()
     except (ValueError, IndexError, TypeError, AttributeError) as error:

@@ -117,6 +117,25 @@ def check_compressed(matrix: Any) -> None:
     _check_triple(indptr, indices, len(data), lines, places)
 
 
+def check_uncompressed(matrix: Any) -> None:
+    """Raise unless the arrays of a DIA or LIL matrix of SciPy belong together; other formats are pairs already."""
+    if matrix.format == "dia":
+        data, offsets = np.asarray(matrix.data), np.asarray(matrix.offsets)
+        sound = data.ndim == 2 and offsets.shape == (len(data),) and offsets.dtype.kind in "ui"
+        sound = sound and np.unique(offsets).size == offsets.size
+    elif matrix.format == "lil":
+        rows, data = np.asarray(matrix.rows, dtype=object), np.asarray(matrix.data, dtype=object)
+        sound = rows.shape == data.shape == (matrix.shape[0],)
+        sound = sound and all(
+            isinstance(columns, list) and isinstance(values, list) and len(columns) == len(values)
+            for columns, values in zip(rows, data, strict=True)
+        )
+    else:
+        return
+    if not sound:
+        raise InputError("the sparse matrix is damaged: its arrays do not belong together; build it anew")
+
+
 def check_parts(
     indptr: NDArray[Any], indices: NDArray[Any], n_values: int, shape: tuple[int, int], *, by_column: bool = False
 ) -> None:
