@@ -19,7 +19,8 @@ class Deadline:
     _start: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.seconds is not None and not self.seconds > 0:
+        number = isinstance(self.seconds, int | float) and not isinstance(self.seconds, bool)
+        if self.seconds is not None and not (number and self.seconds > 0):
             raise InputError(f"time_limit must be a positive number of seconds, got {self.seconds}")
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from felb.centralized.base import BooleanFactorization
 from felb.centralized.method import warn_of_time_limit
+from felb.centralized.parameters import check_parameters
 from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines.local import Participation, run
@@ -115,6 +116,7 @@ class FederatedEstimator(BooleanFactorization):
     def _fit(
         self, X: Any, groups: ArrayLike | None, on_round: Callable[[RunProgress], None] | None
     ) -> NDArray[np.bool_]:
+        check_parameters(self)
         deadline = Deadline(self.time_limit)
         shards, rows = self._shards(X, groups)
         shape = (sum(len(shard) for shard in shards.values()), self.n_features_in_)
