@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import random
 
 NUMBERS = [0, 1, -1, 2, 127, 128, 255, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2**63)]
 WORDS = [
@@ -23,8 +26,8 @@ WORDS = [
     b"\0",
 ]
 VALUES = [
-    None, True, False, 0, 1, -1, 2, 3, 10**9, 2**63, -(2**63), 10**30, 0.0, -0.0, 0.5, 1e-300, 1e300, math.nan, math.inf,
-    -math.inf, "", "1", "x", "\x00\x1b[31m", "ü" * 5000, "auto", "mdl", b"bytes", [], [1], [[[]]], (), {}, {"a": 1},
+    None, True, False, 0, 1, -1, 2, 3, 10**9, 2**63, -(2**63), 10**30, 0.0, -0.0, 0.5, 1e-300, 1e300, math.nan,
+    math.inf, -math.inf, "", "1", "x", "\x00\x1b[31m", "ü" * 5000, "auto", "mdl", b"bytes", [], [1], [[[]]], (), {}, {"a": 1},
     {1: 2}, object, print, 1j,
 ]  # fmt: skip
 
@@ -81,10 +84,8 @@ def _plain_value(rng: random.Random) -> object:
 
 def _paths(tree: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
     found = [at]
-    if isinstance(tree, dict):
-        items = list(tree.items())
-    else:
-        items = list(enumerate(tree)) if isinstance(tree, list) else []
+    items = list(tree.items()) if isinstance(tree, dict) else []
+    items += list(enumerate(tree)) if isinstance(tree, list) else []
     for key, item in items[:40]:
         found += _paths(item, (*at, key))
     return found

@@ -1,7 +1,7 @@
 """Fuzz every target for a while, each in a process of its own, and tell the counts: ``make fuzz``.
 
-A worker writes each case to a file before it tries it. If the worker dies by a signal, or does not come back, the file is
-the reproducer. Findings go to ``--out``; small ones belong into ``tests/fuzz/reproducers``, where a test tries them for ever.
+A worker writes each case to a file before it tries it. If the worker dies by a signal, or does not come back, the file
+is the reproducer. Findings go to ``--out``; small ones belong into ``tests/fuzz/reproducers``, where a test tries them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def work(name: str, seconds: float, seed: int, out: Path) -> None:
 
     signal.signal(signal.SIGALRM, stop)
     with tempfile.TemporaryDirectory() as seeds, tempfile.TemporaryDirectory() as scratch:
-        target = all_targets(Path(seeds))[name]
+        target = all_targets(Path(seeds), name)[name]
         try_case(target, target.make(random.Random(0)), Path(scratch))  # imports and compiles
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         end, count, findings = time.monotonic() + seconds, 0, {}

@@ -5,10 +5,10 @@ A mutant may be read, or refused by an error of felb; anything else is a finding
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
-import random
 import warnings
 import zlib
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from felb.errors import FelbError
 from fuzz.mutations import mutated, mutated_value
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
 
 CELLS = np.random.default_rng(11).random((12, 7)) < 0.4
@@ -205,10 +206,8 @@ def sparse_target() -> Target:
                 value.reshape(-1)[rng.randrange(value.size)] = rng.choice(
                     [-1, 5, 6, 7, 11, 12, 100, 2**31 - 1]
                 ) % 128 - (value.dtype.itemsize > 1)
-            try:
+            with contextlib.suppress(ValueError, AttributeError, TypeError):
                 setattr(matrix, name, value)
-            except (ValueError, AttributeError, TypeError):
-                pass
         return matrix
 
     return Target(make, lambda matrix, _: check_matrix(BinaryMatrix.of(matrix)))
@@ -348,15 +347,20 @@ def estimator_target() -> Target:
     return Target(make_case, attempt)
 
 
-def all_targets(folder: Path) -> dict[str, Target]:
-    """Return every target by its name; seeds are made in `folder`."""
-    return {
-        **data_targets(folder),
-        "scipy": sparse_target(),
-        **record_targets(folder),
-        "wire": wire_target(),
-        "estimators": estimator_target(),
-    }
+def all_targets(folder: Path, only: str | None = None) -> dict[str, Target]:
+    """Return every target by its name, or at least the one of a name; seeds are made in `folder`."""
+    groups: list[Callable[[], dict[str, Target]]] = [
+        lambda: {"scipy": sparse_target(), "wire": wire_target()},
+        lambda: data_targets(folder),
+        lambda: {"estimators": estimator_target()} if only in (None, "estimators") else {},
+        lambda: record_targets(folder),
+    ]
+    found: dict[str, Target] = {}
+    for group in groups:
+        found |= group()
+        if only in found:
+            break
+    return found
 
 
 def try_case(target: Target, case: Any, folder: Path) -> str | None:
