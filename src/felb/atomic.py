@@ -43,7 +43,6 @@ def replacing(path: str | os.PathLike[str], *, clear: bool = True) -> Iterator[P
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
         partial.replace(target)
-        _sync_folder(target.parent)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -27,7 +27,8 @@ WORDS = [
 ]
 VALUES = [
     None, True, False, 0, 1, -1, 2, 3, 10**9, 2**63, -(2**63), 10**30, 0.0, -0.0, 0.5, 1e-300, 1e300, math.nan,
-    math.inf, -math.inf, "", "1", "x", "\x00\x1b[31m", "ü" * 5000, "auto", "mdl", b"bytes", [], [1], [[[]]], (), {}, {"a": 1},
+    math.inf, -math.inf, "", "1", "x", "\x00\x1b[31m", "ü" * 5000, "auto", "mdl", b"bytes", [], [1], [[[]]], (), {},
+    {"a": 1},
     {1: 2}, object, print, 1j,
 ]  # fmt: skip
 

@@ -47,7 +47,7 @@ def work(name: str, seconds: float, seed: int, out: Path) -> None:
             case = target.make(random.Random(f"{name}-{number}"))
             if count % 50 == 0:
                 (out / f"{name.replace(' ', '-')}.count").write_text(str(count))
-            current.write_bytes(case if isinstance(case, bytes) else repr(case).encode("utf-8", "replace"))
+            current.write_bytes(case if isinstance(case, bytes) else f"{name}-{number}".encode())
             signal.alarm(HANG)
             try:
                 found = try_case(target, case, Path(scratch))

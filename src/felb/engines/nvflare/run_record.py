@@ -83,7 +83,8 @@ class RunRecord:
 
     def status(self) -> Status:
         """Read where the run stands."""
-        return self._read(STATUS, Status)
+        found: Status = self._read(STATUS, Status)
+        return found
 
     def report(self, status: Status) -> None:
         """Write where the run stands."""

@@ -69,16 +69,15 @@ def _assigned_in_time(
     shard: BinaryMatrix, V: NDArray[np.bool_], one: float, zero: float, node_cap: int
 ) -> NDArray[np.bool_]:
     """Return the best U, or from the moment that the time limit of the run has passed the greedy one."""
-    weights = {"weight_one": one, "weight_zero": zero}
     deadline = current_deadline()
     if deadline is None:
-        return assign_rows_exact(shard, V, node_cap=node_cap, **weights)[0]
+        return assign_rows_exact(shard, V, weight_one=one, weight_zero=zero, node_cap=node_cap)[0]
     parts = [np.zeros((0, len(V)), bool)]
     for rows in shard.row_blocks(ROWS_BETWEEN_LOOKS):
-        greedy = deadline.passed or node_cap <= HURRIED_NODES
-        parts.append(
-            assign_rows(rows, V, **weights) if greedy else assign_rows_exact(rows, V, node_cap=node_cap, **weights)[0]
-        )
+        U = assign_rows(rows, V, weight_one=one, weight_zero=zero)
+        if not deadline.passed and node_cap > HURRIED_NODES:
+            U, _ = assign_rows_exact(rows, V, weight_one=one, weight_zero=zero, start=U, node_cap=node_cap)
+        parts.append(U)
     return np.concatenate(parts)
 
 
