@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: help install browser demo test test-federation test-lowest check lint types imports unit docs gallery quality scale bench experiments experiments-full clean
+.PHONY: help install browser demo test test-federation test-lowest test-bounds fuzz check lint types imports unit docs gallery quality scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -47,6 +47,16 @@ $(LOWEST)/.installed: pyproject.toml
 test-lowest: $(LOWEST)/.installed  ## the computing parts of the test suite with the oldest packages pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile -m 'not federation' -W default \
 	  tests/optim tests/data tests/kernels tests/centralized tests/federated tests/estimators
+
+# Numba compiles with a check of every index; its cache keeps these kernels apart from the fast ones.
+test-bounds: $(STAMP)  ## the computing parts of the test suite with kernels that check every index
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
+	  tests/data tests/kernels tests/centralized tests/federated tests/fuzz
+
+FUZZ_SECONDS ?= 900
+
+fuzz: $(STAMP)  ## mutants of every file, record, message and parameter, a quarter of an hour; FUZZ_SECONDS=7200 for two hours
+	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=src/felb/optim/prox.py
 	@test -f "$(FILE)" || { echo "name a file: make check FILE=src/felb/optim/prox.py"; exit 2; }

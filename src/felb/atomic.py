@@ -1,11 +1,20 @@
-"""Atomic writes of files and folders, and locks between processes."""
+"""Files and folders that appear complete or not at all, and that one process at a time works on.
+
+What is being written stands beside its place under a hidden name that tells the process and the machine. A process that
+is killed leaves it there; the next one that writes in the same folder finds that its writer is dead, and removes it.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import hashlib
 import os
+import platform
+import re
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -15,12 +24,20 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PARTIAL, NEW, OLD = "partial", "new", "old"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside `path`; what was written there takes its place if the block succeeds."""
+def replacing(path: str | os.PathLike[str], *, clear: bool = True) -> Iterator[Path]:
+    """Give a temporary path beside `path`; what was written there takes its place if the block succeeds.
+
+    With `clear`, what killed processes left in the folder is removed before.
+    """
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    if clear:
+        clear_leftovers(target.parent)
+    partial = beside(target, PARTIAL)
     try:
         yield partial
         with partial.open("rb+") as file:
@@ -30,18 +47,64 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+def beside(target: Path, role: str) -> Path:
+    """Return a hidden name beside `target` for what this process makes for it: `PARTIAL`, `NEW` or `OLD`."""
+    return target.with_name(f".{target.name}.{os.getpid()}-{_machine()}.{role}")
+
+
 def replace_folder(complete: Path, target: Path) -> None:
-    """Put the finished folder `complete` where `target` is; an old `target` is only deleted once that succeeded."""
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
+    """Put the finished folder `complete` where `target` is, and delete an old `target`.
+
+    Where the system can exchange two names in one step, there is no moment without the old folder or the new one.
+    Elsewhere the old one is moved aside first; a process that is killed then leaves it for `clear_leftovers`, which
+    puts it back.
+    """
+    _sync_content(complete)
+    old = beside(target, OLD)
     if target.exists():
-        target.rename(old)
+        if _exchange(complete, target):
+            complete.rename(old)
+        else:
+            target.rename(old)
     try:
-        complete.rename(target)
+        if complete.exists():
+            complete.rename(target)
     except OSError:
-        if old.exists():
+        if old.exists() and not target.exists():
             old.rename(target)
         raise
+    _sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder that is no longer valid: it loses its name first, so that no half is taken for the whole."""
+    doomed = beside(folder, OLD)
+    shutil.rmtree(doomed, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        folder.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what dead processes of this machine left half-made in a folder; put back what they moved aside."""
+    pattern = re.compile(rf"\.(.+)\.(\d+)-{_machine()}\.({PARTIAL}|{NEW}|{OLD})")
+    try:
+        entries = sorted(path for path in folder.iterdir() if path.name.startswith("."))
+    except OSError:
+        return
+    for path in entries:
+        found = pattern.fullmatch(path.name)
+        if found is None or _is_alive(int(found[2])):
+            continue
+        place = path.with_name(found[1])
+        with suppress(OSError):
+            if found[3] == OLD and path.is_dir() and not place.exists() and not place.name.endswith(".unfinished"):
+                path.rename(place)
+            elif path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def try_lock(path: Path) -> IO[bytes] | None:
@@ -56,3 +119,67 @@ def try_lock(path: Path) -> IO[bytes] | None:
         except OSError:  # some network file systems have no locks; then it is up to the user
             pass
     return file
+
+
+def _machine() -> str:
+    """Return a word for this machine: on a shared file system, another one's processes are not known here."""
+    return hashlib.blake2b(platform.node().encode(), digest_size=3).hexdigest()
+
+
+def _is_alive(process: int) -> bool:
+    if sys.platform == "win32":
+        return process == os.getpid() or _windows_knows(process)
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # somebody else's
+    return True
+
+
+def _windows_knows(process: int) -> bool:
+    """Whether a process runs; `os.kill` would end it there."""
+    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]
+    handle = kernel.OpenProcess(0x1000, False, process)
+    if handle:
+        kernel.CloseHandle(handle)
+    return bool(handle)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where system or file system cannot."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    if call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))
+
+
+def _sync_content(folder: Path) -> None:
+    """Bring the files of a folder to disk, so that a name never stands for less than was written."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        elif path.is_dir():
+            _sync_folder(path)
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    if sys.platform == "win32":
+        return
+    with suppress(OSError):  # some file systems cannot
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+LONGEST_WORD, LONGEST_MESSAGE = 200, 2000
+"""Characters of somebody else's text that a message repeats, and of a message."""
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters other than line ends, which a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def shortened(text: object, longest: int = LONGEST_WORD) -> str:
+    """Return the first line of a text from outside, printable and not too long, to be part of a message."""
+    shown = printable((str(text).strip().partition("\n")[0] or type(text).__name__)[: longest + 1])
+    return shown if len(shown) <= longest else shown[:longest] + "..."
+
 
 class FelbError(Exception):
     """Base class of all errors that felb raises on purpose; the command line prints them without a traceback.
+
+    Names and values of the user's files are part of many messages: control characters are replaced, and of a very long
+    message only the beginning and the end are kept.
 
     Parameters
     ----------
@@ -15,8 +32,13 @@ class FelbError(Exception):
     """
 
     def __init__(self, *message: object, parameter: str | None = None) -> None:
-        super().__init__(*message)
+        super().__init__(*(_message(word) if isinstance(word, str) else word for word in message))
         self.parameter = parameter
+
+
+def _message(text: str) -> str:
+    half = LONGEST_MESSAGE // 2
+    return printable(text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} ... {text[-half:]}")
 
 
 class InputError(FelbError, ValueError):

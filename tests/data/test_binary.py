@@ -95,6 +95,8 @@ def test_too_many_columns():
         ([], [], 3, "one entry more"),
         ([[0]], [1], 3, "must be 1D"),
         ([0, 1], [1], -1, "-1 columns"),
+        ([0, 2], [1, 1], 3, "row 0 names column 1 twice"),
+        ([0, 0, 2], [2, 1], 3, "row 1 names column 1 after column 2"),
     ],
 )
 def test_constructor_refuses_what_would_point_outside(indptr, indices, n_columns, message):

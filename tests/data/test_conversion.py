@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import felb
-from felb.data import BinaryMatrix, convert, files, npz, partition, planted, read, sorting, text
+from felb.data import BinaryMatrix, convert, npz, parquet, partition, planted, read, sorting, text
 from felb.data import coercion as dense
 from felb.data.shards import split
 from felb.errors import InputError
@@ -25,7 +25,7 @@ def small_blocks(monkeypatch):
     """Blocks so small that the little files of the tests have many."""
     monkeypatch.setattr(text, "BLOCK_CELLS", 3 * 7)
     monkeypatch.setattr(text, "BLOCK_BYTES", 40)
-    monkeypatch.setattr(files, "BATCH_CELLS", 4 * 7)
+    monkeypatch.setattr(parquet, "BATCH_CELLS", 4 * 7)
     monkeypatch.setattr(npz, "SPARSE_BLOCK_ENTRIES", 11)
     monkeypatch.setattr(dense, "SPARSE_BLOCK_ENTRIES", 11)
     monkeypatch.setattr(npz, "PIECE_BYTES", 13)
@@ -244,10 +244,10 @@ def test_item_lists_that_change_between_the_two_readings_are_refused(tmp_path, m
 
 MEASURE = """
 import sys, tracemalloc
-from felb.data import convert, files, npz, sorting, text
+from felb.data import convert, npz, parquet, sorting, text
 from felb.data import binary, storage, coercion as dense
 sorting.ENTRIES_AT_A_TIME = npz.SPARSE_BLOCK_ENTRIES = dense.SPARSE_BLOCK_ENTRIES = 1 << 13
-npz.PIECE_BYTES = text.BLOCK_CELLS = text.BLOCK_BYTES = dense.DENSE_BLOCK_CELLS = files.BATCH_CELLS = 1 << 14
+npz.PIECE_BYTES = text.BLOCK_CELLS = text.BLOCK_BYTES = dense.DENSE_BLOCK_CELLS = parquet.BATCH_CELLS = 1 << 14
 binary.ONES_AT_A_TIME = storage.COPY_BYTES = 1 << 14
 small, large, target = sys.argv[1:]
 convert(small, target)  # what is imported on the way is not what is measured

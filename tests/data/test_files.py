@@ -86,7 +86,7 @@ def test_forbidden_file(tmp_path, monkeypatch):
     def forbidden(*args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.open", forbidden)
+    monkeypatch.setattr("os.open", forbidden)
     with pytest.raises(InputError, match=r"data\.csv: cannot be read: Permission denied"):
         read(path)
 

@@ -100,8 +100,8 @@ def test_spellings(content, expected, block, tmp_path, monkeypatch):
         (COORDINATE + "2 2 1\n2 1 nan\n", r"row 1 \(line 3\), column 0 is missing"),
         (ARRAY + "2 2\n0\n0\n0\n-1\n", r"row 1 \(line 6\), column 1 holds -1\.0"),
         (PATTERN + "0 5 0\n", "holds no data: 0 rows and 5 columns"),
-        (PATTERN + f"5 {2**31} 0\n", "2147483648 columns are more than"),
-        (PATTERN + f"{10**17} 5 0\n", "more memory than there is"),
+        (PATTERN + f"5 {2**31} 0\n", "announces 2147483648 columns, and at most 1000000"),
+        (PATTERN + f"{10**17} 5 0\n", "announces 100000000000000000 rows, and at most 10000000"),
     ],
 )
 @pytest.mark.parametrize("block", [1, 1 << 22])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from felb.data import BinaryMatrix, convert, files, read, text
+from felb.data import BinaryMatrix, convert, parquet, read, text
 from felb.data import coercion as dense
 from felb.data.sharding import read_data
 from felb.errors import InputError
@@ -51,7 +51,7 @@ KINDS = ["csv", "tsv.gz", "npy", "parquet", "h5ad"]
 def blocks(request, monkeypatch):
     if request.param:
         monkeypatch.setattr(text, "BLOCK_CELLS", 2 * 3)
-        monkeypatch.setattr(files, "BATCH_CELLS", 2 * 3)
+        monkeypatch.setattr(parquet, "BATCH_CELLS", 2 * 3)
         monkeypatch.setattr(dense, "DENSE_BLOCK_CELLS", 2 * 3)
 
 

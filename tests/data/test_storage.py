@@ -1,12 +1,16 @@
+import contextlib
 import json
+import os
 import shutil
+import time
+import zlib
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from felb.data import BinaryMatrix
-from felb.data.storage import ALIGNMENT, MAGIC, MatrixWriter
+from felb.data import BinaryMatrix, mapping, verified
+from felb.data.storage import ALIGNMENT, BLOCK_BYTES, MAGIC, OLD_MAGIC, MatrixWriter
 from felb.errors import InputError
 
 DENSE = np.random.default_rng(7).random((50, 13)) < 0.3
@@ -23,15 +27,39 @@ def saved(matrix, tmp_path):
     return tmp_path / "m.felb"
 
 
+def head(text):
+    """Return what a file begins with up to the end of its header."""
+    return MAGIC + len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(8, "little") + text
+
+
+def header_end(content):
+    return 24 + int.from_bytes(content[8:16], "little")
+
+
+def at_rows(content):
+    return -(-header_end(content) // ALIGNMENT) * ALIGNMENT
+
+
 def with_header(path, **changes):
     """Write the same file with a changed header, everything else in its right place."""
     content = path.read_bytes()
-    length = int.from_bytes(content[8:16], "little")
-    header = json.loads(content[16 : 16 + length])
-    body = content[-(-(16 + length) // ALIGNMENT) * ALIGNMENT :]
-    text = json.dumps({**header, **changes}).encode()
-    head = MAGIC + len(text).to_bytes(8, "little") + text
-    path.write_bytes(head + b"\0" * (-len(head) % ALIGNMENT) + body)
+    header = json.loads(content[24 : header_end(content)])
+    body = content[at_rows(content) :]
+    start = head(json.dumps({**header, **changes}).encode())
+    path.write_bytes(start + b"\0" * (-len(start) % ALIGNMENT) + body)
+
+
+def resealed(content):
+    """Return a file of one block per array with the checksums that its arrays now have."""
+    header = json.loads(content[24 : header_end(content)])
+    at, blocks = at_rows(content), []
+    for nnz in (header["nnz"], header["unknown"]):
+        if nnz is not None:
+            for size in (8 * (header["shape"][0] + 1), np.dtype(header["index_dtype"]).itemsize * nnz):
+                blocks += [zlib.crc32(content[at : at + size])] if size else []
+                at = -(-(at + size) // ALIGNMENT) * ALIGNMENT
+    table = np.array(blocks, "<u4").tobytes()
+    return bytes(content[:at]) + table + zlib.crc32(table).to_bytes(4, "little")
 
 
 def test_round_trip(matrix, saved):
@@ -93,9 +121,7 @@ def test_wide(n_columns, tmp_path):
 def test_arrays_are_aligned(saved):
     content = saved.read_bytes()
     assert content.startswith(MAGIC)
-    length = int.from_bytes(content[8:16], "little")
-    at_indptr = -(-(16 + length) // ALIGNMENT) * ALIGNMENT
-    indptr = np.frombuffer(content, "<i8", count=51, offset=at_indptr)
+    indptr = np.frombuffer(content, "<i8", count=51, offset=at_rows(content))
     np.testing.assert_array_equal(indptr, BinaryMatrix.of(DENSE).indptr)
 
 
@@ -114,7 +140,7 @@ def test_longer_than_it_says(saved):
         BinaryMatrix.open(saved)
 
 
-@pytest.mark.parametrize("content", [b"", b"FELB", b"\x93NUMPY....", b"PK\x03\x04", b"FELBMAT3" + b"\0" * 100])
+@pytest.mark.parametrize("content", [b"", b"FELB", b"\x93NUMPY....", b"PK\x03\x04", b"FELBMAT9" + b"\0" * 100])
 def test_foreign_file(content, tmp_path):
     (tmp_path / "f.felb").write_bytes(content)
     with pytest.raises(InputError, match=r"f\.felb is not a felb matrix; write one with BinaryMatrix\.save"):
@@ -147,7 +173,7 @@ def test_foreign_file(content, tmp_path):
 )
 def test_damaged_header(saved, changes):
     with_header(saved, **changes)
-    with pytest.raises(InputError, match=r"m\.felb is damaged: its header cannot be read; write it again"):
+    with pytest.raises(InputError, match=r"m\.felb is damaged: its header cannot be read \(.*\); write it again"):
         BinaryMatrix.open(saved)
 
 
@@ -161,7 +187,7 @@ def test_header_that_does_not_fit_the_file(saved, changes):
 @pytest.mark.parametrize("text", [b"", b"[]", b'"x"', b"nul", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"shape": [1, 1]}'])
 def test_header_that_is_no_header(text, tmp_path):
     path = tmp_path / "h.felb"
-    path.write_bytes(MAGIC + len(text).to_bytes(8, "little") + text + b"\0" * 256)
+    path.write_bytes(head(text) + b"\0" * 256)
     with pytest.raises(InputError, match="header cannot be read"):
         BinaryMatrix.open(path)
 
@@ -175,12 +201,93 @@ def test_absurd_header_length(tmp_path):
 @pytest.mark.parametrize(("entry", "value"), [(0, 1), (7, 2**40), (7, -1), (50, 0)])
 def test_damaged_row_starts(saved, entry, value):
     content = bytearray(saved.read_bytes())
-    length = int.from_bytes(content[8:16], "little")
-    at = -(-(16 + length) // ALIGNMENT) * ALIGNMENT + 8 * entry
+    at = at_rows(content) + 8 * entry
     content[at : at + 8] = value.to_bytes(8, "little", signed=True)
     saved.write_bytes(content)
+    with pytest.raises(InputError, match=r"block 1 of 1 of the starts of the rows of the ones .* does not match"):
+        BinaryMatrix.open(saved)
+    saved.write_bytes(resealed(content))
     with pytest.raises(InputError, match="its rows do not follow each other"):
         BinaryMatrix.open(saved)
+
+
+def at_ones(content):
+    return -(-(at_rows(content) + 8 * 51) // ALIGNMENT) * ALIGNMENT
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ones: ones.__setitem__(5, 13), "there is no column 13"),
+        (lambda ones: ones.__setitem__(0, 65535), "there is no column 65535"),
+        (lambda ones: ones.__setitem__(slice(0, 2), ones[1::-1].copy()), "row 0 names column .* after column"),
+        (lambda ones: ones.__setitem__(1, ones[0]), "row 0 names column .* twice"),
+    ],
+)
+def test_damaged_ones_are_refused_with_and_without_fitting_checksums(saved, change, message):
+    content = bytearray(saved.read_bytes())
+    ones = np.frombuffer(content, "<u2", count=int(DENSE.sum()), offset=at_ones(content))
+    change(ones)
+    saved.write_bytes(content)
+    with pytest.raises(InputError, match=r"damaged: block 1 of 1 of the ones \(bytes \d+ to \d+\) does not match"):
+        BinaryMatrix.open(saved)
+    saved.write_bytes(resealed(content))
+    with pytest.raises(InputError, match=f"damaged: {message}"):
+        BinaryMatrix.open(saved)
+
+
+def test_every_changed_byte_is_noticed_or_does_not_matter(matrix, saved):
+    content = saved.read_bytes()
+    for at in range(0, len(content), 3):
+        saved.write_bytes(content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :])
+        with contextlib.suppress(InputError):
+            assert BinaryMatrix.open(saved) == matrix  # padding between arrays
+
+
+@pytest.mark.parametrize("magic", OLD_MAGIC)
+def test_earlier_versions_are_named(saved, magic):
+    saved.write_bytes(magic + saved.read_bytes()[8:])
+    with pytest.raises(InputError, match="earlier version of the format"):
+        BinaryMatrix.open(saved)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.felb")
+    with pytest.raises(InputError, match=r"pipe\.felb is no regular file"):
+        BinaryMatrix.open(tmp_path / "pipe.felb")
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_a_damaged_block_of_a_large_file_is_named(tmp_path, block):
+    rng = np.random.default_rng(0)
+    tall = BinaryMatrix.of(rng.random((200_000, 25)) < 0.3)
+    tall.save(tmp_path / "tall.felb")
+    content = bytearray((tmp_path / "tall.felb").read_bytes())
+    at = -(-(at_rows(content) + 8 * 200_001) // ALIGNMENT) * ALIGNMENT
+    content[at + block * BLOCK_BYTES + 17] ^= 1
+    (tmp_path / "tall.felb").write_bytes(content)
+    with pytest.raises(InputError, match=f"block {block + 1} of 3 of the ones "):
+        BinaryMatrix.open(tmp_path / "tall.felb")
+
+
+def test_a_file_that_was_checked_is_not_read_again_until_it_changes(matrix, saved, tmp_path, monkeypatch):
+    monkeypatch.setenv(verified.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setattr(verified, "SMALLEST", 0)
+    monkeypatch.setattr(verified, "_known", set())
+    looked = []
+    monkeypatch.setattr(mapping, "check_chunk", lambda *_: looked.append(1))
+    BinaryMatrix.open(saved)
+    BinaryMatrix.open(saved)
+    assert len(looked) == 2  # too new to be told from one that is written in the same moment
+    monkeypatch.setattr(verified, "SETTLED", -1.0)
+    BinaryMatrix.open(saved)
+    assert BinaryMatrix.open(saved) == matrix
+    verified._known.clear()  # as another process finds it
+    assert BinaryMatrix.open(saved) == matrix
+    assert len(looked) == 3
+    os.utime(saved, ns=(0, time.time_ns() + 10**9))
+    BinaryMatrix.open(saved)
+    assert len(looked) == 4
 
 
 def test_unreadable_paths(tmp_path):

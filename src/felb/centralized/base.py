@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
     from numpy.typing import ArrayLike, NDArray
 
+MOST_COMPONENTS = 4096
+"""Where the data is smaller; more than twice its rows or columns are a mistake beyond that."""
+
 LARGEST_SEED = np.iinfo(np.int32).max
 
 
@@ -178,6 +181,8 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             raise InputError(f"n_components must be a whole number, got {n_components!r}")
         if n_components < 1:
             raise InputError(f"n_components must be at least 1, got {n_components}")
+        if n_components > max(MOST_COMPONENTS, 2 * min(shape)):
+            raise InputError(f"n_components={n_components} is far more than rows or columns, of {shape}; lower it")
         if n_components > min(shape):
             warnings.warn(
                 f"n_components={n_components} is more than min(rows, columns) = {min(shape)}: some components will be "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from felb.centralized.base import BooleanFactorization
+from felb.centralized.parameters import check_parameters
 from felb.deadline import Deadline
 from felb.errors import ConvergenceWarning
 from felb.metrics.history import History
@@ -62,6 +63,7 @@ class PooledFactorization(BooleanFactorization):
 
     def find(self, A: BinaryMatrix, k: int, *, seed: int) -> Factors:
         """Return exactly k components of A; those that the algorithm did not need are empty."""
+        check_parameters(self)
         self.check()
         return _padded(self.factorize(A, k, seed=seed, deadline=Deadline(self.time_limit)), k)
 
@@ -78,6 +80,7 @@ class PooledFactorization(BooleanFactorization):
         return self._fit(X)
 
     def _fit(self, X: Any) -> NDArray[np.bool_]:
+        check_parameters(self)
         A = self._matrix(X, reset=True)
         k = self.check_rank(self.n_components, A.shape)
         self.check()

@@ -10,7 +10,7 @@ import click
 from felb.cli import options
 from felb.cli.output import print_json
 from felb.cli.progress import row_progress
-from felb.data import convert
+from felb.data import Limits, convert
 
 
 @click.command("convert")
@@ -18,6 +18,7 @@ from felb.data import convert
 @click.argument("target", type=click.Path())
 @options.client_column_left_out
 @options.reading
+@options.limits
 @options.force
 @options.as_json
 def command(
@@ -25,19 +26,28 @@ def command(
     target: str,
     force: bool,
     as_json: bool,
+    max_rows: int | None,
+    max_columns: int | None,
+    max_line: int | None,
+    max_expansion: int | None,
     **reading: Any,
 ) -> None:
     """Convert the data file SOURCE to the .felb file TARGET, which the other commands use from disk.
 
     SOURCE is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, because it is
     read block by block. TARGET is created when it is complete; until then its folder needs twice the space.
+
+    What SOURCE may ask for is limited in proportion to its size. Where a limit is too low for a legitimate file, raise
+    it here. The other commands have no limits for a .felb file.
     """
+    limits = options.given(max_rows=max_rows, max_columns=max_columns, max_line=max_line, max_expansion=max_expansion)
     with row_progress() as advance:
         matrix = convert(
             source,
             target,
             force=force,
             on_rows=advance,
+            limits=Limits(**limits),
             **options.given(**reading),
         ).matrix
     rows, columns = matrix.shape

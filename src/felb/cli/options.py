@@ -105,6 +105,13 @@ dask = together(
     ),
 )
 
+limits = together(
+    click.option("--max-rows", help="Most rows; by default 10 million, or the bytes of the file.", **COUNT),
+    click.option("--max-columns", help="Most columns; by default 1 million, or the bytes of the file.", **COUNT),
+    click.option("--max-line", help="Longest line of a text file in bytes; 16 MiB by default.", **COUNT),
+    click.option("--max-expansion", help="Most unpacked bytes per byte of the file; 64 by default.", **COUNT),
+)
+
 client_column_left_out = click.option(
     "--client-column",
     metavar="NAME",

@@ -5,12 +5,14 @@ from felb.data.binary import BinaryMatrix
 from felb.data.blocks import Blocks, open_blocks
 from felb.data.conversion import convert
 from felb.data.files import Table, read
+from felb.data.limits import Limits
 from felb.data.registry import load
 from felb.data.synthetic import Planted, planted
 
 __all__ = [
     "BinaryMatrix",
     "Blocks",
+    "Limits",
     "Planted",
     "Table",
     "convert",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from felb.data.validation import check_indptr, check_range, check_rows
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,10 +76,26 @@ class BinaryMatrix:
         columns: Sequence[str] | None = None,
     ) -> None:
         self._n_columns = int(n_columns)
-        self._indices = _compact(np.asanyarray(indices), self._n_columns)
-        self._indptr = _check_indptr(np.asarray(indptr, dtype=np.int64), self._indices)
+        self._indices = _compact(np.asarray(indices), self._n_columns)
+        starts = np.asarray(indptr)
+        check_indptr(starts, max(0, starts.size - 1), self._indices.size)
+        self._indptr = starts.astype(np.int64, copy=False)
+        check_rows(self._indptr, self._indices, self._n_columns)
         self._columns = check_column_names(columns, self._n_columns)
         self._unknown: BinaryMatrix | None = None
+
+    @classmethod
+    def of_valid_rows(
+        cls, indptr: NDArray[np.int64], indices: NDArray[Any], n_columns: int, columns: Sequence[str] | None = None
+    ) -> BinaryMatrix:
+        """Make a matrix of rows that are known to be valid and of the smallest index type, without looking at them.
+
+        For what felb itself has computed, and for files that were checked; anything else goes to the constructor.
+        """
+        matrix = object.__new__(cls)
+        matrix._indptr, matrix._indices, matrix._n_columns = indptr, indices, n_columns
+        matrix._columns, matrix._unknown = check_column_names(columns, n_columns), None
+        return matrix
 
     # -- construction ------------------------------------------------------------------------------------------
 
@@ -103,7 +120,7 @@ class BinaryMatrix:
     @classmethod
     def open(cls, path: str | PathLike[str]) -> BinaryMatrix:
         """Open a file written by `save`, memory-mapped: rows are read from disk when they are used."""
-        from felb.data.storage import open_matrix
+        from felb.data.mapping import open_matrix
 
         return open_matrix(path)
 
@@ -334,23 +351,8 @@ def _compact(indices: NDArray[Any], n_columns: int) -> NDArray[Any]:
     if n_columns < 0:
         raise InputError(f"a matrix cannot have {n_columns} columns")
     wanted = index_dtype(n_columns)
-    if indices.dtype == wanted and isinstance(indices, np.memmap):
-        return np.asarray(indices)  # not scanned: it may be larger than memory
-    if indices.size and indices.dtype.kind not in "ui":
-        raise InputError(f"column numbers must be integers, not {indices.dtype}")
-    if indices.size and not (indices.min() >= 0 and indices.max() < n_columns):
-        outside = indices.min() if indices.min() < 0 else indices.max()
-        raise InputError(f"there is no column {outside}; the columns are numbered from 0 to {n_columns - 1}")
+    check_range(indices, n_columns)
     return np.asarray(indices, dtype=wanted)
-
-
-def _check_indptr(indptr: NDArray[np.int64], indices: NDArray[Any]) -> NDArray[np.int64]:
-    """Return `indptr` if it cuts `indices` into rows, or raise."""
-    if indptr.ndim != 1 or indices.ndim != 1 or not indptr.size:
-        raise InputError("indptr and indices must be 1D, and indptr needs one entry more than there are rows")
-    if indptr[0] < 0 or indptr[-1] > indices.size or np.any(np.diff(indptr) < 0):
-        raise InputError(f"indptr must ascend from 0 or more to at most {indices.size}, the number of column numbers")
-    return indptr
 
 
 def check_column_names(columns: Sequence[Any] | None, n_columns: int) -> tuple[str, ...] | None:

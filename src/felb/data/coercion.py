@@ -11,7 +11,15 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names, index_dtype
 from felb.data.cells import LocateCell, LocateEntry, check_threshold, plain, where_known_one, where_one
-from felb.errors import InputError
+from felb.data.validation import (
+    check_compressed,
+    check_coordinates,
+    check_indptr,
+    check_parts,
+    check_uncompressed,
+    is_canonical,
+)
+from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,8 +32,6 @@ DENSE_BLOCK_CELLS = 1 << 22
 
 SPARSE_BLOCK_ENTRIES = 1 << 20
 """Sparse input that is on disk is read in row blocks of about this many entries."""
-
-DAMAGED = "the sparse matrix is damaged: it has entries outside its own shape; build it again"
 
 
 def to_binary(
@@ -157,8 +163,12 @@ def sparse_rows(
     csr: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None, first_row: int = 0
 ) -> BinaryMatrix:
     """Build from a SciPy CSR matrix; `first_row` is the number of its first row in all of the data."""
-    if not csr.has_canonical_format:
-        csr = csr.copy()  # duplicates are summed in place, and the caller's matrix is not ours to change
+    import scipy.sparse as sp
+
+    check_compressed(csr)
+    if not is_canonical(csr.indptr, csr.indices):  # what the matrix itself says of its order may be out of date
+        # A copy: duplicates are summed in place, and the caller's matrix is not ours to change.
+        csr = sp.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape, copy=True)
         csr.sum_duplicates()
     names = check_column_names(columns, csr.shape[1])
     indptr = csr.indptr.astype(np.int64)
@@ -181,16 +191,31 @@ def anndata_blocks(
     if type(values).__module__.startswith("h5py"):
         yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold, missing=missing)
     elif hasattr(values, "to_memory") and values.format == "csr":
-        check_sparse(binarize_threshold, values.dtype, len(values.shape))
-        n = values.shape[0]
-        entries_per_row = values.group["indices"].shape[0] // max(1, n) + 1
-        step = max(1, SPARSE_BLOCK_ENTRIES // entries_per_row)
-        for start in range(0, max(1, n), step):
-            block = values[start : start + step]
-            _check_compressed(block)
-            yield sparse_rows(block, columns=names, binarize_threshold=binarize_threshold, first_row=start)
+        yield from _csr_blocks_on_disk(values, names, binarize_threshold)
     else:
         yield _from_anndata(data, None, binarize_threshold)
+
+
+def _csr_blocks_on_disk(values: Any, names: Sequence[str], threshold: float | None) -> Iterator[BinaryMatrix]:
+    """Yield the rows of a matrix in CSR form that is still in its file."""
+    import scipy.sparse as sp
+
+    check_sparse(threshold, values.dtype, len(values.shape))
+    (n, m), group = values.shape, values.group
+    indptr = np.asarray(group["indptr"][...])
+    check_indptr(indptr, n, min(group["indices"].shape[0], group["data"].shape[0]))
+    start = 0
+    while start < max(1, n):
+        stop = min(
+            n, max(start + 1, int(np.searchsorted(indptr, indptr[start] + SPARSE_BLOCK_ENTRIES, side="right")) - 1)
+        )
+        first, last = int(indptr[start]), int(indptr[stop])
+        data, indices = group["data"][first:last], group["indices"][first:last]
+        ends = indptr[start : stop + 1].astype(np.int64) - first
+        check_parts(ends, indices, data.size, (stop - start, m))
+        block = sp.csr_array((data, indices, ends), shape=(stop - start, m))
+        yield sparse_rows(block, columns=names, binarize_threshold=threshold, first_row=start)
+        start = max(stop, 1)
 
 
 def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> None:
@@ -208,20 +233,21 @@ def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> No
 
 def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
     check_sparse(threshold, data.dtype, data.ndim)
+    return sparse_rows(checked_csr(data), columns=columns, binarize_threshold=threshold)
+
+
+def checked_csr(data: Any) -> Any:
+    """Return a 2D SciPy matrix of any format in CSR form, looked at before SciPy's compiled code walks it."""
     if data.format in ("csr", "csc", "bsr"):
-        _check_compressed(data)
-    return sparse_rows(data.tocsr(), columns=columns, binarize_threshold=threshold)
-
-
-def _check_compressed(data: Any) -> None:
-    """Raise if an index points outside the matrix: SciPy's compiled code does not look, and would crash."""
-    indptr, used = data.indptr, data.indices[: max(0, data.indptr[-1])]
-    size = data.shape[0] if data.format == "csc" else data.shape[1]
-    if data.format == "bsr":
-        size //= data.blocksize[1]
-    sound = indptr[0] == 0 and indptr[-1] <= min(data.indices.size, len(data.data)) and np.all(np.diff(indptr) >= 0)
-    if not sound or (used.size and (used.min() < 0 or used.max() >= size)):
-        raise InputError(DAMAGED)
+        check_compressed(data)
+        return data.tocsr()
+    check_uncompressed(data)
+    try:
+        pairs = data.tocoo()
+    except (ValueError, IndexError, TypeError, AttributeError) as error:
+        raise InputError(f"the sparse matrix is damaged ({shortened(error)}); build it anew") from error
+    check_coordinates(np.asarray(pairs.row), np.asarray(pairs.col), len(pairs.data), pairs.shape)
+    return pairs.tocsr()
 
 
 def _from_frame(frame: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
@@ -248,9 +274,20 @@ def _from_anndata(data: Any, columns: Sequence[str] | None, threshold: float | N
     if values is None:
         raise InputError("the AnnData object has no X; put the matrix there, for example from one of its layers")
     if hasattr(values, "to_memory"):
-        values = values.to_memory()  # sparse and still in its file
+        values = _in_memory(values)
     names = columns if columns is not None else [str(name) for name in data.var_names]
     return to_binary(values, columns=names, binarize_threshold=threshold)
+
+
+def _in_memory(values: Any) -> Any:
+    """Return a sparse matrix that is still in its file as one of SciPy; its parts are looked at first."""
+    import scipy.sparse as sp
+
+    check_sparse(None, values.dtype, len(values.shape))
+    group, by_column = values.group, values.format == "csc"
+    data, indices, indptr = (np.asarray(group[name][...]) for name in ("data", "indices", "indptr"))
+    check_parts(indptr, indices, data.size, values.shape, by_column=by_column)
+    return (sp.csc_array if by_column else sp.csr_array)((data, indices, indptr), shape=values.shape)
 
 
 def _is_anndata(data: Any) -> bool:

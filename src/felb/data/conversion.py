@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
+    from felb.data.limits import Limits
+
 SUFFIX = ".felb"
 
 
@@ -27,6 +29,7 @@ def convert(
     binarize_threshold: float | None = None,
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
+    limits: Limits | None = None,
     force: bool = False,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Table:
@@ -41,7 +44,7 @@ def convert(
     source : file in any format of `read`
     target : file to write, its name ending in ``.felb``; complete or not there at all. While it is written, its folder
         needs room for it twice.
-    client_column, header, binarize_threshold, missing, unknown : as in `read`; unknown cells are stored too
+    client_column, header, binarize_threshold, missing, unknown, limits : as in `read`; unknown cells are stored too
     force : bool
         Replace the target if it exists.
     on_rows : callable, optional
@@ -81,6 +84,7 @@ def convert(
         missing=missing,
         unknown=unknown,
         spill=path.parent,
+        limits=limits,
     )
     with MatrixWriter(path) as writer, closing(blocks):
         for table in blocks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,20 +11,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names
-from felb.data.cells import MISSING_MEANS, LocateCell, check_threshold, where_known_one
-from felb.data.coercion import anndata_blocks, dense_blocks, from_columns
+from felb.data.cells import MISSING_MEANS, check_threshold
+from felb.data.coercion import dense_blocks
+from felb.data.h5ad import h5ad_blocks
+from felb.data.limits import Bounds, Limits
 from felb.data.matrixmarket import matrix_market_blocks
 from felb.data.missing_mask import marked
 from felb.data.npz import npz_blocks
-from felb.data.text import find_client_column, item_blocks, table_blocks
-from felb.errors import FelbError, InputError, missing_extra
+from felb.data.parquet import parquet_blocks
+from felb.data.text import item_blocks, table_blocks
+from felb.errors import FelbError, InputError, shortened
+from felb.regular import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from os import PathLike
-
-BATCH_CELLS = 1 << 22
-"""Cells of a Parquet file that are decoded at once."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,16 @@ class _Options:
     client_column: str | None
     header: bool | None
     binarize_threshold: float | None
+    bounds: Bounds
     missing: str = "error"
     spill: Path | None = None
     """Folder for what would take more memory than a block; without it, everything may be held."""
+
+    @property
+    def of_cells(self) -> dict[str, Any]:
+        """What the readers of tables take."""
+        names = ("bounds", "client_column", "binarize_threshold", "missing")
+        return {name: getattr(self, name) for name in names}
 
 
 class _Format(NamedTuple):
@@ -68,6 +77,7 @@ def read(
     binarize_threshold: float | None = None,
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
+    limits: Limits | None = None,
 ) -> Table:
     r"""Read a data file; the suffix of its name determines the format.
 
@@ -102,6 +112,10 @@ def read(
     unknown : path, optional
         Another file, in any of the formats, of the same shape, with ones for cells that are unknown; the data has zeros
         there. They add to those that are missing.
+    limits : Limits, optional
+        How much the file may ask for. By default at most 10 million rows and 1 million columns, or as many as it has
+        bytes; lines of 16 MiB; and 64 bytes after unpacking for each of its bytes, beside 128 MiB. A ``.felb`` file has
+        no limits. Only regular files are read, neither pipes nor devices.
 
     Returns
     -------
@@ -132,6 +146,7 @@ def read(
         binarize_threshold=binarize_threshold,
         missing=missing,
         unknown=unknown,
+        limits=limits,
     )
     with closing(blocks):
         tables = list(blocks)
@@ -150,16 +165,18 @@ def table_stream(
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
     spill: Path | None = None,
+    limits: Limits | None = None,
 ) -> Generator[Table]:
     """Yield the file as `read` returns it, but block of rows after block of rows, at least one.
 
     With `spill`, a folder for temporary files, no format but those that `felb.data.convert` names holds more than
     about a block in memory.
     """
-    n = m = 0
-    marks = None if unknown is None else read(unknown).matrix
+    n = m = ones = 0
+    limits = Limits() if limits is None else limits
+    marks = None if unknown is None else read(unknown, limits=limits).matrix
     try:
-        _check_file(source)
+        bounds = limits.of(_check_file(source))
         suffix, form = _format_of(source)
         if client_column is not None and not form.clients:
             raise InputError(
@@ -177,10 +194,14 @@ def table_stream(
                 parameter="unknown",
             )
         check_threshold(binarize_threshold)
-        options = _Options(client_column, header, binarize_threshold, missing, spill)
+        options = _Options(client_column, header, binarize_threshold, bounds, missing, spill)
         with closing(form.blocks(source, options)) as blocks:
             for table in blocks if marks is None else marked(blocks, marks, str(unknown)):
                 n, m = n + table.matrix.shape[0], table.matrix.shape[1]
+                ones += table.matrix.indices.nbytes
+                if suffix != ".felb":
+                    bounds.check_shape(n, m)
+                    bounds.check_bytes(ones)
                 yield table
         if n == 0 or m == 0:
             raise InputError(f"the file holds no data: {n} rows and {m} columns; it needs at least one of each")
@@ -190,16 +211,20 @@ def table_stream(
         raise InputError(text, parameter=error.parameter) from error
 
 
-def _check_file(source: Path) -> None:
+def _check_file(source: Path) -> int:
+    """Return the size of a regular file that is not empty, or raise."""
     try:
         if source.is_dir():
             raise InputError("is a folder; give a file")
-        with source.open("rb") as file:
-            empty = not file.read(1)
+        with open_regular(source) as file:
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}; check the path") from error
-    if empty:
+    except ValueError as error:  # a name with a zero byte, or a felb error
+        raise error if isinstance(error, InputError) else InputError("is no name of a file; check the path") from error
+    if not size:
         raise InputError("the file is empty; write it again")
+    return size
 
 
 def _format_of(source: Path) -> tuple[str, _Format]:
@@ -231,7 +256,7 @@ def _reading(kind: str) -> Iterator[None]:
     except Exception as error:  # such readers raise nearly anything, and what they raise changes between versions
         if isinstance(error, OSError) and error.errno and error.strerror:
             raise InputError(f"cannot be read: {error.strerror}") from error
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = shortened(error)
         if "pickle" in reason or "Python objects" in reason or "Object arrays" in reason:
             raise InputError("the file holds pickled objects, which felb does not load; save plain numbers") from error
         raise InputError(f"the file is damaged, incomplete or no {kind} ({reason}); write it again") from error
@@ -250,20 +275,12 @@ def _tsv(source: Path, options: _Options) -> Generator[Table]:
 
 def _separated(source: Path, options: _Options, delimiter: str) -> Generator[Table]:
     with _reading("text file"):
-        for matrix, clients in table_blocks(
-            source,
-            delimiter,
-            client_column=options.client_column,
-            header=options.header,
-            binarize_threshold=options.binarize_threshold,
-            missing=options.missing,
-        ):
-            yield Table(matrix, clients)
+        yield from _tables(table_blocks(source, delimiter, header=options.header, **options.of_cells))
 
 
 def _fimi(source: Path, options: _Options) -> Generator[Table]:
     with _reading("text file"):
-        for matrix in item_blocks(source, hold=options.spill is None):
+        for matrix in item_blocks(source, bounds=options.bounds, hold=options.spill is None):
             yield Table(BinaryMatrix.of(matrix, binarize_threshold=options.binarize_threshold))
 
 
@@ -272,7 +289,8 @@ def _npz(source: Path, options: _Options) -> Generator[Table]:
         return _names_beside(source, n_columns)
 
     with _reading("NumPy archive"):
-        for matrix in npz_blocks(source, names, binarize_threshold=options.binarize_threshold):
+        blocks = npz_blocks(source, names, bounds=options.bounds, binarize_threshold=options.binarize_threshold)
+        for matrix in blocks:
             yield Table(matrix)
 
 
@@ -295,6 +313,8 @@ def _npy(source: Path, options: _Options) -> Generator[Table]:
                 raise InputError("the file is no NumPy array; write it again with numpy.save")
         # Mapped, so that only the block of rows that is being looked at takes memory.
         values = np.load(source, mmap_mode="r", allow_pickle=False)
+        if values.ndim == 2:
+            options.bounds.check_shape(*values.shape)
     for matrix in dense_blocks(values, binarize_threshold=options.binarize_threshold, missing=options.missing):
         yield Table(matrix)
 
@@ -302,82 +322,30 @@ def _npy(source: Path, options: _Options) -> Generator[Table]:
 def _mtx(source: Path, options: _Options) -> Generator[Table]:
     threshold = options.binarize_threshold
     with _reading("MatrixMarket file"):
-        for matrix in matrix_market_blocks(source, binarize_threshold=threshold, spill=options.spill):
+        for matrix in matrix_market_blocks(
+            source, bounds=options.bounds, binarize_threshold=threshold, spill=options.spill
+        ):
             yield Table(matrix)
 
 
 def _parquet(source: Path, options: _Options) -> Generator[Table]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        missing_extra("reading .parquet files", "parquet", error)
-    with _reading("Parquet file"), pq.ParquetFile(source) as file:
-        schema = file.schema_arrow
-        client: int | None = None
-        if options.client_column is not None:
-            client = find_client_column(options.client_column, schema.names)
-        # pandas stores the row labels of a frame among its columns.
-        index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
-        kept = [i for i, name in enumerate(schema.names) if i != client and name not in index]
-        names = check_column_names([schema.names[i] for i in kept], len(kept))
-        yield Table(from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names))  # there may be no rows at all
-        first_row = 0
-        for batch in file.iter_batches(batch_size=max(1, BATCH_CELLS // max(1, len(schema.names)))):
-            clients = None if client is None else tuple(_labels(batch.column(client).to_pylist(), first_row))
-            ones, unknown = [], []
-            for position, i in enumerate(kept):
-                found, absent = where_known_one(
-                    batch.column(i).to_numpy(zero_copy_only=False),
-                    options.binarize_threshold,
-                    missing=options.missing,
-                    locate=LocateCell(names, first_row, position),
-                )
-                ones.append(np.flatnonzero(found))
-                unknown.append(np.zeros(0, np.int64) if absent is None else np.flatnonzero(absent))
-            matrix = from_columns(ones, batch.num_rows, columns=names)
-            if any(rows.size for rows in unknown):
-                matrix = matrix.with_unknown(from_columns(unknown, batch.num_rows))
-            yield Table(matrix, clients)
-            first_row += batch.num_rows
+    with _reading("Parquet file"):
+        yield from _tables(parquet_blocks(source, **options.of_cells))
 
 
 def _h5ad(source: Path, options: _Options) -> Generator[Table]:
-    try:
-        import anndata
-    except ImportError as error:
-        missing_extra("reading .h5ad files", "anndata", error)
     with _reading("AnnData file"):
-        data = anndata.read_h5ad(source, backed="r")
-        try:
-            clients: tuple[str, ...] | None = None
-            if options.client_column is not None:
-                find_client_column(options.client_column, [str(name) for name in data.obs.columns])
-                labels = data.obs[options.client_column]
-                clients = tuple(_labels(labels.astype(object).where(labels.notna(), None), 0))
-            first = 0
-            threshold, missing = options.binarize_threshold, options.missing
-            for matrix in anndata_blocks(data, binarize_threshold=threshold, missing=missing):
-                yield Table(matrix, None if clients is None else clients[first : first + len(matrix)])
-                first += len(matrix)
-        finally:
-            data.file.close()
+        yield from _tables(h5ad_blocks(source, **options.of_cells))
+
+
+def _tables(blocks: Iterable[tuple[BinaryMatrix, tuple[str, ...] | None]]) -> Iterator[Table]:
+    for matrix, clients in blocks:
+        yield Table(matrix, clients)
 
 
 def _felb(source: Path, options: _Options) -> Generator[Table]:
     matrix = BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold)
     yield Table(matrix.with_unknown(None) if options.missing == "zero" else matrix)
-
-
-def _labels(values: Iterable[Any], first_row: int) -> list[str]:
-    """Return the values as text, one string per client; a missing one is an error."""
-    known: dict[str, str] = {}
-    labels = []
-    for row, value in enumerate(values, first_row):
-        if value is None or value != value or value == "":
-            raise InputError(f"row {row} has no client in the client column; fill it")
-        text = str(value)
-        labels.append(known.setdefault(text, text))
-    return labels
 
 
 _FORMATS = {

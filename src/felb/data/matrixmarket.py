@@ -13,8 +13,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 import numpy as np
 
 from felb.data.cells import where_one
+from felb.data.limits import Bounds, open_bounded
 from felb.data.sorting import RowSorter
-from felb.data.text import line_blocks, line_of_each_word, open_bytes
+from felb.data.text import line_blocks, line_of_each_word
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,20 +48,21 @@ class _Header(NamedTuple):
 
 
 def matrix_market_blocks(
-    path: Path, *, binarize_threshold: float | None = None, spill: Path | None = None
+    path: Path, *, bounds: Bounds, binarize_threshold: float | None = None, spill: Path | None = None
 ) -> Iterator[BinaryMatrix]:
     """Read a matrix of numbers or a pattern, general or symmetric; an entry that is given twice counts once.
 
     Entries come in any order. To bring them into that of rows, they wait in memory, or in files in the folder `spill`.
     """
     with ExitStack() as stack:
-        file = stack.enter_context(open_bytes(path))
+        file = stack.enter_context(open_bounded(path, bounds))
         header = _read_header(file)
+        bounds.check_shape(header.n_rows, header.n_columns)
         _check_threshold(binarize_threshold, header)
         n_entries = header.n_entries * (2 if header.symmetric else 1)
         sorter = stack.enter_context(RowSorter((header.n_rows, header.n_columns), n_entries, spill=spill))
         line, n_read = header.first_line, 0
-        for block in line_blocks(file):
+        for block in line_blocks(file, bounds):
             entries = _Entries(block, header, first_line=line, n_before=n_read)
             ones = entries.ones(binarize_threshold)
             sorter.add(entries.rows[ones], entries.columns[ones])

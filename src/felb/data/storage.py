@@ -1,29 +1,34 @@
-"""One file per matrix, made to be memory-mapped.
+"""One file per matrix, made to be memory-mapped: the layout, and how it is written. `mapping` reads it.
 
-Layout: the eight bytes ``FELBMAT1``, the length of the header (little-endian uint64), the header (JSON: shape,
-number of ones, index type, column names), then `indptr` (int64) and `indices`, each starting at a multiple of 64 bytes.
-All numbers are little-endian.
+    FELBMAT3                 the format and its version
+    uint64, uint64           length of the header in bytes, and its CRC-32
+    header                   JSON: shape, number of ones, index type, column names, number of unknown cells or null
+    indptr, indices          of the ones: int64, and uint16 or int32
+    indptr, indices          of the unknown cells, if there are any
+    uint32 ...               CRC-32 of every block of 2²⁰ bytes of each of these arrays, then that of this list
 
-Where cells are unknown, the file begins with ``FELBMAT2``, so that no earlier reader takes them for zeros; the header
-also has their number, and their `indptr` and `indices` follow those of the ones.
+Arrays start at multiples of 64 bytes; all numbers are little-endian. Versions 1 and 2, which had no checksums, are no
+longer read: `felb convert` writes the file again from its source.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import tempfile
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Self
 
+import msgspec
 import numpy as np
 
 from felb.atomic import replacing
-from felb.data.binary import BinaryMatrix, check_column_names, index_dtype
+from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import InputError
+from felb.records import Natural  # noqa: TC001  # msgspec reads the types of a struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,33 +37,44 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MAGIC = b"FELBMAT1"
-MAGIC_UNKNOWN = b"FELBMAT2"
+MAGIC = b"FELBMAT3"
+OLD_MAGIC = (b"FELBMAT1", b"FELBMAT2")
 ALIGNMENT = 64
 COPY_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
+"""Bytes of an array that have a checksum of their own."""
 
 
-class _Header(NamedTuple):
-    n_rows: int
-    n_columns: int
-    nnz: int
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands before the arrays; `unknown` is the number of unknown cells, in files that have some."""
+
+    shape: tuple[Natural, Natural]
+    nnz: Natural
+    index_dtype: str
     columns: tuple[str, ...] | None
-    unknown: int | None = None
-    """Number of unknown cells, in files that may have some."""
+    unknown: Natural | None = None
+
+    @classmethod
+    def of(
+        cls, shape: tuple[int, int], nnz: int, columns: tuple[str, ...] | None, unknown: int | None = None
+    ) -> Header:
+        """Return the header of a matrix."""
+        return cls(shape, nnz, index_dtype(shape[1]).name, columns, unknown)
 
 
 def save_matrix(matrix: BinaryMatrix, path: str | PathLike[str]) -> None:
     """Write `matrix` to `path`, through a temporary file that is renamed when complete."""
     unknown = matrix.unknown
-    header = _Header(*matrix.shape, matrix.nnz, matrix.columns, None if unknown is None else unknown.nnz)
-    with _writing(path), replacing(path) as partial, partial.open("wb") as file:
-        _write_header(file, header)
+    header = Header.of(matrix.shape, matrix.nnz, matrix.columns, None if unknown is None else unknown.nnz)
+    with _writing(path), replacing(path) as partial, partial.open("wb") as raw:
+        file = _ArrayFile(raw, header)
         for part in (matrix,) if unknown is None else (matrix, unknown):
-            _pad(file)
+            file.begin_array()
             file.write((part.indptr - part.indptr[0]).astype("<i8").tobytes())
-            _pad(file)
+            file.begin_array()
             for block in part.row_blocks(1 << 16):
                 _write_ones(file, block)
+        file.finish()
 
 
 class MatrixWriter:
@@ -119,11 +135,12 @@ class MatrixWriter:
 
     def _finish(self) -> None:
         columns = None if self._like is None else self._like.columns
-        with _writing(self._path), replacing(self._path) as partial, partial.open("wb") as file:
-            _write_header(file, _Header(*self.shape, self.nnz, columns, self._unknown.nnz or None))
+        with _writing(self._path), replacing(self._path) as partial, partial.open("wb") as raw:
+            file = _ArrayFile(raw, Header.of(self.shape, self.nnz, columns, self._unknown.nnz or None))
             self._ones.move(file, self._n_rows)
             if self._unknown.nnz:
                 self._unknown.move(file, self._n_rows)
+            file.finish()
 
 
 class _Waiting:
@@ -143,10 +160,10 @@ class _Waiting:
         self._n_rows += block.shape[0]
         self.nnz += block.nnz
 
-    def move(self, file: IO[bytes], n_rows: int) -> None:
+    def move(self, file: _ArrayFile, n_rows: int) -> None:
         """Write where the rows start, and what waited."""
         self._skip(n_rows)
-        _pad(file)
+        file.begin_array()
         position = np.zeros(1, dtype="<i8")
         file.write(position.tobytes())
         for counts in self._counts:
@@ -154,7 +171,7 @@ class _Waiting:
                 ends = position[-1] + np.cumsum(counts, dtype=position.dtype)
                 file.write(ends.tobytes())
                 position = ends[-1:]
-        _pad(file)
+        file.begin_array()
         self.file.seek(0)
         shutil.copyfileobj(self.file, file, COPY_BYTES)
 
@@ -162,76 +179,6 @@ class _Waiting:
         if n_rows > self._n_rows:
             self._counts.append(np.zeros(n_rows - self._n_rows, np.uint32))
             self._n_rows = n_rows
-
-
-def open_matrix(path: str | PathLike[str]) -> BinaryMatrix:
-    """Map a file written by `save_matrix`; a truncated or foreign file is refused.
-
-    Where the rows start is read and checked at once; the ones stay on disk and are taken as they are.
-    """
-    source = Path(path)
-    try:
-        size = source.stat().st_size
-        with source.open("rb") as file:
-            magic = file.read(8)
-            if magic not in (MAGIC, MAGIC_UNKNOWN):
-                raise InputError(f"{source} is not a felb matrix; write one with BinaryMatrix.save()")
-            length = int.from_bytes(file.read(8), "little")
-            text = file.read(min(length, size))
-        header = _parse_header(text, source, some_unknown=magic == MAGIC_UNKNOWN)
-        ones = _Place.after(16 + length, header, header.nnz)
-        unknown = None if header.unknown is None else _Place.after(ones.end, header, header.unknown)
-        expected = ones.end if unknown is None else unknown.end
-        if size != expected:
-            raise InputError(f"{source} is truncated or damaged: {size} bytes instead of {expected}; write it again")
-        matrix = BinaryMatrix(*_map(source, header, ones), header.n_columns, header.columns)
-        if unknown is None:
-            return matrix
-        cells = BinaryMatrix(*_map(source, header, unknown), header.n_columns)
-        return matrix._with_rows(matrix.indptr, matrix.indices, cells)
-    except OSError as error:
-        raise InputError(f"cannot read {source}: {error.strerror}") from error
-
-
-class _Place(NamedTuple):
-    """Where the ones of a matrix, or its unknown cells, stand in a file."""
-
-    at_indptr: int
-    at_indices: int
-    nnz: int
-    end: int
-
-    @classmethod
-    def after(cls, position: int, header: _Header, nnz: int) -> _Place:
-        at_indptr = _aligned(position)
-        at_indices = _aligned(at_indptr + 8 * (header.n_rows + 1))
-        return cls(at_indptr, at_indices, nnz, at_indices + index_dtype(header.n_columns).itemsize * nnz)
-
-
-def _map(source: Path, header: _Header, place: _Place) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    dtype = index_dtype(header.n_columns).newbyteorder("<")
-    indptr = np.fromfile(source, dtype="<i8", count=header.n_rows + 1, offset=place.at_indptr)
-    indices: NDArray[Any] = np.zeros(0, dtype)
-    if place.nnz:
-        indices = np.memmap(source, dtype=dtype, mode="r", offset=place.at_indices, shape=(place.nnz,))
-    if indptr[0] != 0 or indptr[-1] != place.nnz or np.any(np.diff(indptr) < 0):
-        raise InputError(f"{source} is damaged: its rows do not follow each other; write it again")
-    return indptr, indices
-
-
-def _parse_header(text: bytes, source: Path, *, some_unknown: bool) -> _Header:
-    try:
-        header = json.loads(text)
-        n, m = header["shape"]
-        nnz, columns = header["nnz"], header["columns"]
-        unknown = header["unknown"] if some_unknown else None
-        if any(type(number) is not int or number < 0 for number in (n, m, nnz, unknown if some_unknown else 0)):
-            raise ValueError("sizes are not whole numbers")
-        if header["index_dtype"] != index_dtype(m).name or not isinstance(columns, list | None):
-            raise ValueError("index type or column names do not fit")
-        return _Header(n, m, nnz, check_column_names(columns, m), unknown)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{source} is damaged: its header cannot be read; write it again") from error
 
 
 @contextmanager
@@ -242,27 +189,51 @@ def _writing(path: str | PathLike[str]) -> Iterator[None]:
         raise InputError(f"cannot write {path}: {error.strerror}; choose a folder with free space") from error
 
 
-def _write_header(file: IO[bytes], header: _Header) -> None:
-    facts: dict[str, Any] = {
-        "shape": (header.n_rows, header.n_columns),
-        "nnz": header.nnz,
-        "index_dtype": index_dtype(header.n_columns).name,
-        "columns": header.columns,
-    }
-    if header.unknown is not None:
-        facts["unknown"] = header.unknown
-    text = json.dumps(facts).encode()
-    file.write((MAGIC if header.unknown is None else MAGIC_UNKNOWN) + len(text).to_bytes(8, "little") + text)
+class _ArrayFile:
+    """Writes the header and arrays of a file, and at last the checksums of their blocks."""
+
+    def __init__(self, file: IO[bytes], header: Header) -> None:
+        self._file = file
+        self._checksums: list[int] = []
+        self._filled = self._checksum = 0
+        text = msgspec.json.encode(header)
+        sizes = np.array([len(text), zlib.crc32(text)], dtype="<u8").tobytes()
+        file.write(MAGIC + sizes + text)
+
+    def begin_array(self) -> None:
+        """End the array before, and go to where the next one starts."""
+        self._end_block()
+        self._file.write(b"\0" * (aligned(self._file.tell()) - self._file.tell()))
+
+    def write(self, content: bytes) -> int:
+        """Write more of an array."""
+        view = memoryview(content)
+        while view:
+            part = view[: BLOCK_BYTES - self._filled]
+            self._checksum = zlib.crc32(part, self._checksum)
+            self._filled += len(part)
+            view = view[len(part) :]
+            if self._filled == BLOCK_BYTES:
+                self._end_block()
+        return self._file.write(content)
+
+    def finish(self) -> None:
+        """Write the checksums."""
+        self.begin_array()
+        checksums = np.array(self._checksums, dtype="<u4").tobytes()
+        self._file.write(checksums + zlib.crc32(checksums).to_bytes(4, "little"))
+
+    def _end_block(self) -> None:
+        if self._filled:
+            self._checksums.append(self._checksum)
+        self._filled = self._checksum = 0
 
 
-def _write_ones(file: IO[bytes], matrix: BinaryMatrix) -> None:
+def _write_ones(file: IO[bytes] | _ArrayFile, matrix: BinaryMatrix) -> None:
     for ones in matrix.chunks_of_ones():
         file.write(ones.astype(ones.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
-def _aligned(position: int) -> int:
+def aligned(position: int) -> int:
+    """Return the next position at which an array may start."""
     return -(-position // ALIGNMENT) * ALIGNMENT
-
-
-def _pad(file: IO[bytes]) -> None:
-    file.write(b"\0" * (_aligned(file.tell()) - file.tell()))

@@ -7,15 +7,17 @@ knows.
 from __future__ import annotations
 
 import csv
-import gzip
+import io
 import itertools
 import math
-from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names
 from felb.data.cells import MISSING, NOT_BINARY, SAY_MISSING
+from felb.data.client_column import find_client_column
+from felb.data.limits import Bounds, open_bounded
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ REMEMBERED_CELLS = 1 << 16
 MISSING_WORDS = frozenset({"", "?", "n/a", "na", "nan", "none", "null"})
 """What files write where a value is missing, in lower case."""
 
+MOST_EMPTY_LINES = 100_000
+"""At the end of a table."""
+
 UNKNOWN = 2
 """Stands for an unknown cell among zeros and ones."""
 
@@ -47,6 +52,7 @@ def table_blocks(
     path: Path,
     delimiter: str,
     *,
+    bounds: Bounds,
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
@@ -59,12 +65,14 @@ def table_blocks(
     value; an empty cell counts as a name there, since tables with row numbers begin so. Where cells may be missing
     (`missing` is not "error"), a first line of numbers and empty cells could be either, and is refused.
     """
-    with _open_text(path) as file:
-        records = _records(file, delimiter)
+    # utf-8-sig drops the byte order mark that spreadsheets write; csv wants the line ends untouched.
+    with io.TextIOWrapper(open_bounded(path, bounds), encoding="utf-8-sig", newline="") as file:
+        records = _records(file, delimiter, bounds)
         first = next(records, None)
         if first is None:
             raise InputError("the file is empty; it needs one line per record")
         width = len(first[1])
+        bounds.check_shape(0, width)
         named = header if header is not None else any(_is_name(cell) for cell in first[1])
         if (
             named
@@ -104,34 +112,19 @@ def table_blocks(
     yield rows.take(), None if client is None else tuple(clients)
 
 
-def find_client_column(name: str, columns: Sequence[str] | None) -> int:
-    """Return where the column that names each row's client stands, or raise and say which columns there are."""
-    if columns is None:
-        raise InputError(
-            f"client_column={name!r} needs column names, but the file has no header line", parameter="client_column"
-        )
-    if name not in columns:
-        shown = ", ".join(repr(column) for column in columns[:10])
-        more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
-        raise InputError(
-            f"client_column={name!r} is not a column; the columns are {shown or 'none'}{more}",
-            parameter="client_column",
-        )
-    return list(columns).index(name)
-
-
-def item_blocks(path: Path, *, hold: bool) -> Iterator[BinaryMatrix]:
+def item_blocks(path: Path, *, bounds: Bounds, hold: bool) -> Iterator[BinaryMatrix]:
     """Read item lists, one record a line: integers separated by blanks; an empty line is a record without items.
 
     The columns are the items in ascending order, named by their numbers. To know them all, the file is read twice,
     unless its content is held in memory.
     """
-    lists: Iterable[tuple[NDArray[np.int64], NDArray[Any]]] = _ItemLists(path)
+    lists: Iterable[tuple[NDArray[np.int64], NDArray[Any]]] = _ItemLists(path, bounds)
     if hold:
         lists = list(lists)
     names = np.zeros(0, np.int64)
     for _, items in lists:
         names = np.union1d(names, items)
+        bounds.check_shape(0, names.size)
     if not names.size:
         raise InputError("the file holds no items; it needs one line per record: integers separated by blanks")
     columns = tuple(str(name) for name in names)
@@ -142,13 +135,8 @@ def item_blocks(path: Path, *, hold: bool) -> Iterator[BinaryMatrix]:
         yield BinaryMatrix(np.concatenate([[0], np.cumsum(counts)]), indices, names.size, columns)
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading, unpacked if its name ends in .gz."""
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix.lower() == ".gz" else path.open("rb")
-
-
-def line_blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield blocks of whole lines, each ending with a line end."""
+def line_blocks(file: IO[bytes], bounds: Bounds | None = None) -> Iterator[bytes]:
+    """Yield blocks of whole lines, each ending with a line end; with `bounds`, no line is longer than they say."""
     rest = file.read(3)
     if rest == b"\xef\xbb\xbf":  # the byte order mark that some editors put before UTF-8
         rest = b""
@@ -159,6 +147,8 @@ def line_blocks(file: IO[bytes]) -> Iterator[bytes]:
             rest = last
         else:
             rest += read
+        if bounds is not None:
+            bounds.check_line(len(rest))
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
@@ -175,21 +165,22 @@ def line_of_each_word(block: bytes) -> NDArray[np.int64]:
 # -- tables ----------------------------------------------------------------------------------------------------
 
 
-def _open_text(path: Path) -> IO[str]:
-    # utf-8-sig drops the byte order mark that spreadsheets write; csv wants the line ends untouched.
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return path.open(encoding="utf-8-sig", newline="")
+def _lines(file: IO[str], bounds: Bounds) -> Iterator[str]:
+    while line := file.readline(bounds.line + 1):
+        bounds.check_line(len(line))
+        yield line
 
 
-def _records(file: IO[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of its first line, cells) of every record; empty lines may only stand at the end."""
-    reader = csv.reader(file, delimiter=delimiter, strict=True)
+    reader = csv.reader(_lines(file, bounds), delimiter=delimiter, strict=True)
     line, empty = 1, 0
     try:
         for cells in reader:
             if not cells or (len(cells) == 1 and cells[0].isspace()):
                 empty = empty or line
+                if line - empty >= MOST_EMPTY_LINES:
+                    raise InputError(f"line {empty} and {MOST_EMPTY_LINES} lines after it are empty; remove them")
             elif empty:
                 raise InputError(f"line {empty} is empty, but more lines follow; remove it or fill in its cells")
             else:
@@ -308,15 +299,16 @@ def _is_name(text: str) -> bool:
 class _ItemLists:
     """The item lists of a file, block by block: how many items each line has, and the items; read at every turn."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, bounds: Bounds) -> None:
+        self._path, self._bounds = path, bounds
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         n_lines = 0
-        with open_bytes(self._path) as file:
-            for block in line_blocks(file):
+        with open_bounded(self._path, self._bounds) as file:
+            for block in line_blocks(file, self._bounds):
                 counts, items = _parse_items(block, n_lines + 1)
                 n_lines += counts.size
+                self._bounds.check_shape(n_lines, 0)
                 yield counts, items
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from felb.deadline import Deadline, within
 from felb.errors import FederationError
 from felb.federated.gate import Gate, check_resumable, client_gate
 from felb.federated.loop import Run, RunProgress, play
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.data.binary import BinaryMatrix
-    from felb.deadline import Deadline
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
     from felb.federated.responses import Responses
@@ -43,6 +43,7 @@ class InProcess:
     pool : runs the clients
     seed : fixes the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
+    deadline : of the run; long tasks check it
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class InProcess:
         pool: ThreadPoolExecutor,
         seed: int,
         participation: Participation | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
+        self._deadline = deadline
         self._algorithm, self._shards, self._gates = algorithm, shards, gates
         self._pool, self._seed = pool, seed
         self._participation = participation or Participation()
@@ -104,7 +107,8 @@ class InProcess:
 
     def _respond(self, name: str, request: Request, state: Any) -> tuple[Any, Release]:
         rng = random_stream(self._seed, CLIENT_STREAM, request.round, name)
-        state, update = self._algorithm.respond(state, self._shards[name], request, rng=rng)
+        with within(self._deadline):
+            state, update = self._algorithm.respond(state, self._shards[name], request, rng=rng)
         noise = random_stream(self._seed, NOISE_STREAM, request.round, name)
         return state, self._gates[name].release(update, request, rng=noise)
 
@@ -151,7 +155,9 @@ def run(
     if disclosure is not None:
         gates = {name: replace(gate, disclosure=disclosure) for name, gate in gates.items()}
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
-        transport = InProcess(algorithm, shards, gates, pool=pool, seed=seed, participation=participation)
+        transport = InProcess(
+            algorithm, shards, gates, pool=pool, seed=seed, participation=participation, deadline=deadline
+        )
         finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)
     assert finished is not None
     return finished

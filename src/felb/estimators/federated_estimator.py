@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from felb.centralized.base import BooleanFactorization
 from felb.centralized.method import warn_of_time_limit
+from felb.centralized.parameters import check_parameters
 from felb.data.binary import BinaryMatrix
 from felb.data.blocks import Blocks, is_distributed
 from felb.data.shards import check_shards, named, split
@@ -168,6 +169,7 @@ class FederatedEstimator(BooleanFactorization):
     def _fit(
         self, X: Any, groups: ArrayLike | None, on_round: Callable[[RunProgress], None] | None
     ) -> NDArray[np.bool_]:
+        check_parameters(self)
         deadline = Deadline(self.time_limit)
         X = X.read() if isinstance(X, Blocks) else X
         shards, rows = self._shards(X, groups)

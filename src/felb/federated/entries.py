@@ -34,7 +34,7 @@ def write_entry(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Arra
     wide = [name for name, array in narrow.items() if array.dtype != np.asarray(arrays[name]).dtype]
     text = json.dumps([header, wide])  # JSON's NaN and Infinity are read back by Python; only felb reads this
     data = pack(narrow, {_HEADER: text, _CHECKSUM: _checksum(text, narrow)})
-    with replacing(path) as partial:
+    with replacing(path, clear=False) as partial:  # who opens a journal has cleared it
         partial.write_bytes(data)
 
 
@@ -47,7 +47,7 @@ def read_entry(path: Path, *, advice: str) -> tuple[dict[str, Any], dict[str, Ar
         if meta[_CHECKSUM] != _checksum(meta[_HEADER], arrays):
             raise ValueError("wrong checksum")
         header, wide = json.loads(meta[_HEADER])
-        if not isinstance(header, dict):
+        if not isinstance(header, dict) or not isinstance(wide, list):
             raise ValueError("no header")
         arrays |= {name: arrays[name].astype(np.int64) for name in wide}
     except FileNotFoundError:
@@ -114,18 +114,56 @@ def from_arrays(like: Any, arrays: Mapping[str, Array]) -> Any:
     Arrays of no dimension become Python numbers again.
     """
     values: dict[str, Any] = {}
-    for name, _, part in _fields(like):
+    kinds = _declared(like)
+    for name, live, part in _fields(like):
         if part is not None:
             inner = {key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")}
             values[name] = from_arrays(part, inner) if inner else None
         else:
             array = arrays.get(name)
             values[name] = array.item() if array is not None and array.ndim == 0 else array
+            if not isinstance(like, type):
+                _check_like(name, values[name], live)
+        if name in kinds and not _fits(values[name], kinds[name]):
+            raise TypeError(f"field {name} is {_told(values[name])} where {kinds[name]} belongs")
     unknown = {key.partition("/")[0] for key in arrays if key} - values.keys()
     if unknown:
         kind = like.__name__ if isinstance(like, type) else type(like).__name__
         raise TypeError(f"{kind} has no field {min(unknown)}")
     return tuple(values.values()) if isinstance(like, tuple) else like(**values)
+
+
+def _declared(like: Any) -> dict[str, str]:
+    """Return the declared types of a dataclass as they are written, such as ``NDArray[np.bool_] | None``."""
+    return {} if isinstance(like, tuple) else {f.name: str(f.type) for f in fields(like)}
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Whether a value that was read can be of a declared type; only what arrays can tell is looked at."""
+    if value is None:
+        return "None" in kind or kind == "Any"
+    kind = kind.removesuffix(" | None")
+    if kind in ("int", "float", "bool"):
+        return isinstance(value, {"int": int, "float": int | float, "bool": bool}[kind])
+    if kind.startswith("NDArray["):
+        letters = {"bool": "b", "int": "iu", "uint": "iu", "float": "f", "double": "f"}
+        wanted = next((letters[word] for word in letters if kind.startswith(f"NDArray[np.{word}")), "biuf")
+        return isinstance(value, np.ndarray) and value.dtype.kind in wanted
+    return True
+
+
+def _check_like(name: str, value: Any, live: Any) -> None:
+    """Raise unless a value has the type and the dimensions of the one that it replaces in a running loop."""
+    if live is None:
+        return
+    one, other = np.asarray(live), np.asarray(value)
+    if value is None or one.ndim != other.ndim or one.dtype.kind != other.dtype.kind:
+        raise TypeError(f"item {name} is {_told(value)} where {_told(live)} belongs")
+
+
+def _told(value: Any) -> str:
+    array = np.asarray(value)
+    return "missing" if value is None else f"{array.ndim}D of type {array.dtype}"
 
 
 def _fields(state: Any) -> list[tuple[str, Any, Any]]:

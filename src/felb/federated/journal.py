@@ -17,11 +17,14 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from felb.errors import InputError
 from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
 from felb.federated.protocol import ClientStates, Sums
+from felb.records import Natural, as_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
     Path_ = tuple[int, ...]
+
+T = TypeVar("T")
 
 COMPACT_BYTES = 16 << 20
 """Of sums in a loop that has checkpoints, before one of them is kept instead."""
@@ -65,6 +70,30 @@ class _Round:
     task: str
     sums: Sums
     size: int = 0
+
+
+class _TimeUpHeader(msgspec.Struct, forbid_unknown_fields=True):
+    round: Natural
+
+
+class _StatesHeader(msgspec.Struct, forbid_unknown_fields=True):
+    round: Natural
+    clients: list[str]
+
+
+class _RoundHeader(msgspec.Struct, forbid_unknown_fields=True):
+    round: Natural
+    task: str
+    clients: Natural
+    missing: list[str]
+
+
+class _CoveredHeader(msgspec.Struct, forbid_unknown_fields=True):
+    path: tuple[Natural, ...]
+    first: Natural
+    end: Natural
+    steps: Natural
+    rows: list[dict[str, Any]]
 
 
 @dataclass
@@ -248,22 +277,31 @@ class Journal:
         name = path.name.removesuffix(SUFFIX)
         header, arrays = read_entry(path, advice=self.advice)
         kind = name.partition("-")[0]
-        try:
-            if name == _TIME_UP:
-                self._time_up = int(header["round"])
-            elif name == _STATES:
-                self._states = int(header["round"]), [str(client) for client in header["clients"]], arrays
-            elif kind == _ROUND:
-                number = int(header["round"])
-                sums = Sums(arrays, int(header["clients"]), missing=header["missing"], number=number)
-                self._rounds[number] = _Round(str(header["task"]), sums, sum(a.nbytes for a in arrays.values()))
-            else:
-                place = tuple(int(at) for at in header["path"])
-                rows = [dict(row) for row in header["rows"]]
-                found = Covered(int(header["first"]), int(header["end"]), arrays, rows, int(header["steps"]))
-                self._covered[kind, place] = found
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path} is damaged ({error}); {self.advice}") from error
+
+        def read(record: type[T]) -> T:
+            return as_record(header, record, source=str(path), advice=self.advice)
+
+        if name == _TIME_UP:
+            self._time_up = read(_TimeUpHeader).round
+        elif name == _STATES:
+            states = read(_StatesHeader)
+            self._states = states.round, states.clients, arrays
+        elif kind == _ROUND:
+            entry = read(_RoundHeader)
+            sums = Sums(arrays, entry.clients, missing=entry.missing, number=entry.round)
+            self._rounds[entry.round] = _Round(entry.task, sums, sum(a.nbytes for a in arrays.values()))
+            self._check_name(path, _round_name(entry.round))
+        elif kind in (_STEP, _CHECKPOINT):
+            covered = read(_CoveredHeader)
+            found = Covered(covered.first, covered.end, arrays, covered.rows, covered.steps)
+            self._covered[kind, covered.path] = found
+            self._check_name(path, _covered_name(kind, covered.path))
+        else:
+            raise InputError(f"{path} is no entry of a journal; {self.advice}")
+
+    def _check_name(self, path: Path, name: str) -> None:
+        if path.name != f"{name}{SUFFIX}":
+            raise InputError(f"{path} is damaged (it is the entry {name[:60]}); {self.advice}")
 
     # -- compaction --------------------------------------------------------------------------------------------------
 

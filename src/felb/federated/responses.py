@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.atomic import clear_leftovers
 from felb.errors import FederationError, InputError, PrivacyError
 from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
 from felb.federated.wire import digest
@@ -98,8 +99,7 @@ class StoredResponses(Responses):
         self.folder, self._state_type, self._charged = folder, state_type, charged
         self._latest: _Stored | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        for partial in folder.glob(".*.partial"):
-            partial.unlink(missing_ok=True)
+        clear_leftovers(folder)
         for path in _files(folder):
             self._open(path)
 

@@ -52,7 +52,7 @@ def boolean_product(U: Any, V: Any, columns: Sequence[str] | None = None) -> Bin
     indptr = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(sizes[group])))
     indices = np.empty(int(indptr[-1]), dtype=index_dtype(V.shape[1]))
     product_indices_into(indices, indptr, masks, packed)
-    return BinaryMatrix(indptr, indices, V.shape[1], columns)
+    return BinaryMatrix.of_valid_rows(indptr, indices, V.shape[1], columns)
 
 
 def boolean_product_dense(U: Any, V: Any) -> NDArray[np.bool_]:

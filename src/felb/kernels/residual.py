@@ -60,7 +60,7 @@ def without_block(M: BinaryMatrix, rows: NDArray[np.bool_], columns: NDArray[np.
     indptr = np.zeros(M.shape[0] + 1, dtype=np.int64)
     indices = np.empty(M.nnz, dtype=M.indices.dtype)
     remove_block_into(indptr, indices, M.indptr, M.indices, rows, columns)
-    return BinaryMatrix(indptr, indices[: indptr[-1]].copy(), M.shape[1], M.columns)
+    return BinaryMatrix.of_valid_rows(indptr, indices[: indptr[-1]].copy(), M.shape[1], M.columns)
 
 
 def needed(size: int, threshold: float) -> float:

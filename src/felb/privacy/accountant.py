@@ -23,6 +23,7 @@ from felb.atomic import replacing, try_lock
 from felb.deadline import Deadline
 from felb.errors import InputError, PrivacyError, missing_extra
 from felb.privacy.cost import Cost, Neighbours, Unit
+from felb.records import read_record
 
 if TYPE_CHECKING:
     import os
@@ -201,6 +202,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class _Stored:
+    """What stands in an accountant's file."""
+
+    agreed: dict[str, Any]
+    charged: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Charge:
     """A release that asks to be charged: its key, the value as it would leave, its cost (None: unprotected)."""
 
@@ -341,17 +350,12 @@ class Accountant:
             partial.write_text(json.dumps({"agreed": self._spec(), "charged": rows}, indent=1), encoding="utf-8")
 
     def _read(self, path: Path) -> tuple[Entry, ...]:
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            agreed, rows = content["agreed"], content["charged"]
-            entries = tuple(Entry(**{**row, "cost": Cost.from_json(row["cost"])}) for row in rows)
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path} is no readable accountant ({error}); restore it, it says what was spent"
-            ) from error
-        if agreed != self._spec():
-            raise PrivacyError(f"{path} was agreed as {agreed}, not as {self._spec()}; use the same specification")
-        return entries
+        stored = read_record(path, _Stored, advice="restore it, it says what was spent")
+        if stored.agreed != self._spec():
+            raise PrivacyError(
+                f"{path} was agreed as {stored.agreed}, not as {self._spec()}; use the same specification"
+            )
+        return stored.charged
 
 
 def _digest(value: NDArray[Any]) -> str:

@@ -42,6 +42,10 @@ class Cost:
         for name, allowed in (("kind", Kind), ("unit", Unit), ("neighbours", Neighbours)):
             if getattr(self, name) not in get_args(allowed):
                 raise InputError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(allowed))}")
+        if isinstance(self.loss, bool) or not isinstance(self.loss, int | float):
+            raise InputError(f"loss must be a number, got {type(self.loss).__name__}")
+        if type(self.count) is not int:
+            raise InputError(f"count must be a whole number, got {type(self.count).__name__}")
         if not (math.isfinite(self.loss) and self.loss > 0):
             raise InputError(f"a release costs a positive, finite amount, got {self.loss}; None means unprotected")
         if self.count < 1:

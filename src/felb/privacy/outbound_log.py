@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 import weakref
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
-from felb.errors import InputError
+import msgspec
+
+from felb.errors import InputError, shortened
 from felb.privacy.cost import Cost
 from felb.privacy.log_chain import Head, chained, keep_head, open_chain
+from felb.records import Natural, as_record, read_bounded
 
 if TYPE_CHECKING:
     import os
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 UNPROTECTED = "none"
 """The word for the cost of what leaves without noise: nothing was spent, and nothing is guaranteed."""
+
+ADVICE = "give the outbound log of a client as felb wrote it"
+MAX_LOG_BYTES = 1 << 31
 
 _SYMBOLS = {"mu": "μ", "epsilon": "ε"}
 
@@ -77,16 +82,49 @@ class OutboundLog:
 # -- reading it back -------------------------------------------------------------------------------------------------
 
 
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of an outbound log."""
+
+    time: str
+    client: str
+    round: Natural
+    task: str
+    what: str
+    shape: Annotated[list[Natural], msgspec.Meta(max_length=16)]
+    dtype: str
+    bytes: Natural
+    mechanism: str
+    cost: Cost | None
+    total: _Total | None = None
+    run: str | None = None
+    previous: str | None = None
+    hash: str | None = None
+
+
+class _Total(msgspec.Struct):
+    """What a client had spent after a line; further facts may stand beside."""
+
+    epsilon: float
+
+
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the lines of a log; one that was cut short, when its process was killed, is left out."""
     lines = []
-    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_bounded(path, advice=ADVICE, limit=MAX_LOG_BYTES).splitlines():
         try:
-            fields = json.loads(line)
-        except ValueError:
+            fields = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             continue
         if isinstance(fields, dict):
             lines.append(fields)
+    return lines
+
+
+def read_outbound_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return the lines of an outbound log; a line that is whole and yet not one of such a log is an error."""
+    lines = read_log(path)
+    for number, line in enumerate(lines, 1):
+        as_record(line, _Line, source=f"{path}, line {number},", advice=ADVICE)
     return lines
 
 
@@ -148,7 +186,7 @@ def summarize(lines: Iterable[Mapping[str, Any]]) -> list[Left]:
             _ = int(line["round"]), int(line["bytes"]), line["cost"]
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{dict(line)} is no line of an outbound log ({error}); give the log of a client"
+                f"{shortened(dict(line))} is no line of an outbound log ({error}); give the log of a client"
             ) from error
         groups.setdefault(key, []).append(line)
     return [_left(*key, same=same) for key, same in groups.items()]

@@ -19,7 +19,7 @@ from felb.data.sharding import PARTITIONS, dealt, read_data
 from felb.data.shards import split
 from felb.errors import FelbError, InputError
 from felb.kernels.assign import assign_rows
-from felb.privacy.outbound_log import read_log
+from felb.privacy.outbound_log import read_outbound_log
 from felb.report.measures import row_counts, total
 from felb.runs.result import OUTBOUND, RESULT, Result, read_assignment
 
@@ -185,7 +185,7 @@ def _assignments(folder: Path, result: Result) -> dict[str, NDArray[np.bool_]] |
 
 def _outbound(folder: Path) -> list[Mapping[str, Any]]:
     """Return the lines of all logs; a line that was cut short is left out."""
-    return [line for log in sorted((folder / OUTBOUND).glob("*.jsonl")) for line in read_log(log)]
+    return [line for log in sorted((folder / OUTBOUND).glob("*.jsonl")) for line in read_outbound_log(log)]
 
 
 def _reading(result: Result, data: str) -> dict[str, Any]:

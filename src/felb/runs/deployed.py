@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replace_folder
+from felb.atomic import NEW, beside, clear_leftovers, replace_folder
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
@@ -175,10 +175,11 @@ def run_deployed(
     if run.rules is not None:
         result = result.disclosed(run.rules)
     place.parent.mkdir(parents=True, exist_ok=True)
-    complete = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    clear_leftovers(place.parent)
+    complete = beside(place, NEW)
     try:
+        complete.mkdir()
         result.write(complete, {})
-        complete.chmod(0o755)
         replace_folder(complete, place)
     finally:
         shutil.rmtree(complete, ignore_errors=True)

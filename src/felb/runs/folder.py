@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from contextlib import contextmanager
@@ -9,12 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from felb.atomic import replace_folder, replacing, try_lock
+from felb.atomic import NEW, beside, clear_leftovers, remove_folder, replace_folder, replacing, try_lock
 from felb.errors import ConnectionLostError, FelbError, InputError, PrivacyError
 from felb.federated.journal import Journal
 from felb.federated.responses import StoredResponses, answered_rounds
 from felb.privacy.log_chain import keep_lines
 from felb.privacy.outbound_log import OutboundLog
+from felb.records import read_record
 from felb.runs.job import Job
 from felb.runs.result import OUTBOUND, RESULT, file_stem
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from felb.privacy.plan import PrivacyPlan
     from felb.runs.result import Result
 
-JOB, JOURNAL, LOCK, RESPONSES, STATES = "job.json", "journal", "lock", "responses", "states"
+JOB, JOURNAL, LOCK, RESPONSES, STATES, DONE = "job.json", "journal", "lock", "responses", "states", "done"
 
 
 class RunFolder:
@@ -54,6 +56,7 @@ class RunFolder:
 
     def check(self, *, force: bool) -> None:
         """Raise unless a run may begin here; only results and runs of felb are replaced, and only with `force`."""
+        self._clear()
         if self._place.exists():
             if not force:
                 raise InputError(f"{self.out} exists; choose another folder, or replace it with --force")
@@ -75,7 +78,7 @@ class RunFolder:
         self.check(force=force)
         try:
             if self.work.exists():
-                shutil.rmtree(self.work)
+                remove_folder(self.work)
             self.work.mkdir(parents=True)
             self._take_lock()
             with replacing(self.work / JOB) as partial:
@@ -96,20 +99,18 @@ class RunFolder:
 
     def job(self) -> Job:
         """Return the job of the unfinished run."""
+        self._clear()
         path = self.work / JOB
         if not path.is_file():
             state = "is finished already" if self._place.exists() else "was never started"
             raise InputError(f"nothing to resume: the run at {self.out} {state}")
-        try:
-            return Job(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{path} is damaged ({error}); start the run again with --force") from error
+        return read_record(path, Job, advice="start the run anew with --force")
 
     def reopen(self) -> None:
         """Claim the unfinished run to go on with it, and clear away what a killed process left half-written."""
         self._take_lock()
-        for partial in self.work.rglob(".*.partial"):
-            partial.unlink()
+        for folder in (self.work, self.work / JOURNAL, self.work / OUTBOUND, *(self.work / RESPONSES).glob("*")):
+            clear_leftovers(folder)
 
     @property
     def states(self) -> Path:
@@ -179,22 +180,43 @@ class RunFolder:
     # -- end ---------------------------------------------------------------------------------------------------
 
     def finish(self, result: Result, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
-        """Write the result and put the folder in its place."""
-        result.write(self.work, assignments)
+        """Write the result into a folder of its own and put that in its place.
+
+        Journal, responses and job stay in the folder of the unfinished run, so that nothing of them is ever in one that
+        may be published. Stopped before the result is in its place, the run can still be resumed; stopped after, what
+        is left of it is known by `DONE` and removed by the next run here.
+        """
         for log in self._logs:
             log.close()
+        complete = beside(self._place, NEW)
+        shutil.rmtree(complete, ignore_errors=True)
+        complete.mkdir()
+        result.write(complete, assignments)
+        if (self.work / OUTBOUND).is_dir():
+            shutil.copytree(self.work / OUTBOUND, complete / OUTBOUND)
+        with replacing(self.work / DONE) as partial:
+            partial.write_text(_digest(complete / RESULT), encoding="ascii")
+        replace_folder(complete, self._place)
         self._release_lock()
-        # In place first: stopped before that, the run can still be resumed.
-        replace_folder(self.work, self._place)
-        for name in (JOURNAL, RESPONSES, STATES):
-            shutil.rmtree(self._place / name, ignore_errors=True)
-        for name in (JOB, LOCK):
-            (self._place / name).unlink(missing_ok=True)
+        remove_folder(self.work)
 
     def discard(self) -> None:
         """Forget the unfinished run."""
         self._release_lock()
-        shutil.rmtree(self.work, ignore_errors=True)
+        remove_folder(self.work)
+        shutil.rmtree(beside(self._place, NEW), ignore_errors=True)
+
+    def _clear(self) -> None:
+        """Remove what killed processes left here: half-made folders, and a run whose result is in its place."""
+        clear_leftovers(self._place.parent)
+        try:
+            finished = (self.work / DONE).read_text(encoding="ascii") == _digest(self._place / RESULT)
+        except (OSError, ValueError):
+            return
+        lock = try_lock(self.work / LOCK) if finished else None
+        if lock is not None:
+            lock.close()
+            remove_folder(self.work)
 
     # -- one process at a time ---------------------------------------------------------------------------------
 
@@ -207,6 +229,10 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_ours(folder: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # a stored job is read by its types
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from felb.privacy import Privacy
 from felb.privacy.disclosure import Disclosure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from felb.data import Table
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from felb._version import __version__
 from felb.centralized.base import BooleanFactorization
+from felb.centralized.parameters import check_parameters
 from felb.data.shards import check_shards, split
 from felb.deadline import Deadline
 from felb.engines.local import run
@@ -185,6 +186,7 @@ class Federation:
         model, participation = make_federated(job.method, **method_parameters(job)), Participation(**job.participation)
         # A method does without comparing rounds where only a sample of the clients plays them.
         model.set_params(participation=participation)
+        check_parameters(model)
         table = job.read()
         shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
         check_shards(shards)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from felb.engines.nvflare.provisioning import SITE, Site
 from felb.engines.nvflare.site_session import read_outbound
 from felb.errors import InputError
-from felb.privacy.outbound_log import read_log
+from felb.privacy.outbound_log import read_outbound_log
 from felb.runs.result import OUTBOUND, RESULT
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ def outbound_lines(place: str | os.PathLike[str], *, client: str | None = None) 
     """
     path = Path(place)
     if path.is_file():
-        lines = read_log(path)
+        lines = read_outbound_log(path)
         if not lines and path.stat().st_size:
             raise InputError(f"{path} is no outbound log; give a log (.jsonl), the folder of a run or of a site")
     elif (path / SITE).is_file():
         lines = read_outbound(Site.open(path).state)
     else:
-        lines = [line for log in _logs(path) for line in read_log(log)]
+        lines = [line for log in _logs(path) for line in read_outbound_log(log)]
     if client is None:
         return lines
     kept = [line for line in lines if line.get("client") == client]

@@ -20,15 +20,19 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
+import msgspec
 import numpy as np
 import scipy.sparse as sp
 
 from felb._version import __version__
+from felb.data.binary import check_column_names
+from felb.data.npz import read_sparse
 from felb.errors import InputError
 from felb.metrics.history import History
+from felb.records import Natural, read_record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,6 +47,9 @@ ITERATION = "iterate"
 WITHHELD = "(withheld: fewer records than the disclosure rules ask for)"
 NOT_SHARED = {"ones": None, "fingerprint": None}
 """Of the facts about the data, what tells its owner's data from other data."""
+AGAIN = "make the result again"
+MAX_CELLS = 1 << 33
+"""Of components or of an assignment, which are held with a byte for each cell."""
 LONGEST_STEM = 120
 """Of a file name without its suffix; file systems allow 255 bytes, and temporary names are longer."""
 
@@ -192,38 +199,63 @@ class Result:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Result:
-        """Read a result folder back."""
+        """Read a result folder back; a damaged file is an `InputError` that names it and what is wrong in it."""
         path = Path(folder)
         if not (path / RESULT).is_file():
             raise InputError(f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run")
-        try:
-            raw = json.loads((path / RESULT).read_text(encoding="utf-8"))
-            if raw["format"] != FORMAT:
-                raise InputError(f"{path / RESULT} has format {raw['format']!r}; this felb reads {FORMAT!r}")
-            found = cls(
-                components=_read_boolean(path / COMPONENTS),
-                columns=None if raw["columns"] is None else tuple(raw["columns"]),
-                supports=tuple(raw["supports"]),
-                clients=dict(raw["clients"]),
-                scores=dict(raw["scores"]),
-                converged=raw["converged"],
-                integrality_gap=raw["integrality_gap"],
-                history=History(raw["history"]),
-                provenance=Provenance(**raw["provenance"]),
-                complete=raw["complete"],
-                privacy=raw["privacy"],
-                disclosure=raw["disclosure"],
-                withheld=tuple(int(number) for number in raw["withheld"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
-            reason = f"no {error}" if isinstance(error, KeyError) else error
-            raise InputError(f"{path / RESULT} is damaged ({reason}); make the result again") from error
+        stored = read_record(path / RESULT, _Stored, advice=AGAIN)
+        found = cls(
+            components=_read_boolean(path / COMPONENTS, (stored.n_components, stored.n_features)),
+            columns=None if stored.columns is None else tuple(stored.columns),
+            supports=tuple(stored.supports),
+            clients=stored.clients,
+            scores={name: math.nan if score is None else score for name, score in stored.scores.items()},
+            converged=stored.converged,
+            integrality_gap=math.nan if stored.integrality_gap is None else stored.integrality_gap,
+            history=History(stored.history),
+            provenance=stored.provenance,
+            complete=stored.complete,
+            privacy=stored.privacy,
+            disclosure=stored.disclosure,
+            withheld=tuple(stored.withheld),
+        )
         k, m = found.components.shape
         if len(found.supports) != k or (found.columns is not None and len(found.columns) != m):
-            raise InputError(f"{path / COMPONENTS} does not belong to {RESULT} beside it; make the result again")
+            raise InputError(f"{path / COMPONENTS} does not belong to {RESULT} beside it; {AGAIN}")
+        if found.columns is not None:
+            check_column_names(found.columns, m)
         return found
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands in result.json."""
+
+    format: Literal["felb-result-1"]
+    scores: dict[str, int | float | None]
+    converged: bool
+    complete: bool
+    integrality_gap: int | float | None
+    n_components: Natural
+    n_features: Natural
+    supports: list[Natural | None]
+    clients: dict[str, Natural | None]
+    provenance: Provenance
+    history: list[dict[str, Any]]
+    columns: list[str] | None
+    privacy: dict[str, Any] | None
+    disclosure: dict[str, Any] | None
+    withheld: list[Natural]
+
+    def __post_init__(self) -> None:
+        for number, row in enumerate(self.history):
+            if type(row.get("round", 0)) is not int or not isinstance(row.get("task", ""), str):
+                raise ValueError(f"row {number} of the history has no round or task")
+        data = self.provenance.data
+        for name, kind in (("source", str), ("rows", int), ("columns", int), ("ones", int), ("fingerprint", str)):
+            if not isinstance(data.get(name), kind | None):
+                raise ValueError(f"`provenance.data.{name}` is {type(data[name]).__name__}, not {kind.__name__}")
+        if not isinstance((self.privacy or {"text": ""}).get("text"), str):
+            raise ValueError("`privacy.text` does not say what was guaranteed")
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
@@ -242,13 +274,15 @@ def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.b
     return _read_boolean(path)
 
 
-def _read_boolean(path: Path) -> NDArray[np.bool_]:
+def _read_boolean(path: Path, shape: tuple[int, int] | None = None) -> NDArray[np.bool_]:
+    """Read a Boolean matrix of at most `MAX_CELLS` cells, of the given shape."""
     try:
-        with path.open("rb") as file:
-            return np.asarray(sp.load_npz(file).toarray(), dtype=bool)
-    except Exception as error:  # what the readers of ZIP, NumPy and SciPy raise on damage is nearly anything
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"{path} is damaged or missing ({reason}); make the result again") from error
+        matrix = read_sparse(path)
+        if matrix.shape[0] * matrix.shape[1] > MAX_CELLS or (shape is not None and matrix.shape != shape):
+            raise InputError(f"a matrix of {matrix.shape[0]} x {matrix.shape[1]} cells does not belong to {RESULT}")
+    except (InputError, OSError) as error:
+        raise InputError(f"{path} is damaged or missing ({error}); {AGAIN}") from error
+    return np.asarray(matrix.toarray(), dtype=bool)
 
 
 def file_stem(client: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping  # noqa: TC003  # a stored status is read by its types
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -13,10 +14,10 @@ from felb.engines.nvflare.run_plan import RUN_ID, Plan
 from felb.errors import FederationError, InputError
 from felb.federated.execution import Execution
 from felb.federated.journal import Journal
+from felb.records import read_record
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
 
 PLAN, STATUS, JOURNAL, LOCK = "plan.json", "status.json", "journal", "lock"
@@ -78,12 +79,12 @@ class RunRecord:
 
     def plan(self) -> Plan:
         """Read the plan back."""
-        return Plan.of(self._read(PLAN))
+        return Plan.of(self._read(PLAN, dict))
 
     def status(self) -> Status:
         """Read where the run stands."""
-        raw = self._read(STATUS)
-        return Status(**{**raw, "sites": tuple(raw["sites"])})
+        found: Status = self._read(STATUS, Status)
+        return found
 
     def report(self, status: Status) -> None:
         """Write where the run stands."""
@@ -121,14 +122,12 @@ class RunRecord:
             time.sleep(0.2)
         return held
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, kind: type[Any]) -> Any:
         path = self.folder / name
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return read_record(path, kind, advice="restore it from a backup")
         except FileNotFoundError as error:
             raise InputError(f"there is no run {self.run_id!r}: {path} is missing") from error
-        except ValueError as error:
-            raise InputError(f"{path} is damaged ({error}); restore it from a backup") from error
 
     def _write(self, name: str, data: Any) -> None:
         with replacing(self.folder / name) as partial:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from felb.errors import FelbError, InputError
 from felb.privacy.cost import Unit
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LARGEST_DELTA, MechanismName, NoisePlace
+from felb.records import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -239,12 +239,11 @@ class SiteConfig:
     def load(cls, folder: str | Path) -> SiteConfig:
         """Read the file in a site's ``local`` folder."""
         path = Path(folder) / SITE_FILE
+        advice = "start the site with `felb site start --data`"
         try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{path} cannot be read ({error}); start the site with `felb site start --data`"
-            ) from error
+            raw = read_record(path, dict, advice=advice)
+        except FileNotFoundError as error:
+            raise InputError(f"{path} cannot be read ({error}); {advice}") from error
         return cls.of(raw, source=str(path))
 
     @classmethod

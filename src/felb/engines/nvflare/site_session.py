@@ -21,7 +21,7 @@ from felb.federated.responses import StoredResponses, answered_rounds
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 from felb.privacy.log_chain import Head, drop_unsent, verify
-from felb.privacy.outbound_log import OutboundLog, read_log
+from felb.privacy.outbound_log import OutboundLog, read_outbound_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,7 +153,7 @@ def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, A
     for log in sorted(state.glob(f"*/{OUTBOUND}")):
         if run_id is not None and log.parent.name != run_id:
             continue
-        lines += [{"run": log.parent.name, **line} for line in read_log(log)]
+        lines += [{"run": log.parent.name, **line} for line in read_outbound_log(log)]
     return lines
 
 

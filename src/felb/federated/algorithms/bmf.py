@@ -18,7 +18,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
-from felb.federated.steps.assignment import ASSIGN, assign_exactly_task, assigned_exactly, counted
+from felb.federated.steps.assignment import ASSIGN, HURRIED_NODES, assign_exactly_task, assigned_exactly, counted
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
 from felb.federated.steps.compose import best_of, step
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
@@ -302,7 +302,8 @@ def assigned_rows(known: Known, *, complete: bool, node_cap: int) -> Generator[R
     V = known.boolean()
     weights = np.array([1.0, -1.0]) if known.weights is None else known.weights
     if known.belief is None or known.belief.threshold is None:
-        return (yield from assigned_exactly(V, weights, node_cap=node_cap, **found))
+        cap = node_cap if complete else HURRIED_NODES
+        return (yield from assigned_exactly(V, weights, node_cap=cap, **found))
     sums = yield Request(bp.ASSIGN_BY_BELIEF, **known.belief.to_values(), all_clients=True)
     one, zero = (float(weight) for weight in weights)
     return counted(sums, V, weights=(one, zero), belief=known.belief, **found)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.deadline import current_deadline
 from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
 from felb.kernels.assign import assign_rows
 from felb.kernels.exact import assign_rows_exact
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     Assignment = Generator[Request, Sums, Outcome]
 
 ASSIGN = "assign"
+
+ROWS_BETWEEN_LOOKS = 64
+"""Rows that are assigned between two looks at the clock, in a run with a time limit."""
+
+HURRIED_NODES = 1
+"""Node cap of a run that has used up its time: rows keep their greedy assignment."""
 
 
 def assign_task(state_type: type[Any]) -> Task:
@@ -52,10 +59,26 @@ def assign_exactly_task(state_type: type[Any]) -> Task:
         V = np.asarray(request.values["components"], dtype=bool)
         one, zero = (float(weight) for weight in request.values["weights"])
         node_cap = int(request.values["node_cap"])
-        U, _ = assign_rows_exact(shard, V, weight_one=one, weight_zero=zero, node_cap=node_cap)
+        U = _assigned_in_time(shard, V, one, zero, node_cap)
         return state_type(assigned=U), Update(assignment_counts(shard, U, V))
 
     return assign_exactly
+
+
+def _assigned_in_time(
+    shard: BinaryMatrix, V: NDArray[np.bool_], one: float, zero: float, node_cap: int
+) -> NDArray[np.bool_]:
+    """Return the best U, or from the moment that the time limit of the run has passed the greedy one."""
+    deadline = current_deadline()
+    if deadline is None:
+        return assign_rows_exact(shard, V, weight_one=one, weight_zero=zero, node_cap=node_cap)[0]
+    parts = [np.zeros((0, len(V)), bool)]
+    for rows in shard.row_blocks(ROWS_BETWEEN_LOOKS):
+        U = assign_rows(rows, V, weight_one=one, weight_zero=zero)
+        if not deadline.passed and node_cap > HURRIED_NODES:
+            U, _ = assign_rows_exact(rows, V, weight_one=one, weight_zero=zero, start=U, node_cap=node_cap)
+        parts.append(U)
+    return np.concatenate(parts)
 
 
 def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,64 @@
+"""AnnData files, a block of rows at a time."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from felb.data.client_column import client_labels, find_client_column
+from felb.data.coercion import anndata_blocks
+from felb.errors import InputError, missing_extra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from felb.data.binary import BinaryMatrix
+    from felb.data.limits import Bounds
+
+
+def h5ad_blocks(
+    path: Path, *, bounds: Bounds, client_column: str | None, binarize_threshold: float | None, missing: str
+) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
+    """Yield blocks of rows of X and, if asked for, the client of each row, from a column of obs."""
+    try:
+        import anndata
+    except ImportError as error:
+        missing_extra("reading .h5ad files", "anndata", error)
+    _check_announced(path, bounds)
+    data = anndata.read_h5ad(path, backed="r")
+    try:
+        clients: tuple[str, ...] | None = None
+        if client_column is not None:
+            find_client_column(client_column, [str(name) for name in data.obs.columns])
+            labels = data.obs[client_column]
+            clients = tuple(client_labels(labels.astype(object).where(labels.notna(), None), 0))
+        first = 0
+        for matrix in anndata_blocks(data, binarize_threshold=binarize_threshold, missing=missing):
+            yield matrix, None if clients is None else clients[first : first + len(matrix)]
+            first += len(matrix)
+    finally:
+        data.file.close()
+
+
+def _check_announced(path: Path, bounds: Bounds) -> None:
+    """Raise if the arrays of the file, written or not, are larger than the file may unpack to, or lie elsewhere."""
+    import h5py
+
+    announced = 0
+
+    def visit(name: str, item: Any) -> None:
+        nonlocal announced
+        if isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual:
+                raise InputError(f"{name[:60]} lies in another file; copy it into this one")
+            announced += item.size * item.dtype.itemsize if item.shape is not None else 0
+
+    with h5py.File(os.fspath(path), "r") as file:
+        file.visititems(visit)
+        X = file.get("X")
+        if isinstance(X, h5py.Dataset) and X.ndim == 2:
+            bounds.check_shape(*X.shape)
+        elif isinstance(X, h5py.Group) and "shape" in X.attrs and len(X.attrs["shape"]) == 2:
+            bounds.check_shape(*(int(size) for size in X.attrs["shape"]))
+    bounds.check_bytes(announced)
