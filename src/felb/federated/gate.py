@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
-    from felb.federated.responses import Responses
     from felb.privacy.disclosure import Disclosure
     from felb.privacy.plan import PrivacyPlan
 
