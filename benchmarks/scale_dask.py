@@ -166,7 +166,8 @@ def main() -> None:
             raise SystemExit("the engines disagree")
         lines.append(
             f"| {size:.0e} | {ones:.1e} | {len(blocks)} | {alone.seconds:.2f} | {one.seconds:.2f} | "
-            f"{two.seconds:.2f} | {one.seconds / two.seconds:.2f} | {two.moved / 1000:.0f} | {two.workers:.2f} | {two.caller:.2f} |"
+            f"{two.seconds:.2f} | {one.seconds / two.seconds:.2f} | {two.moved / 1000:.0f} | {two.workers:.2f} | "
+            f"{two.caller:.2f} |"
         )
         print(lines[-1], flush=True)
     if not options.quick:
