@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
 from felb.data.blocks import open_blocks
@@ -22,8 +22,6 @@ from felb.runs.job_runner import POOLED, check_unchanged, data_facts, method_par
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from distributed import Client
 
     from felb.engines.dask.distributed_rows import DistributedRows
     from felb.estimators.federated_estimator import FederatedEstimator
@@ -42,13 +40,13 @@ class ClusterRun:
     """A job made ready to run on a cluster: its data is on the workers, and everything is checked."""
 
     job: Job
-    client: Client
+    client: Any  # only the engine knows Dask
     model: FederatedEstimator
     rows: DistributedRows
     algorithm: Algorithm
 
     @classmethod
-    def of(cls, job: Job, client: Client) -> ClusterRun:
+    def of(cls, job: Job, client: Any) -> ClusterRun:
         """Let the workers read the data, and check every parameter; the quick checks come first."""
         from felb.engines.dask.distributed_rows import DistributedRows
 
