@@ -40,7 +40,7 @@ class ClusterRun:
     """A job made ready to run on a cluster: its data is on the workers, and everything is checked."""
 
     job: Job
-    client: Any
+    client: Any  # only the engine knows Dask
     model: FederatedEstimator
     rows: DistributedRows
     algorithm: Algorithm
