@@ -61,20 +61,23 @@ def replace_folder(complete: Path, target: Path) -> None:
     """
     _sync_content(complete)
     old = beside(target, OLD)
-    if target.exists():
-        if _exchange(complete, target):
-            complete.rename(old)
-        else:
-            target.rename(old)
-    try:
-        if complete.exists():
-            complete.rename(target)
-    except OSError:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        raise
+    if target.exists() and _exchange(complete, target):
+        complete.rename(old)
+    else:
+        _move_aside(complete, target, old)
     _sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _move_aside(complete: Path, target: Path, old: Path) -> None:
+    if target.exists():
+        target.rename(old)
+    try:
+        complete.rename(target)
+    except OSError:
+        if old.exists():
+            old.rename(target)
+        raise
 
 
 def remove_folder(folder: Path) -> None:

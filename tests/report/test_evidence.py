@@ -144,7 +144,9 @@ def test_the_duration_is_from_the_first_to_the_last_line(copy):
     shutil.rmtree(copy / "outbound")
     assert gather(copy).seconds() is None
     (copy / "outbound").mkdir()
-    lines = [{"time": f"2026-01-01T00:00:{second:02}+00:00"} for second in (5, 2, 45)]
+    words = {"client": "a", "task": "t", "what": "w", "dtype": "int64", "mechanism": "none", "cost": None}
+    line = {**words, "round": 0, "shape": [2], "bytes": 16}
+    lines = [{**line, "time": f"2026-01-01T00:00:{second:02}+00:00"} for second in (5, 2, 45)]
     (copy / "outbound" / "a.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     assert gather(copy).seconds() == 43
     found = gather(copy)

@@ -160,7 +160,7 @@ def test_damaged_responses_of_a_site_cost_their_round_not_the_run(loop):
 
 
 @contextmanager
-def full_disk(path):
+def full_disk(path, **_):
     raise OSError(errno.ENOSPC, "No space left on device", str(path))
     yield
 
