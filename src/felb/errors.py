@@ -29,6 +29,10 @@ class ConvergenceWarning(UserWarning):
     """The result is usable but not what was hoped for: collapsed, or not yet Boolean."""
 
 
+class SchemaWarning(UserWarning):
+    """The data holds values that its schema does not list and that were left out, as the schema says."""
+
+
 def missing_extra(what: str, extra: str, cause: ImportError) -> NoReturn:
     """Raise the error that names the extra to install."""
     raise MissingExtraError(f"{what} needs an optional package: pip install 'felb[{extra}]'") from cause

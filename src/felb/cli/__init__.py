@@ -26,6 +26,7 @@ VERBS = {
     "show": "show a result: its components by name, its data, its rounds",
     "report": "make a page of a result that opens in any browser",
     "privacy": "show what left and what was guaranteed; plan a guarantee",
+    "schema": "propose, check and compare the rules that make 0/1 features of raw tables",
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
     "data": "list public data sets and load their raw files",
@@ -35,8 +36,12 @@ VERBS = {
     "run": "play a run over the sites of a federation",
     "status": "show the sites and runs of a federation",
 }
-MODULES = {"data": "felb.paper.commands.data_sets", "experiment": "felb.paper.commands.experiment"}
-"""Verbs that stand elsewhere: those of the paper, which nothing but this name knows."""
+MODULES = {
+    "schema": "felb.cli.schema_commands",
+    "data": "felb.paper.commands.data_sets",
+    "experiment": "felb.paper.commands.experiment",
+}
+"""Verbs that stand in a file of another name; those of the paper nothing but this table knows."""
 EPILOG = """\b
 Start with a data set that comes with felb:
   felb simulate zoo --clients 4 -k 5 -o zoo-result

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from felb.cli import options
-from felb.cli.output import print_json
+from felb.cli.output import print_json, warnings_as_notes
 from felb.cli.progress import row_progress
 from felb.data import convert
 
@@ -30,9 +30,10 @@ def command(
     """Write the data file SOURCE as TARGET.felb, which the other commands use from disk.
 
     SOURCE is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad) and may be larger than memory: it is read
-    block by block. TARGET appears when it is complete; until then its folder needs room for it twice.
+    block by block. With --schema it may be a raw table, or the URL of a database. TARGET appears when it is complete;
+    until then its folder needs room for it twice.
     """
-    with row_progress() as advance:
+    with row_progress() as advance, warnings_as_notes():
         matrix = convert(
             source,
             target,

@@ -44,6 +44,7 @@ def command(
     header: bool | None,
     missing: str | None,
     unknown: str | None,
+    schema: str | None,
     force: bool,
     as_json: bool,
     others: dict[str, Any],
@@ -52,7 +53,8 @@ def command(
 ) -> None:
     """Factorize pooled DATA.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data list`), or
+    with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The folder gets the components (components.csv, .npz), the components of each row (assignments/pooled.npz), and
     result.json with parameters, seed, version, data fingerprint, scores and history. With --epsilon the components may
     be published under the guarantee the result states; scores, supports and the fingerprint are then left out.
@@ -76,6 +78,7 @@ def command(
         binarize_threshold=binarize_threshold,
         missing=missing or "error",
         unknown=unknown,
+        schema=schema,
         privacy=privacy,
     )
     with resuming.running("fit", out, rounds=None) as advance:

@@ -76,6 +76,9 @@ reading = together(
     click.option(
         "--unknown", metavar="FILE", help="Data file of the same shape whose ones mark unknown cells; DATA has 0 there."
     ),
+    click.option(
+        "--schema", metavar="FILE", help="Read raw categories, numbers or events by this schema (felb schema infer)."
+    ),
 )
 
 client_column_left_out = click.option(

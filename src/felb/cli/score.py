@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Assign the records of DATA to the components of RESULT and score the reconstruction.
 
-    DATA may hold records the result has never seen, with the same features in the same order. Unknown cells count
-    neither as right nor as wrong.
+    DATA may hold records the result has never seen, with the same features in the same order. Raw data is read by the
+    schema of the result, and values that are new to it are told. Unknown cells count neither as right nor as wrong.
 
     \b
     f1         agreement of the ones, 1 is best

@@ -88,6 +88,7 @@ def command(
     header: bool | None,
     missing: str | None,
     unknown: str | None,
+    schema: str | None,
     force: bool,
     as_json: bool,
     others: dict[str, Any],
@@ -96,7 +97,8 @@ def command(
 ) -> None:
     """Factorize DATA split among simulated clients; only what passes each client's gate is shared.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data list`), or
+    with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The folder gets the components (components.csv, .npz), the assignments of each client (assignments/), a log of
     everything that left each client (outbound/), and result.json with parameters, seed, version, data fingerprint,
     scores and history.
@@ -124,6 +126,7 @@ def command(
         binarize_threshold=binarize_threshold,
         missing=missing or "error",
         unknown=unknown,
+        schema=schema,
         privacy=privacy,
         participation={"fraction": sample, "dropout": dropout},
         workers=workers,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,12 +16,16 @@ from felb.data.coercion import anndata_blocks, dense_blocks, from_columns
 from felb.data.matrixmarket import matrix_market_blocks
 from felb.data.missing_mask import marked
 from felb.data.npz import npz_blocks
+from felb.data.raw_source import is_url
+from felb.data.schema import Schema
 from felb.data.text import find_client_column, item_blocks, table_blocks
-from felb.errors import FelbError, InputError, missing_extra
+from felb.errors import FelbError, InputError, SchemaWarning, missing_extra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from os import PathLike
+
+    from felb.data.apply_schema import Applied
 
 BATCH_CELLS = 1 << 22
 """Cells of a Parquet file that are decoded at once."""
@@ -35,11 +40,13 @@ class Table:
     matrix : the 0/1 data, one row per record
     clients : the client each row belongs to, if the file says so
     rows : the name of each row, if the file says so and the loader keeps it
+    applied : what the schema met, if the data was read by one
     """
 
     matrix: BinaryMatrix
     clients: tuple[str, ...] | None = None
-    rows: tuple[str, ...] | None = None
+    rows: tuple[str, ...] | None = field(default=None, repr=False)
+    applied: Applied | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ def read(
     binarize_threshold: float | None = None,
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
+    schema: Schema | str | PathLike[str] | None = None,
 ) -> Table:
     r"""Read a data file; its format is told by the end of its name.
 
@@ -102,6 +110,10 @@ def read(
     unknown : path, optional
         Another file, in any of the formats, of the same shape, with ones for cells that are unknown; the data has zeros
         there. They add to those that are missing.
+    schema : Schema or path, optional
+        Read raw values, categories, numbers or events, by this schema (`felb.data.Schema`). Then `path` is a ``.csv``,
+        ``.tsv``, ``.parquet``, ``.arrow``, ``.dat`` or ``.h5ad`` file, or the URL of a database (``duckdb://``,
+        ``sqlite://``, ``postgresql://``, ``omop://``), and the other options but `client_column` do not apply.
 
     Returns
     -------
@@ -126,29 +138,31 @@ def read(
     BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
     """
     blocks = table_stream(
-        Path(path),
+        path,
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
         missing=missing,
         unknown=unknown,
+        schema=schema,
     )
     with closing(blocks):
         tables = list(blocks)
     matrix = BinaryMatrix.vstack([table.matrix for table in tables])
-    if client_column is None:
-        return Table(matrix)
-    return Table(matrix, tuple(label for table in tables for label in table.clients or ()))
+    clients = None if client_column is None else tuple(label for table in tables for label in table.clients or ())
+    rows = None if tables[0].rows is None else tuple(name for table in tables for name in table.rows or ())
+    return Table(matrix, clients, rows, tables[0].applied)
 
 
 def table_stream(
-    source: Path,
+    source: str | PathLike[str],
     *,
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
+    schema: Schema | str | PathLike[str] | None = None,
     spill: Path | None = None,
 ) -> Generator[Table]:
     """Yield the file as `read` returns it, but block of rows after block of rows, at least one.
@@ -156,7 +170,16 @@ def table_stream(
     With `spill`, a folder for temporary files, no format but those that `felb.data.convert` names holds more than
     about a block in memory.
     """
-    n = m = 0
+    if schema is not None:
+        if (header, binarize_threshold, missing, unknown) != (None, None, "error", None):
+            raise InputError(
+                "a schema says how values are read; leave header, binarize_threshold, missing, unknown out"
+            )
+        yield from _by_schema(source, schema, client_column)
+        return
+    if is_url(source):
+        raise InputError(f"{str(source).partition('?')[0]} is a database; give the schema by which it is read")
+    source, n, m = Path(source), 0, 0
     marks = None if unknown is None else read(unknown).matrix
     try:
         _check_file(source)
@@ -183,6 +206,17 @@ def table_stream(
     except InputError as error:
         message = str(error)
         raise InputError(message if str(source) in message else f"{source}: {message}") from error
+
+
+def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: str | None) -> Generator[Table]:
+    from felb.data.apply_schema import applied_blocks
+
+    agreed = schema if isinstance(schema, Schema) else Schema.read(schema)
+    with closing(applied_blocks(data, agreed, client_column=client_column)) as blocks:
+        for number, (matrix, clients, rows, applied) in enumerate(blocks):
+            for note in applied.notes() if number == 0 else ():
+                warnings.warn(note, SchemaWarning, stacklevel=2)
+            yield Table(matrix, clients, rows, applied)
 
 
 def _check_file(source: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from felb._version import __version__
 from felb.centralized.base import BooleanFactorization
+from felb.data.database_url import source_name
 from felb.data.shards import check_shards, split
 from felb.deadline import Deadline
 from felb.engines.local import Participation, run
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.data.binary import BinaryMatrix
+    from felb.data.schema import Schema
     from felb.federated.loop import RunProgress
     from felb.federated.protocol import Algorithm
     from felb.runs.job import Job
@@ -59,7 +61,7 @@ def fit(
     model = make(job.method, **_parameters(job))
     if isinstance(model, FederatedEstimator):
         return simulate(replace(job, pooled=True), out, force=force, on_round=on_round)
-    matrix = job.read().matrix
+    matrix, schema = job.read().matrix, job.read_schema()
     folder.begin(job, force=force)
     try:
         U = model.fit_transform(matrix)
@@ -74,6 +76,7 @@ def fit(
             history=model.history_,
             provenance=_provenance(job, model, matrix),
             complete=model.complete_,
+            schema=schema,
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
@@ -107,6 +110,7 @@ def simulate(
         job,
         data=_absolute(job.data),
         unknown=None if job.unknown is None else _absolute(job.unknown),
+        schema=None if job.schema is None else _absolute(job.schema),
         fingerprint=federation.matrix.fingerprint(),
         version=__version__,
     )
@@ -158,6 +162,7 @@ class Federation:
     matrix: BinaryMatrix
     shards: Mapping[str, BinaryMatrix]
     algorithm: Algorithm
+    schema: Schema | None = None
 
     @classmethod
     def of(cls, job: Job) -> Federation:
@@ -171,7 +176,7 @@ class Federation:
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)
         algorithm = model.algorithm_for(shards, centralized=job.pooled)
-        return cls(job, model, participation, table.matrix, shards, algorithm)
+        return cls(job, model, participation, table.matrix, shards, algorithm, job.read_schema())
 
 
 def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProgress], None]) -> Result:
@@ -208,6 +213,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             provenance=_provenance(job, model, matrix),
             complete=outcome.complete,
             privacy=None if plan is None else guarantee(plan, finished.history),
+            schema=federation.schema,
         )
         folder.finish(result, finished.assignments)
     return result
@@ -239,7 +245,7 @@ def _provenance(job: Job, model: BooleanFactorization, matrix: BinaryMatrix) -> 
         },
         seed=job.seed,
         data={
-            "source": Path(job.data).name,
+            "source": source_name(job.data),
             "rows": matrix.shape[0],
             "columns": matrix.shape[1],
             **_exact_facts(job, matrix),

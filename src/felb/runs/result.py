@@ -6,6 +6,7 @@ components.csv       the same for people: support and feature names of each comp
 assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × components
 outbound/*.jsonl     what left each client
 privacy.txt          what was guaranteed to whom, if anything was
+schema.toml          by which raw data was read, if it was
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from felb._version import __version__
+from felb.data.schema import Schema
 from felb.errors import InputError
 from felb.metrics.history import History
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
-STATEMENT = "privacy.txt"
+STATEMENT, SCHEMA = "privacy.txt", "schema.toml"
 LONGEST_STEM = 120
 """Of a file name without its suffix; file systems allow 255 bytes, and temporary names are longer."""
 
@@ -85,6 +87,7 @@ class Result:
     scores : by name; empty where clients do not tell
     complete : False if a time limit ended the search; the result is the best until then
     privacy : what was guaranteed to whom, as plain values and, as ``text``, in words; None if nothing was
+    schema : by which raw data was read; None if the data was binary
 
     Examples
     --------
@@ -106,6 +109,7 @@ class Result:
     provenance: Provenance
     complete: bool = True
     privacy: Mapping[str, Any] | None = None
+    schema: Schema | None = None
 
     def described(self) -> list[Component]:
         """The components by name, most supported first."""
@@ -136,6 +140,7 @@ class Result:
             "history": [dict(row) for row in self.history],
             "columns": None if self.columns is None else list(self.columns),
             "privacy": None if self.privacy is None else dict(self.privacy),
+            **({} if self.schema is None else {"schema": self.schema.digest}),
         }
 
     def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
@@ -151,6 +156,8 @@ class Result:
             sp.save_npz(folder / ASSIGNMENTS / f"{file_stem(client)}.npz", sp.csr_array(U))
         if self.privacy is not None:
             (folder / STATEMENT).write_text(f"{self.privacy['text']}\n", encoding="utf-8")
+        if self.schema is not None:
+            self.schema.write(folder / SCHEMA, force=True)
         text = json.dumps(finite(self.to_json()), indent=1, allow_nan=False)
         (folder / RESULT).write_text(text, encoding="utf-8")
 
@@ -176,6 +183,7 @@ class Result:
                 provenance=Provenance(**raw["provenance"]),
                 complete=raw["complete"],
                 privacy=raw["privacy"],
+                schema=_read_schema(path, raw.get("schema")),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):
@@ -202,6 +210,16 @@ def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.b
     if not path.is_file():
         raise InputError(f"no assignment of {client!r} at {path}; result.json lists the clients")
     return _read_boolean(path)
+
+
+def _read_schema(folder: Path, digest: str | None) -> Schema | None:
+    """Return the schema of a result; another one than it was made with is an error."""
+    if digest is None:
+        return None
+    found = Schema.read(folder / SCHEMA)
+    if found.digest != digest:
+        raise InputError(f"{folder / SCHEMA} is not the schema of the result beside it; make the result again")
+    return found
 
 
 def _read_boolean(path: Path) -> NDArray[np.bool_]:
