@@ -11,6 +11,8 @@ import click
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.data.database_url import check_no_password
+from felb.data.raw_source import is_url
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
@@ -52,7 +54,8 @@ def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_js
 @command.command("start")
 @click.argument("folder", type=click.Path())
 @click.option("--approval", type=click.Path(), help="The file the coordinator has sent back; needed once.")
-@click.option("--data", type=click.Path(), help="This site's data file; remembered.")
+@click.option("--data", type=click.Path(), help="This site's data file, or the URL of its database; remembered.")
+@click.option("--schema", type=click.Path(), help="Schema by which raw data is read; runs must be under the same.")
 @click.option("--header/--no-header", default=None, help="Whether a text file names its columns; else detected.")
 @click.option("--binarize-threshold", type=float, metavar="X", help="Make ones of values above this.")
 @click.option("--missing", type=click.Choice(["error", "unknown", "zero"]), help="What an empty cell of the data is.")
@@ -76,6 +79,7 @@ def start(
     folder: str,
     approval: str | None,
     data: str | None,
+    schema: str | None,
     header: bool | None,
     binarize_threshold: float | None,
     missing: str | None,
@@ -87,23 +91,29 @@ def start(
 ) -> None:
     """Run the site in FOLDER until it is stopped; its data never leaves this machine.
 
-    Settings are remembered in kit/local/felb.json, so that later starts need none.
+    Settings are remembered in kit/local/felb.json, so that later starts need none. The password of a database comes
+    from the environment (PGPASSWORD) or a password file of mode 0600.
     """
     site = Site.open(folder)
     if approval is not None:
         site.admit(approval)
     arguments = site.command()
     policy = options.given(allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, **conditions)
-    where = None if data is None else str(Path(data).absolute())
+    where, rules = (None if path is None or is_url(path) else str(Path(path).absolute()) for path in (data, schema))
+    if data is not None and is_url(data):
+        check_no_password(data)
+        where = data
     config = site.configure(
-        **options.given(data=where, header=header, binarize_threshold=binarize_threshold, missing=missing),
+        **options.given(
+            data=where, header=header, binarize_threshold=binarize_threshold, missing=missing, schema=rules
+        ),
         policy=policy,
     )
     if check or as_json:
         rows, columns = config.read().shape
         print_facts({"site": site.name, "data": config.data, "rows": rows, "columns": columns}, as_json=as_json)
         return
-    if not Path(config.data).exists():
+    if not is_url(config.data) and not Path(config.data).exists():
         raise InputError(f"there is no data at {config.data}; give it with --data")
     os.execve(arguments[0], arguments, environment())
 

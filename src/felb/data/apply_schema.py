@@ -220,7 +220,9 @@ class _Application:
     def _note(self, column: str, values: dict[str, int], count: int) -> None:
         of_codes = self._layout.long and column == self._layout.roles.item
         self._unlisted[column] = values
-        if self._schema.handling(None if of_codes else column).unlisted == "ignore":
+        # A number outside all bins is no news: a cut at 65 says nothing of younger people.
+        numeric = any(self._schema.features[i].numeric for i in self._schema.column_features.get(column, ()))
+        if not numeric and self._schema.handling(None if of_codes else column).unlisted == "ignore":
             self._left_out[column] = count
 
     def _without_a_value(self, column: str, facts: str) -> None:

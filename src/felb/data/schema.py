@@ -251,6 +251,11 @@ class Schema:
         """Names of the features, in order."""
         return tuple(feature.name for feature in self.features)
 
+    @property
+    def agreed_names(self) -> tuple[str, ...]:
+        """Names of the features and, last, the digest: what the plan of a run fingerprints, so that all rules agree."""
+        return (*self.names, f"schema {self.digest}")
+
     @cached_property
     def column_features(self) -> dict[str, tuple[int, ...]]:
         """Numbers of the features of each column of the raw table."""

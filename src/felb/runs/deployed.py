@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.atomic import replace_folder
+from felb.data.schema import Schema
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
@@ -28,7 +29,19 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.run_record import RunRecord, Status
     from felb.engines.nvflare.supervisor import Patience
 
-SETTINGS = ("id", "method", "components", "features", "columns", "seed", "sites", "parameters", "privacy", "terms")
+SETTINGS = (
+    "id",
+    "method",
+    "components",
+    "features",
+    "columns",
+    "schema",
+    "seed",
+    "sites",
+    "parameters",
+    "privacy",
+    "terms",
+)
 AUTO = "auto"
 """For people: the number of components is to be found."""
 ALL_ROUNDS = 100_000
@@ -45,12 +58,14 @@ class DeployedRun:
     terms : when a round counts
     sites : who is to take part; everybody connected if None
     columns : names of the features, if they are known here
+    schema : by which every site reads its data, if they agreed on one
     """
 
     plan: Plan
     terms: Terms = field(default_factory=Terms)
     sites: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
+    schema: Schema | None = None
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> DeployedRun:
@@ -66,14 +81,18 @@ class DeployedRun:
         if unknown:
             raise InputError(f"{path} has the unknown setting {unknown[0]!r}; known are {', '.join(SETTINGS)}")
         missing = [name for name in ("id", "components") if name not in raw]
-        if missing or ("features" in raw) == ("columns" in raw):
-            raise InputError(f"{path} must say {', '.join(missing or ['either features or columns'])}")
+        if missing or sum(name in raw for name in ("features", "columns", "schema")) != 1:
+            raise InputError(f"{path} must say {', '.join(missing or ['either features, columns or schema'])}")
         return cls.of(raw, folder=source.parent)
 
     @classmethod
     def of(cls, raw: Mapping[str, Any], *, folder: Path) -> DeployedRun:
         """Make a run of settings that were read."""
+        schema = None if "schema" not in raw else Schema.read(folder / raw["schema"])
         columns = None if "columns" not in raw else read_columns(folder / raw["columns"])
+        agreed = columns
+        if schema is not None:
+            columns, agreed = schema.names, schema.agreed_names
         sites = raw.get("sites")
         if sites is not None and (
             not isinstance(sites, list) or not sites or not all(isinstance(s, str) for s in sites)
@@ -87,14 +106,14 @@ class DeployedRun:
                 "n_features": raw["features"] if columns is None else len(columns),
                 "parameters": raw.get("parameters", {}),
                 "seed": raw.get("seed", 0),
-                "columns": None if columns is None else fingerprint(columns),
+                "columns": None if agreed is None else fingerprint(agreed),
                 **_agreed(raw.get("privacy"), sites),
             }
         )
         terms = Terms.of(raw.get("terms"))
         if sites is not None and terms.quorum > len(sites):
             raise InputError(f"a quorum of {terms.quorum} cannot be had from {len(sites)} sites")
-        return cls(plan, terms, None if sites is None else tuple(sites), columns)
+        return cls(plan, terms, None if sites is None else tuple(sites), columns, schema)
 
 
 def _agreed(terms: Any, sites: list[str] | None) -> dict[str, Any]:
@@ -170,6 +189,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
     return Result(
         components=outcome.components,
         columns=run.columns,
+        schema=run.schema,
         supports=(None,) * len(outcome.components) if supports is None else tuple(supports.tolist()),
         clients=dict.fromkeys(last.sites),  # only the sum of their rows is kept
         scores={} if counts is None else counts.scores(),

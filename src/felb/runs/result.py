@@ -29,6 +29,7 @@ import scipy.sparse as sp
 
 from felb._version import __version__
 from felb.data.schema import Schema
+from felb.data.schema_words import conflicts
 from felb.errors import InputError
 from felb.metrics.history import History
 
@@ -119,6 +120,10 @@ class Result:
             for i, (row, support) in enumerate(zip(self.components, self.supports, strict=True))
         ]
         return sorted(found, key=lambda c: (-(c.support or 0), c.number))
+
+    def conflicts(self) -> list[str]:
+        """Components that hold categories of one column that exclude each other, a sentence each."""
+        return conflicts(self.schema, self.components)
 
     def rounds(self) -> dict[str, int]:
         """How many rounds had which task; pooled methods have iterations."""
