@@ -71,8 +71,10 @@ def applied_blocks(
 
     Everything is read and checked before the first block.
     """
-    wanted = {name for name in (schema.roles.record, schema.roles.item, schema.roles.value, schema.roles.time) if name}
-    wanted |= set(schema.column_features) | ({client_column} if client_column else set())
+    roles = schema.roles
+    wanted = {roles.record, roles.item, client_column, *schema.column_features}
+    wanted |= {roles.value} if schema.column_features else set()
+    wanted |= {roles.time} if any(feature.windowed for feature in schema.features) else set()
 
     def needed(name: str) -> bool:
         return name in wanted or bool(schema.about_codes and schema.of_code(name))
@@ -262,6 +264,8 @@ class _Application:
         other = [n for n, rule in enumerate(schema.features) if rule.column is None and rule.other]
         pairs, unlisted = [], []
         for code, count in counted:
+            if code in schema.missing_values:
+                continue
             found = schema.of_code(code)
             pairs += [(code, number) for number in (*found, *every, *(() if found else other))]
             if not found and not every:

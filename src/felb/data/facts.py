@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from felb.data.duck import as_text, as_time, identifier, literal, record_order
+from felb.data.duck import WHOLE, as_text, as_time, identifier, literal, record_order
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,18 +87,18 @@ def laid_out(source: RawSource, schema: Schema, client_column: str | None) -> La
     return Layout(source, roles, long, n_rows, schema.missing_values, client_column is not None)
 
 
-def _check_records(layout: Layout) -> str:
-    """Return the name of the record column if every row fills it, or raise."""
-    record, source = layout.roles.record, layout.source
-    if record is None:
-        raise InputError(f"{source.name}: a long table needs a column that names records; add record to [table]")
-    empty = f"{layout.text(record)} IS NULL"
-    if source.rows(f"SELECT 1 FROM {source.relation} WHERE {empty} LIMIT 1"):
-        place = source.place(empty, None)
-        raise InputError(
-            f"{source.name}: {place}: the column {record!r} names no record; fill it, or leave the row out"
-        )
-    return record
+def _record_column(layout: Layout) -> str:
+    if layout.roles.record is None:
+        raise InputError(f"{layout.source.name}: a long table needs a column that names records; add record to [table]")
+    return layout.roles.record
+
+
+def _refuse_unnamed(layout: Layout, record: str) -> None:
+    """Raise the error that says where a row names no record."""
+    place = layout.source.place(f"{layout.text(record)} IS NULL", None)
+    raise InputError(
+        f"{layout.source.name}: {place}: the column {record!r} names no record; fill it, or leave the row out"
+    )
 
 
 def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
@@ -112,7 +112,6 @@ def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
     if record is None:
         number, named = "row_number() OVER ()", "NULL::VARCHAR"
     else:
-        _check_records(layout)
         named = layout.text(record)
         number = f"row_number() OVER (ORDER BY {record_order(named)})"
     columns = ", ".join([f"{number} - 1 AS row", f"{named} AS felb_record", f"{client} AS felb_client", *texts])
@@ -122,6 +121,8 @@ def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
         f"FROM {WIDE}"
     )
     if record is not None:
+        if source.rows(f"SELECT 1 FROM {ROWS} WHERE record IS NULL LIMIT 1"):
+            _refuse_unnamed(layout, record)
         twice = source.rows(f"SELECT record FROM {ROWS} GROUP BY record HAVING count(*) > 1 ORDER BY 1 LIMIT 1")
         if twice:
             place = source.place(f"{layout.text(record)} = {literal(twice[0][0])}", None)
@@ -133,7 +134,7 @@ def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
 
 def _long(layout: Layout, schema: Schema, client_column: str | None) -> None:
     source, roles = layout.source, layout.roles
-    record = _check_records(layout)
+    record = _record_column(layout)
     time = "NULL::TIMESTAMP"
     if any(feature.windowed for feature in schema.features) and roles.time is not None:
         kind = source.kind(roles.time)
@@ -145,11 +146,15 @@ def _long(layout: Layout, schema: Schema, client_column: str | None) -> None:
         found += f" UNION ALL SELECT record AS key, NULL::VARCHAR AS client FROM {source.records}"
     named = as_text("key", source.kind(record), schema.missing_values)
     clients = "min(client) AS client, count(DISTINCT client) AS clients" if client_column else "NULL::VARCHAR AS client"
+    order = "key" if source.kind(record) in WHOLE else record_order("record")  # the same order, sooner
     source.rows(
-        f"CREATE TEMP TABLE {ROWS} AS SELECT row_number() OVER (ORDER BY {record_order('record')}) - 1 AS row, * FROM "
+        f"CREATE TEMP TABLE {ROWS} AS SELECT row_number() OVER (ORDER BY {order}) - 1 AS row, * FROM "
         f"(SELECT key, {named} AS record, {clients} FROM ({found}) GROUP BY key)"
     )
-    item = layout.text(roles.item or "")
+    if source.rows(f"SELECT 1 FROM {ROWS} WHERE record IS NULL LIMIT 1"):
+        _refuse_unnamed(layout, record)
+    # Codes are not compared with the texts for no value line by line; they are left out when each is looked at once.
+    item = as_text(roles.item or "", source.kind(roles.item or ""))
     source.rows(
         f"CREATE TEMP VIEW {EVENTS} AS SELECT {identifier(record)} AS key, {item} AS item, {time} AS time "
         f"FROM {source.relation}"

@@ -44,6 +44,11 @@ class Feature:
     missing : a one where the column has no value
     other : a one where the column, or an event, has a value or code that no other feature lists
     since, before : count only events from this date on, and before that date (ISO 8601)
+
+    Examples
+    --------
+    >>> Feature(name="age 40-59", column="age", lower=40, upper=60).rule()
+    'from 40 below 60'
     """
 
     name: str
