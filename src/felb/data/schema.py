@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -119,6 +119,11 @@ class Feature:
     def windowed(self) -> bool:
         """Whether the rule looks at dates."""
         return self.since is not None or self.before is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the rule says as plain data; what it leaves out is left out."""
+        said = ((entry.name, getattr(self, entry.name)) for entry in fields(self))
+        return {name: value for name, value in said if value is not None and value is not False and value != ()}
 
     def rule(self) -> str:
         """Return the rule in words."""
@@ -302,7 +307,7 @@ class Schema:
             "columns": columns,
             "codes": asdict(self.codes) if self.about_codes else None,
             "missing_values": sorted(self.missing_values),
-            "features": [asdict(feature) for feature in self.features],
+            "features": [feature.to_json() for feature in self.features],
         }
 
     # -- values to features ------------------------------------------------------------------------------------
