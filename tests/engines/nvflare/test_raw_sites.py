@@ -84,7 +84,7 @@ def test_sites_of_different_forms_play_one_run_under_one_schema(sites, tmp_path)
     assert outcome.counts == local.outcome.counts
     assert deployed.schema.digest == SCHEMA.digest
 
-    other = replace(SCHEMA, features=(*SCHEMA.features[:-1], replace(SCHEMA.features[-1], values=("Paper",))))
+    other = replace(SCHEMA, features=(*SCHEMA.features[:-1], replace(SCHEMA.features[-1], values=("paper", "tv"))))
     other.write(tmp_path / "other.toml")
     assert other.names == SCHEMA.names
     again = Loopback(tmp_path / "federation", replace(deployed.plan, run_id="r2"), shards)
