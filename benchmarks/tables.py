@@ -140,8 +140,9 @@ def main() -> None:
 HEAD = """# Raw events into a matrix
 
 `python benchmarks/tables.py --record`: seconds and peak megabytes of felb with a schema, and of the same pivot written
-by hand in DuckDB; the fastest of three. The matrices are the same, bit for bit. Seconds of the processor, summed over
-cores, depend less on what else the machine does (see its load below).
+by hand in DuckDB; the fastest of three readings, of two for 5 million lines, one for 50 million. The matrices are the
+same, bit for bit. Seconds of the processor, summed over cores, depend less on what else the machine does: its load at
+the last recording is stated below, and on a busy machine the other seconds are mostly waiting.
 
 | lines | file | ones | felb s | processor s | MB | by hand s | processor s | MB | ratio s | ratio processor s |
 |---|---|---|---|---|---|---|---|---|---|---|

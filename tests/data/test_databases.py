@@ -67,8 +67,9 @@ def omop_duckdb(folder):
 
 def omop_folder(folder):
     for table, (names, rows) in CDM.items():
+        tabs = table.startswith("concept")  # vocabularies are published so
         with (folder / f"{table.upper()}.csv").open("w", newline="") as file:
-            csv.writer(file).writerows([names, *rows])
+            csv.writer(file, delimiter="\t" if tabs else ",").writerows([names, *rows])
     return f"omop://{folder}"
 
 

@@ -26,7 +26,7 @@ VERBS = {
     "show": "show a result: its components by name, its data, its rounds",
     "report": "make a page of a result that opens in any browser",
     "privacy": "show what left and what was guaranteed; plan a guarantee",
-    "schema": "propose, check and compare the rules that make 0/1 features of raw tables",
+    "schema": "make 0/1 features of raw tables by agreed rules",
     "convert": "write data of any size as a file that is used from disk",
     "generate": "write planted data with a known answer",
     "data": "list public data sets and load their raw files",

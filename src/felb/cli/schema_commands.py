@@ -159,7 +159,7 @@ def propose_command(
 @options.force
 @options.as_json
 def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
-    """At the coordinator: make one schema of the PROPOSALS of all sites, for them to approve by its digest."""
+    """At the coordinator: make one schema of all sites' PROPOSALS..., for them to approve by its digest."""
     read_back = [read_proposal(path) for path in proposals]
     if len({prefixes for _, prefixes in read_back}) > 1:
         raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from felb.data.database_url import Address, parse_url, query_of
 from felb.data.duck import identifier, literal, reading_of
-from felb.data.raw_source import RawSource, described, text_relation
+from felb.data.raw_source import RawSource, described, header_names, text_relation
 from felb.errors import InputError, missing_extra
 
 if TYPE_CHECKING:
@@ -83,18 +83,29 @@ def connected(address: Address, connection: duckdb.DuckDBPyConnection, folder: P
             yield _SQLite(file, connection, folder, address.name)
     elif scheme == "folder":
         for path in sorted(_existing(address).iterdir()):
-            reader = {".parquet": "read_parquet", ".csv": "read_csv"}.get(path.suffix.lower())
-            if reader is not None:
-                text = ", all_varchar=true, header=true" if reader == "read_csv" else ""
+            relation = _file_relation(path)
+            if relation is not None:
                 with reading_of(str(path)):
                     view = f"CREATE TEMP VIEW {identifier(path.stem.lower())} AS SELECT * FROM "
-                    connection.execute(f"{view}{reader}({literal(str(path))}{text})")
+                    connection.execute(f"{view}{relation}")
         yield _DuckDB(connection, address.name)
     else:
         with reading_of(address.name):
             connection.execute(f"ATTACH {literal(str(_existing(address)))} AS felb_database (READ_ONLY)")
             connection.execute("USE felb_database")
         yield _DuckDB(connection, address.name)
+
+
+def _file_relation(path: Path) -> str | None:
+    """Return the SQL that reads a file of a folder of tables; vocabularies come as .csv that is separated by tabs."""
+    if path.suffix.lower() == ".parquet":
+        return f"read_parquet({literal(str(path))})"
+    if path.suffix.lower() != ".csv":
+        return None
+    names = header_names(path, ",")
+    if len(names) == 1 and "\t" in names[0]:
+        return text_relation(path, header_names(path, "\t"), delimiter="\t", header=True, quote="")
+    return text_relation(path, names, delimiter=",", header=True)
 
 
 def _scheme_of(address: Address) -> str:

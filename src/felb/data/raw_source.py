@@ -142,7 +142,7 @@ def _file(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path, neede
     return frame_source(_arrow_file(path), connection, folder, name=str(path))
 
 
-def _header(path: Path, delimiter: str) -> list[str]:
+def header_names(path: Path, delimiter: str) -> list[str]:
     """Return the names in the first line of a text table."""
     try:
         opening: Any = gzip.open if path.suffix.lower() == ".gz" else open
@@ -165,7 +165,7 @@ def _text_table(
     folder: Path,
     needed: Needed | None,
 ) -> RawSource:
-    names = _header(path, delimiter)
+    names = header_names(path, delimiter)
     kept = [name for name in names if needed is None or needed(name)] or names[:1]
     relation = text_relation(path, names, delimiter=delimiter, header=True)
     with reading_of(str(path)):  # parsed once: several passes follow
@@ -174,13 +174,15 @@ def _text_table(
     return RawSource(connection, folder, "felb_raw", dict.fromkeys(names, "VARCHAR"), str(path), first_line=2)
 
 
-def text_relation(path: Path, names: list[str], *, delimiter: str, header: bool, null: str = "") -> str:
+def text_relation(
+    path: Path, names: list[str], *, delimiter: str, header: bool, null: str = "", quote: str = '"'
+) -> str:
     """Return the SQL that reads a text table, every column as text; nothing about the file is guessed."""
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
         f"read_csv({literal(str(path))}, auto_detect=false, header={str(header).lower()}, delim={literal(delimiter)}, "
-        f"quote='\"', escape='\"', nullstr={literal(null)}, allow_quoted_nulls={str(not null).lower()}, "
-        f"columns={{{columns}}})"
+        f"quote={literal(quote)}, escape={literal(quote)}, nullstr={literal(null)}, "
+        f"allow_quoted_nulls={str(not null).lower()}, columns={{{columns}}})"
     )
 
 
