@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import socket
 import subprocess
@@ -56,6 +55,8 @@ def program(name: str) -> str | None:
 @contextmanager
 def postgres_server():
     """Start a server, or skip and say why; where FELB_REQUIRE_POSTGRES is set (in CI), a skip is a failure."""
+    if os.name != "posix":
+        pytest.skip("the server is started as on Linux and macOS")
     pytest.importorskip("psycopg")
     initdb, pg_ctl = program("initdb"), program("pg_ctl")
     if initdb is None or pg_ctl is None:
@@ -98,6 +99,8 @@ def postgres_server():
 
 
 def _exists(name: str) -> bool:
+    import pwd
+
     try:
         pwd.getpwnam(name)
     except KeyError:

@@ -60,7 +60,8 @@ def parse_url(url: str) -> Address:
     """
     try:
         parts = urlsplit(url)
-        port, password = parts.port, parts.password
+        password = parts.password
+        port = parts.port if "postgres" in parts.scheme else None  # elsewhere a colon may stand behind a drive
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise InputError(

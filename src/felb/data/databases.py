@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
 
 from felb.data.database_url import Address, parse_url, query_of
 from felb.data.duck import identifier, literal, reading_of
@@ -77,8 +76,7 @@ def connected(address: Address, connection: duckdb.DuckDBPyConnection, folder: P
         with _postgres(address) as server:
             yield _Postgres(server, connection, folder, address.name)
     elif scheme == "sqlite":
-        quoted = quote(str(_existing(address).absolute()))
-        with closing(sqlite3.connect(f"file:{quoted}?mode=ro", uri=True)) as file:
+        with closing(sqlite3.connect(f"{_existing(address).absolute().as_uri()}?mode=ro", uri=True)) as file:
             file.execute("PRAGMA query_only = ON")
             yield _SQLite(file, connection, folder, address.name)
     elif scheme == "folder":
