@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: help install browser demo test test-federation test-lowest test-bounds fuzz check lint types imports unit docs gallery quality scale bench experiments experiments-full clean
+.PHONY: help install browser postgres demo test test-federation test-lowest test-bounds fuzz check lint types imports unit docs gallery quality scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -27,6 +27,14 @@ browser:  ## install Chromium for the tests of pages, if there is none and apt-g
 	  echo "installing Chromium"; \
 	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium fonts-dejavu-core; } > /dev/null \
 	    || echo "Chromium could not be installed; pages will not be tested in a browser"; \
+	fi
+
+postgres:  ## install PostgreSQL for the tests of databases, if there is none and apt-get may; without it they are skipped
+	@if command -v initdb > /dev/null || ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "installing PostgreSQL"; \
+	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql; } > /dev/null \
+	    || echo "PostgreSQL could not be installed; reading from it will not be tested"; \
 	fi
 
 demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, components, a picture
@@ -75,7 +83,7 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
-unit: $(STAMP) browser
+unit: $(STAMP) browser postgres
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --cov --cov-report=term
 
 docs: $(STAMP)  ## the documentation as a site in build/site; open build/site/index.html, no server needed

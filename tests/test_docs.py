@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+from postgres_server import postgres_server
 
 import felb
 from felb.cli import main
@@ -23,6 +25,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXPECTED = "# → "
+SITES = ("north", "south", "west")
 GENERATED = {"api.md", "commands.md"}
 """Pages with headings that come when the site is built, which `test_site.py` does."""
 
@@ -62,15 +65,40 @@ def test_commands_work_and_print_what_is_shown(block, in_folder, capsys):
     check_console(block, capsys)
 
 
+@contextmanager
+def databases(monkeypatch):
+    """A PostgreSQL server with the databases of three sites, to which the usual variables lead."""
+    with postgres_server() as server:
+        for name, value in (("PGHOST", server.folder), ("PGPORT", server.port), ("PGUSER", "owner")):
+            monkeypatch.setenv(name, str(value))
+        import psycopg
+
+        with psycopg.connect(dbname="postgres", autocommit=True) as connection:
+            for site in SITES:
+                connection.execute(f"CREATE DATABASE {site}")
+        yield
+
+
+def at_every_site(statements):
+    import psycopg
+
+    for site in SITES:
+        with psycopg.connect(dbname=site) as connection:
+            connection.execute(statements)
+
+
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_works_from_top_to_bottom(page, in_folder, capsys):
-    names = {"__name__": "documentation"}
-    with warnings.catch_warnings():
-        for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+def test_a_tutorial_works_from_top_to_bottom(page, in_folder, capsys, monkeypatch):
+    names, fences = {"__name__": "documentation"}, FENCE.findall(page.read_text(encoding="utf-8"))
+    needed = databases(monkeypatch) if any(language == "sql" for language, _ in fences) else nullcontext()
+    with warnings.catch_warnings(), needed:
+        for language, text in fences:
             if language == "python":
                 check_python(text, names, capsys)
             elif language == "console":
                 check_console(text, capsys)
+            elif language == "sql":
+                at_every_site(text)
 
 
 def check_console(block, capsys):

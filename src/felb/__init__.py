@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from felb.centralized.zhang import Zhang
     from felb.data.binary import BinaryMatrix
     from felb.errors import ConvergenceWarning, FelbError, InputError
+    from felb.estimators.binarizer import Binarizer
     from felb.estimators.bmf_estimator import FederatedBMF
     from felb.estimators.competitor_estimators import FedNMF, FedProx, ProxSkip, Scaffold
     from felb.estimators.felb_estimators import FELB, FELBMU
@@ -36,6 +37,7 @@ __all__ = [
     "FELBMU",
     "MEBF",
     "Asso",
+    "Binarizer",
     "BinaryMatrix",
     "ConvergenceWarning",
     "FedNMF",
@@ -64,6 +66,7 @@ __all__ = [
 # Imported on first use: `import felb` and `felb --help` stay instant.
 _LAZY = {
     "Asso": "felb.centralized.asso",
+    "Binarizer": "felb.estimators.binarizer",
     "BinaryMatrix": "felb.data.binary",
     "ConvergenceWarning": "felb.errors",
     "ELBMF": "felb.centralized.elbmf",

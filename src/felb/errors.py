@@ -65,6 +65,10 @@ class ConvergenceWarning(UserWarning):
     """The method did not converge: its components are empty or not Boolean yet."""
 
 
+class SchemaWarning(UserWarning):
+    """The data holds values that its schema does not list and that were left out, as the schema says."""
+
+
 def missing_extra(what: str, extra: str, cause: ImportError) -> NoReturn:
     """Raise an error that names the extra to install."""
     raise MissingExtraError(f"{what} needs an optional package: pip install 'felb[{extra}]'") from cause

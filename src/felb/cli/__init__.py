@@ -25,6 +25,7 @@ VERBS = {
     "show": "show a result: components, scores and provenance",
     "report": "write a self-contained HTML page of a result",
     "privacy": "show releases and guarantees; forecast the noise of a guarantee",
+    "schema": "define how raw tables become binary features",
     "convert": "convert a data file of any size to .felb, which is memory-mapped",
     "generate": "generate synthetic data with planted components",
     "data": "list public data sets and load their raw files",
@@ -34,8 +35,12 @@ VERBS = {
     "run": "execute a run over the sites of a federation",
     "status": "show the sites and runs of a federation",
 }
-MODULES = {"data": "felb.paper.commands.data_sets", "experiment": "felb.paper.commands.experiment"}
-"""Modules of the commands that are not in this package; they are imported by name only."""
+MODULES = {
+    "schema": "felb.cli.schema_commands",
+    "data": "felb.paper.commands.data_sets",
+    "experiment": "felb.paper.commands.experiment",
+}
+"""Modules of the commands that have another name or are not in this package; they are imported by name only."""
 EPILOG = """\b
 Start with a data set that comes with felb:
   felb simulate zoo --clients 4 -k 5 -o zoo-result

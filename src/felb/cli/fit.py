@@ -43,6 +43,7 @@ def command(
     block_rows: int | None,
     seed: int,
     client_column: str | None,
+    schema: str | None,
     force: bool,
     as_json: bool,
     others: dict[str, Any],
@@ -51,7 +52,8 @@ def command(
 ) -> None:
     """Factorize DATA that is held in one place.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data list`), or
+    with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The output folder contains the components (components.csv, .npz), the assignment of each row
     (assignments/pooled.npz), and result.json with parameters, seed, version, data fingerprint, scores and history.
     With --epsilon the components can be published under the guarantee that the result states; scores, supports and the
@@ -79,6 +81,7 @@ def command(
         client_column=client_column,
         dask=dask,
         block_rows=block_rows,
+        schema=schema,
         privacy=privacy,
         **reading,
     )

@@ -85,6 +85,9 @@ reading = together(
         metavar="FILE",
         help="Missing mask: a data file of the same shape with a 1 for each unknown cell, where DATA has a 0.",
     ),
+    click.option(
+        "--schema", metavar="FILE", help="Read raw categories, numbers or events by this schema (felb schema infer)."
+    ),
 )
 
 

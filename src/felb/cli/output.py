@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from felb.data.schema_words import grouped
 from felb.federated.task_table import rounds_by_phase
 from felb.privacy.disclosure import Disclosure
 from felb.runs.result import ITERATION, Result, finite
@@ -20,6 +21,7 @@ from felb.runs.result import ITERATION, Result, finite
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from felb.data.schema import Schema
     from felb.runs.result import Component
 
 SHOWN_FEATURES = 12
@@ -36,7 +38,8 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
     if as_json:
         summary = {key: value for key, value in result.to_json().items() if key not in ("history", "columns")}
         components = [asdict(component) for component in result.described()]
-        print_json({**summary, "rounds": result.rounds(), "components": components, "folder": folder})
+        conflicts = {} if result.schema is None else {"conflicts": result.conflicts()}
+        print_json({**summary, "rounds": result.rounds(), "components": components, **conflicts, "folder": folder})
         return
     console = plain_console()
     facts = Table(box=None, show_header=False, pad_edge=False)
@@ -50,7 +53,9 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         asking = f"felb score {shlex.quote(folder)} DATA"
         console.print(f"scores stay at the clients; compute them where the data is: {asking}", soft_wrap=True)
     console.print()
-    console.print(component_table(result.described(), shown=shown))
+    console.print(component_table(result.described(), shown=shown, schema=result.schema))
+    for sentence in result.conflicts():
+        click.echo(f"warning: {sentence}", err=True)
 
 
 def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -75,6 +80,7 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         + f"{source['columns']} features"
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
+        **({} if result.schema is None else {"schema": result.schema.digest}),
         "clients": describe_clients(result.clients),
         "run": describe_rounds(result.rounds()),
         "boolean": "yes" if result.integrality_gap == 0 else gap,
@@ -135,8 +141,10 @@ def _score(name: str, value: float | None) -> str:
     return f"{value:.0f}" if name == "errors" else f"{value:.4f}"
 
 
-def component_table(components: Sequence[Component], *, shown: int = SHOWN_FEATURES) -> Table:
-    """Return a table of components: number, support, size, feature names (the first few)."""
+def component_table(
+    components: Sequence[Component], *, shown: int = SHOWN_FEATURES, schema: Schema | None = None
+) -> Table:
+    """Return a table of components: number, support, size, feature names (the first few, by column of a schema)."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     known = any(component.support is not None for component in components)
     for name in ("component", "support", "size") if known else ("component", "size"):
@@ -145,7 +153,7 @@ def component_table(components: Sequence[Component], *, shown: int = SHOWN_FEATU
     for component in components:
         features = component.features[:shown]
         more = len(component.features) - len(features)
-        text = ", ".join(features) + (f", … ({more} more)" if more else "")
+        text = ", ".join(grouped(schema, features)) + (f", … ({more} more)" if more else "")
         support = ["" if component.support is None else str(component.support)] if known else []
         table.add_row(str(component.number), *support, str(len(component.features)), text or "(empty)")
     return table

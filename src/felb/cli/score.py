@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Assign the records of DATA to the components of RESULT and score the reconstruction.
 
-    DATA can contain new records. Its features must be the same, in the same order. Unknown cells are left out of all
-    counts.
+    DATA can contain new records. Its features must be the same, in the same order. Raw data is read by the schema of
+    the result, and values that are new to it are reported. Unknown cells are left out of all counts.
 
     \b
     f1         harmonic mean of precision and recall; 1 is best

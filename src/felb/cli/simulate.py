@@ -97,6 +97,7 @@ def command(
     dropout: float,
     workers: int,
     seed: int,
+    schema: str | None,
     force: bool,
     as_json: bool,
     others: dict[str, Any],
@@ -106,7 +107,8 @@ def command(
 ) -> None:
     """Factorize DATA that is split among simulated clients, which share sums only.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb) or a data set of felb (`felb data list`).
+    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data list`), or
+    with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The output folder contains the components (components.csv, .npz), the assignments of each client (assignments/), the
     outbound log of each client (outbound/), and result.json with parameters, seed, version, data fingerprint, scores
     and history.
@@ -134,6 +136,7 @@ def command(
         clients=DEFAULT_CLIENTS if clients is None and client_column is None else clients,
         split=split,
         client_column=client_column,
+        schema=schema,
         privacy=privacy,
         disclosure=disclosure,
         participation={"fraction": sample, "dropout": dropout},

@@ -12,6 +12,8 @@ import click
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.data.database_url import check_no_password
+from felb.data.raw_source import is_url
 from felb.engines.nvflare.certificates import read_fingerprint
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Invitation, Site
@@ -79,7 +81,10 @@ def rotate(folder: str, as_json: bool) -> None:
 @command.command("start")
 @click.argument("folder", type=click.Path())
 @click.option("--approval", type=click.Path(), help="Approval file from the coordinator; required once.")
-@click.option("--data", type=click.Path(), help="Data file of this site; stored in the settings.")
+@click.option("--data", type=click.Path(), help="Data file or database URL of this site; stored in the settings.")
+@click.option(
+    "--schema", type=click.Path(), help="Schema by which raw data is read; a run must be under the same schema."
+)
 @click.option(
     "--header/--no-header",
     default=None,
@@ -135,6 +140,7 @@ def start(
     folder: str,
     approval: str | None,
     data: str | None,
+    schema: str | None,
     header: bool | None,
     binarize_threshold: float | None,
     missing: str | None,
@@ -146,23 +152,29 @@ def start(
 ) -> None:
     """Run the site in FOLDER until it is stopped. Its records never leave this machine.
 
-    The settings are stored in kit/local/felb.json, so that later starts need no options.
+    The settings are stored in kit/local/felb.json, so that later starts need no options. The password of a database
+    comes from the environment (PGPASSWORD) or from a password file of mode 0600.
     """
     site = Site.open(folder)
     if approval is not None:
         site.admit(approval)
     arguments = site.command()
     policy = options.given(allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, **conditions)
-    where = None if data is None else str(Path(data).absolute())
+    where, rules = (None if path is None or is_url(path) else str(Path(path).absolute()) for path in (data, schema))
+    if data is not None and is_url(data):
+        check_no_password(data)
+        where = data
     config = site.configure(
-        **options.given(data=where, header=header, binarize_threshold=binarize_threshold, missing=missing),
+        **options.given(
+            data=where, header=header, binarize_threshold=binarize_threshold, missing=missing, schema=rules
+        ),
         policy=policy,
     )
     if check or as_json:
         rows, columns = config.read().shape
         print_facts({"site": site.name, "data": config.data, "rows": rows, "columns": columns}, as_json=as_json)
         return
-    if not Path(config.data).exists():
+    if not is_url(config.data) and not Path(config.data).exists():
         raise InputError(f"data file {config.data} does not exist; set it with --data")
     os.execve(arguments[0], arguments, environment())
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
+    from felb.data.apply_schema import Applied
     from felb.data.limits import Limits
+    from felb.data.schema import Schema
 
 SUFFIX = ".felb"
 
@@ -30,6 +32,7 @@ def convert(
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
     limits: Limits | None = None,
+    schema: Schema | str | PathLike[str] | None = None,
     force: bool = False,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Table:
@@ -41,10 +44,11 @@ def convert(
 
     Parameters
     ----------
-    source : file in any format of `read`
+    source : file in any format of `read`, or with a schema also the URL of a database
     target : file to write, its name ending in ``.felb``; complete or not there at all. While it is written, its folder
         needs room for it twice.
-    client_column, header, binarize_threshold, missing, unknown, limits : as in `read`; unknown cells are stored too
+    client_column, header, binarize_threshold, missing, unknown, limits, schema : as in `read`; unknown cells are stored
+        too
     force : bool
         Replace the target if it exists.
     on_rows : callable, optional
@@ -76,13 +80,15 @@ def convert(
     if path.exists() and not force:
         raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
     labels: list[str] = []
+    applied: Applied | None = None
     blocks = table_stream(
-        Path(source),
+        source,
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
         missing=missing,
         unknown=unknown,
+        schema=schema,
         spill=path.parent,
         limits=limits,
     )
@@ -90,5 +96,6 @@ def convert(
         for table in blocks:
             writer.append(table.matrix)
             labels += table.clients or ()
+            applied = table.applied
             on_rows(writer.shape[0])
-    return Table(BinaryMatrix.open(path), None if client_column is None else tuple(labels))
+    return Table(BinaryMatrix.open(path), None if client_column is None else tuple(labels), applied=applied)

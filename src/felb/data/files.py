@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,13 +20,17 @@ from felb.data.matrixmarket import matrix_market_blocks
 from felb.data.missing_mask import marked
 from felb.data.npz import npz_blocks
 from felb.data.parquet import parquet_blocks
+from felb.data.raw_source import is_url
+from felb.data.schema import Schema
 from felb.data.text import item_blocks, table_blocks
-from felb.errors import FelbError, InputError, shortened
+from felb.errors import FelbError, InputError, SchemaWarning, shortened
 from felb.regular import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from os import PathLike
+
+    from felb.data.apply_schema import Applied
 
 
 @dataclass(frozen=True)
@@ -37,11 +42,13 @@ class Table:
     matrix : the 0/1 data, one row per record
     clients : the client each row belongs to, if the file says so
     rows : the name of each row, if the file says so and the loader keeps it
+    applied : what the schema met, if the data was read by one
     """
 
     matrix: BinaryMatrix
     clients: tuple[str, ...] | None = None
-    rows: tuple[str, ...] | None = None
+    rows: tuple[str, ...] | None = field(default=None, repr=False)
+    applied: Applied | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ def read(
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
     limits: Limits | None = None,
+    schema: Schema | str | PathLike[str] | None = None,
 ) -> Table:
     r"""Read a data file; the suffix of its name determines the format.
 
@@ -116,6 +124,10 @@ def read(
         How much the file may ask for. By default at most 10 million rows and 1 million columns, or as many as it has
         bytes; lines of 16 MiB; and 64 bytes after unpacking for each of its bytes, beside 128 MiB. A ``.felb`` file has
         no limits. Only regular files are read, neither pipes nor devices.
+    schema : Schema or path, optional
+        Read raw values, categories, numbers or events, by this schema (`felb.data.Schema`). Then `path` is a ``.csv``,
+        ``.tsv``, ``.parquet``, ``.arrow``, ``.dat`` or ``.h5ad`` file, or the URL of a database (``duckdb://``,
+        ``sqlite://``, ``postgresql://``, ``omop://``), and the other options but `client_column` do not apply.
 
     Returns
     -------
@@ -140,30 +152,32 @@ def read(
     BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
     """
     blocks = table_stream(
-        Path(path),
+        path,
         client_column=client_column,
         header=header,
         binarize_threshold=binarize_threshold,
         missing=missing,
         unknown=unknown,
         limits=limits,
+        schema=schema,
     )
     with closing(blocks):
         tables = list(blocks)
     matrix = BinaryMatrix.vstack([table.matrix for table in tables])
-    if client_column is None:
-        return Table(matrix)
-    return Table(matrix, tuple(label for table in tables for label in table.clients or ()))
+    clients = None if client_column is None else tuple(label for table in tables for label in table.clients or ())
+    rows = None if tables[0].rows is None else tuple(name for table in tables for name in table.rows or ())
+    return Table(matrix, clients, rows, tables[0].applied)
 
 
 def table_stream(
-    source: Path,
+    source: str | PathLike[str],
     *,
     client_column: str | None = None,
     header: bool | None = None,
     binarize_threshold: float | None = None,
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
+    schema: Schema | str | PathLike[str] | None = None,
     spill: Path | None = None,
     limits: Limits | None = None,
 ) -> Generator[Table]:
@@ -172,7 +186,16 @@ def table_stream(
     With `spill`, a folder for temporary files, no format but those that `felb.data.convert` names holds more than
     about a block in memory.
     """
-    n = m = ones = 0
+    if schema is not None:
+        if (header, binarize_threshold, missing, unknown) != (None, None, "error", None):
+            raise InputError(
+                "a schema says how values are read; leave header, binarize_threshold, missing, unknown out"
+            )
+        yield from _by_schema(source, schema, client_column)
+        return
+    if is_url(source):
+        raise InputError(f"{str(source).partition('?')[0]} is a database; give the schema by which it is read")
+    source, n, m, ones = Path(source), 0, 0, 0
     limits = Limits() if limits is None else limits
     marks = None if unknown is None else read(unknown, limits=limits).matrix
     try:
@@ -209,6 +232,17 @@ def table_stream(
         message = str(error)
         text = message if str(source) in message else f"{source}: {message}"
         raise InputError(text, parameter=error.parameter) from error
+
+
+def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: str | None) -> Generator[Table]:
+    from felb.data.apply_schema import applied_blocks
+
+    agreed = schema if isinstance(schema, Schema) else Schema.read(schema)
+    with closing(applied_blocks(data, agreed, client_column=client_column)) as blocks:
+        for number, (matrix, clients, rows, applied) in enumerate(blocks):
+            for note in applied.notes() if number == 0 else ():
+                warnings.warn(note, SchemaWarning, stacklevel=2)
+            yield Table(matrix, clients, rows, applied)
 
 
 def _check_file(source: Path) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from felb.data import partition
 from felb.data.files import Table, read
 from felb.data.missing_mask import marked
+from felb.data.raw_source import is_url
 from felb.data.registry import SHIPPED, load
 from felb.errors import InputError
 
@@ -34,11 +35,13 @@ def dealt(n: int, clients: int, *, split: str, seed: int) -> NDArray[np.str_]:
 
 
 def read_data(name: str, **options: Any) -> Table:
-    """Read a data file, or a shipped data set if there is no file of that name."""
-    if Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
+    """Read a data file, a database by its URL, or a shipped data set if there is no file of that name."""
+    if is_url(name) or Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
         return read(name, **options)
     if name not in SHIPPED:
         raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
+    if options.get("schema") is not None:
+        raise InputError(f"the shipped data set {name!r} is binary already; leave the schema out")
     if options.get("client_column") is not None:
         raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
     table, unknown = Table(load(name)), options.get("unknown")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.data.schema_words import grouped
 from felb.report import parts
 from felb.report.measures import BLOCK, jaccard
 from felb.report.page import Html, section, tag
@@ -76,7 +77,8 @@ def components_section(evidence: Evidence) -> Section:
         support, size = component.support, len(component.features)
         share = None if support is None or not n else support / n
         row: list[Any] = [Cell(component.number, order=component.number)]
-        row += [Cell(_features(component.features), order=" ".join(component.features[:SHOWN_FEATURES]))]
+        named = grouped(evidence.result.schema, component.features)
+        row += [Cell(_features(named), order=" ".join(component.features[:SHOWN_FEATURES]))]
         if with_support:
             row += [Cell(number(support), order=support), Cell(percent(share), order=share, bar=share)]
         row += [Cell(number(size), order=size)]
@@ -89,12 +91,16 @@ def components_section(evidence: Evidence) -> Section:
         unnamed = parts.note("The data named no features; x0 is the first column, x1 the second, and so on.")
     withheld = None
     if evidence.result.withheld:
-        named = ", ".join(map(str, evidence.result.withheld))
-        withheld = parts.note(f"Withheld by the disclosure rules, since too few records have them: components {named}.")
+        numbers = ", ".join(map(str, evidence.result.withheld))
+        withheld = parts.note(
+            f"Withheld by the disclosure rules, since too few records have them: components {numbers}."
+        )
+    warned = [parts.note(f"Warning: {sentence}.") for sentence in evidence.result.conflicts()]
     return section(
         "Components",
         unnamed,
         withheld,
+        *warned,
         parts.table(columns, rows, caption=_caption(evidence, pure), sortable=True, search="Find a feature"),
     )
 

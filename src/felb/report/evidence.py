@@ -222,6 +222,8 @@ def _search(
 def _measure(
     result: Result, data: str, assignments: Mapping[str, NDArray[np.bool_]] | None, options: Mapping[str, Any]
 ) -> Measured:
+    if result.schema is not None and Path(data).suffix != ".felb":  # such a file holds features already
+        options = {"schema": result.schema} | dict(options)
     table = read_data(data, **options)
     matrix = table.matrix
     _check_features(result, matrix, data)

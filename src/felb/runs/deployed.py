@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.atomic import NEW, beside, clear_leftovers, replace_folder
+from felb.data.schema import Schema
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
@@ -35,6 +36,7 @@ SETTINGS = (
     "components",
     "features",
     "columns",
+    "schema",
     "seed",
     "sites",
     "parameters",
@@ -59,6 +61,7 @@ class DeployedRun:
     sites : names of the sites that take part; all connected sites if None
     columns : names of the features, if they are known here
     disclosure : rules for the result of a run without privacy; the strict ones if None
+    schema : by which every site reads its data, if they agreed on one
     """
 
     plan: Plan
@@ -66,6 +69,7 @@ class DeployedRun:
     sites: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     disclosure: str | Mapping[str, Any] | None = None
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         _ = self.rules  # refuses what is no rule
@@ -89,14 +93,18 @@ class DeployedRun:
         if unknown:
             raise InputError(f"{path} has the unknown setting {unknown[0]!r}; known are {', '.join(SETTINGS)}")
         missing = [name for name in ("id", "components") if name not in raw]
-        if missing or ("features" in raw) == ("columns" in raw):
-            raise InputError(f"{path} must say {', '.join(missing or ['either features or columns'])}")
+        if missing or sum(name in raw for name in ("features", "columns", "schema")) != 1:
+            raise InputError(f"{path} must say {', '.join(missing or ['either features, columns or schema'])}")
         return cls.of(raw, folder=source.parent)
 
     @classmethod
     def of(cls, raw: Mapping[str, Any], *, folder: Path) -> DeployedRun:
         """Make a run of settings that were read."""
+        schema = None if "schema" not in raw else Schema.read(folder / raw["schema"])
         columns = None if "columns" not in raw else read_columns(folder / raw["columns"])
+        agreed = columns
+        if schema is not None:
+            columns, agreed = schema.names, schema.agreed_names
         sites = raw.get("sites")
         if sites is not None and (
             not isinstance(sites, list) or not sites or not all(isinstance(s, str) for s in sites)
@@ -110,7 +118,7 @@ class DeployedRun:
                 "n_features": raw["features"] if columns is None else len(columns),
                 "parameters": raw.get("parameters", {}),
                 "seed": raw.get("seed", 0),
-                "columns": None if columns is None else fingerprint(columns),
+                "columns": None if agreed is None else fingerprint(agreed),
                 **_agreed(raw.get("privacy"), sites),
             }
         )
@@ -119,7 +127,7 @@ class DeployedRun:
             raise InputError(f"quorum={terms.quorum} is larger than the number of sites, {len(sites)}")
         if plan.privacy is not None and "disclosure" in raw:
             raise InputError("disclosure rules are for runs without [privacy]; leave out one of the two")
-        return cls(plan, terms, None if sites is None else tuple(sites), columns, raw.get("disclosure"))
+        return cls(plan, terms, None if sites is None else tuple(sites), columns, raw.get("disclosure"), schema)
 
 
 def _agreed(terms: Any, sites: list[str] | None) -> dict[str, Any]:
@@ -198,6 +206,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
     return Result(
         components=outcome.components,
         columns=run.columns,
+        schema=run.schema,
         supports=(None,) * len(outcome.components) if supports is None else tuple(supports.tolist()),
         clients=dict.fromkeys(last.sites),  # only the sum of their rows is kept
         scores={} if counts is None else counts.scores(),

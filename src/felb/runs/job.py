@@ -6,6 +6,8 @@ from collections.abc import Mapping  # noqa: TC003  # a stored job is read by it
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from felb.data.database_url import check_no_password
+from felb.data.schema import Schema
 from felb.data.sharding import PARTITIONS as PARTITIONS
 from felb.data.sharding import dealt
 from felb.data.sharding import read_data as read_data
@@ -23,7 +25,7 @@ class Job:
 
     Parameters
     ----------
-    data : path of a data file, or the name of a shipped data set
+    data : path of a data file, URL of a database (without a password), or the name of a shipped data set
     method : a name in `felb.estimators.methods.METHODS`
     n_components, seed : as in the estimators; "mdl" where the method finds the number
     parameters : further parameters of the estimator
@@ -31,6 +33,7 @@ class Job:
     clients, split : number of clients, and how the rows are split among them (see `PARTITIONS`)
     client_column : column with the client of each row, instead of `clients`
     header, binarize_threshold, missing, unknown : how the data is read, see `felb.data.read`
+    schema : path of the schema by which raw data is read
     participation : keywords of `felb.Participation`
     workers : number of clients that compute in parallel
     dask, block_rows : address of a Dask scheduler, or "local", on whose workers blocks of rows are the clients; `data`
@@ -59,6 +62,7 @@ class Job:
     binarize_threshold: float | None = None
     missing: str = "error"
     unknown: str | None = None
+    schema: str | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 1
     dask: str | None = None
@@ -74,6 +78,7 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
+        check_no_password(self.data)
         if self.dask is not None and self.unknown is not None:
             raise InputError("a file of unknown cells does not go with Dask; mark them in the data, missing='unknown'")
         if self.block_rows is not None and self.dask is None:
@@ -101,7 +106,12 @@ class Job:
             binarize_threshold=self.binarize_threshold,
             missing=self.missing,
             unknown=self.unknown,
+            **({} if self.schema is None else {"schema": self.schema}),
         )
+
+    def read_schema(self) -> Schema | None:
+        """Read the schema, if there is one."""
+        return None if self.schema is None else Schema.read(self.schema)
 
     def labels(self, table: Table) -> Any:
         """Return the client of each row."""

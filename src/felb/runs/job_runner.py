@@ -12,6 +12,7 @@ import numpy as np
 from felb._version import __version__
 from felb.centralized.base import BooleanFactorization
 from felb.centralized.parameters import check_parameters
+from felb.data.database_url import source_name
 from felb.data.shards import check_shards, split
 from felb.deadline import Deadline
 from felb.engines.local import run
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from felb.data.binary import BinaryMatrix
+    from felb.data.schema import Schema
     from felb.federated.loop import Run, RunProgress
     from felb.federated.protocol import Algorithm
     from felb.runs.job import Job
@@ -65,7 +67,7 @@ def fit(
         return fit_on_cluster(job, folder, force=force, on_round=on_round)
     if isinstance(model, FederatedEstimator):
         return simulate(replace(job, pooled=True), out, force=force, on_round=on_round)
-    matrix = job.read().matrix
+    matrix, schema = job.read().matrix, job.read_schema()
     folder.begin(job, force=force)
     try:
         U = model.fit_transform(matrix)
@@ -80,6 +82,7 @@ def fit(
             history=model.history_,
             provenance=_provenance(job, model, _facts_of(job, matrix)),
             complete=model.complete_,
+            schema=schema,
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
@@ -113,6 +116,7 @@ def simulate(
         job,
         data=_absolute(job.data),
         unknown=None if job.unknown is None else _absolute(job.unknown),
+        schema=None if job.schema is None else _absolute(job.schema),
         fingerprint=federation.matrix.fingerprint(),
         version=__version__,
     )
@@ -179,6 +183,7 @@ class Federation:
     matrix: BinaryMatrix
     shards: Mapping[str, BinaryMatrix]
     algorithm: Algorithm
+    schema: Schema | None = None
 
     @classmethod
     def of(cls, job: Job) -> Federation:
@@ -194,7 +199,7 @@ class Federation:
         if not job.pooled:
             _check_disclosure(job, model, shards)
         algorithm = model.algorithm_for(shards, centralized=job.pooled)
-        return cls(job, model, participation, table.matrix, shards, algorithm)
+        return cls(job, model, participation, table.matrix, shards, algorithm, job.read_schema())
 
 
 def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProgress], None]) -> Result:
@@ -223,6 +228,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             clients={name: len(shard) for name, shard in federation.shards.items()},
             columns=matrix.columns,
             data=_facts_of(job, matrix),
+            schema=federation.schema,
         )
         if job.rules is not None:
             result = result.disclosed(job.rules)
@@ -258,6 +264,7 @@ def result_of(
     clients: Mapping[str, int],
     columns: tuple[str, ...] | None,
     data: Mapping[str, Any],
+    schema: Schema | None = None,
 ) -> Result:
     """Return the result of a finished run, and warn about what is not as hoped for.
 
@@ -266,6 +273,7 @@ def result_of(
     clients : rows of each
     columns : column names
     data : rows, columns, and what identifies the cells
+    schema : by which the data was read
     """
     outcome, plan = finished.outcome, algorithm.privacy
     model.warn_about_outcome(outcome)
@@ -282,6 +290,7 @@ def result_of(
         provenance=_provenance(job, model, data),
         complete=outcome.complete,
         privacy=None if plan is None else guarantee(plan, finished.history),
+        schema=schema,
     )
 
 
@@ -311,7 +320,7 @@ def _provenance(job: Job, model: BooleanFactorization, data: Mapping[str, Any]) 
             "unknown": None if job.unknown is None else Path(job.unknown).name,
         },
         seed=job.seed,
-        data={"source": Path(job.data).name, **data},
+        data={"source": source_name(job.data), **data},
     )
 
 

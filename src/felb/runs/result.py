@@ -6,6 +6,7 @@ components.csv       the same for people: support and feature names of each comp
 assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × components
 outbound/*.jsonl     what left each client
 privacy.txt          what was guaranteed to whom, if anything was
+schema.toml          by which raw data was read, if it was
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ import scipy.sparse as sp
 from felb._version import __version__
 from felb.data.binary import check_column_names
 from felb.data.npz import read_sparse
+from felb.data.schema import Schema
+from felb.data.schema_words import conflicts
 from felb.errors import InputError
 from felb.metrics.history import History
 from felb.records import Natural, read_record
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
-STATEMENT = "privacy.txt"
+STATEMENT, SCHEMA = "privacy.txt", "schema.toml"
 ITERATION = "iterate"
 """In place of a task in the history of a centralized method."""
 WITHHELD = "(withheld: fewer records than the disclosure rules ask for)"
@@ -101,6 +104,7 @@ class Result:
     privacy : what was guaranteed to whom, as plain values and, as ``text``, in words; None if nothing was
     disclosure : rules by which the result was made, as plain values; None if there were none
     withheld : numbers of the components that these rules do not let be published; their rows in `components` are empty
+    schema : by which raw data was read; None if the data was binary
 
     Examples
     --------
@@ -124,6 +128,7 @@ class Result:
     privacy: Mapping[str, Any] | None = None
     disclosure: Mapping[str, Any] | None = None
     withheld: tuple[int, ...] = ()
+    schema: Schema | None = None
 
     def disclosed(self, rules: Disclosure) -> Result:
         """Return the result as disclosure rules let it be published: without small components and client sizes."""
@@ -155,6 +160,10 @@ class Result:
         ]
         return sorted(found, key=lambda c: (-(c.support or 0), c.number))
 
+    def conflicts(self) -> list[str]:
+        """Components that hold categories of one column that exclude each other, a sentence each."""
+        return conflicts(self.schema, self.components)
+
     def rounds(self) -> dict[str, int]:
         """Return the number of rounds of each task; centralized methods have iterations."""
         return dict(Counter(str(row.get("task", ITERATION)) for row in self.history))
@@ -177,6 +186,7 @@ class Result:
             "privacy": None if self.privacy is None else dict(self.privacy),
             "disclosure": None if self.disclosure is None else dict(self.disclosure),
             "withheld": list(self.withheld),
+            **({} if self.schema is None else {"schema": self.schema.digest}),
         }
 
     def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
@@ -194,6 +204,8 @@ class Result:
             sp.save_npz(folder / ASSIGNMENTS / f"{file_stem(client)}.npz", sp.csr_array(U))
         if self.privacy is not None:
             (folder / STATEMENT).write_text(f"{self.privacy['text']}\n", encoding="utf-8")
+        if self.schema is not None:
+            self.schema.write(folder / SCHEMA, force=True)
         text = json.dumps(finite(self.to_json()), indent=1, allow_nan=False)
         (folder / RESULT).write_text(text, encoding="utf-8")
 
@@ -218,6 +230,7 @@ class Result:
             privacy=stored.privacy,
             disclosure=stored.disclosure,
             withheld=tuple(stored.withheld),
+            schema=_read_schema(path, stored.schema),
         )
         k, m = found.components.shape
         if len(found.supports) != k or (found.columns is not None and len(found.columns) != m):
@@ -245,6 +258,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     privacy: dict[str, Any] | None
     disclosure: dict[str, Any] | None
     withheld: list[Natural]
+    schema: str | None = None
 
     def __post_init__(self) -> None:
         for number, row in enumerate(self.history):
@@ -272,6 +286,16 @@ def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.b
     if not path.is_file():
         raise InputError(f"no assignment of {client!r} at {path}; result.json lists the clients")
     return _read_boolean(path)
+
+
+def _read_schema(folder: Path, digest: str | None) -> Schema | None:
+    """Return the schema of a result; another one than it was made with is an error."""
+    if digest is None:
+        return None
+    found = Schema.read(folder / SCHEMA)
+    if found.digest != digest:
+        raise InputError(f"{folder / SCHEMA} is not the schema of the result beside it; make the result again")
+    return found
 
 
 def _read_boolean(path: Path, shape: tuple[int, int] | None = None) -> NDArray[np.bool_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
@@ -15,8 +16,14 @@ if TYPE_CHECKING:
 
 
 def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Counts:
-    """Assign the rows of a data file to the components of a result folder and count right and wrong cells."""
-    found, matrix = Result.read(result), read_data(data, **options).matrix
+    """Assign the rows of a data file to the components of a result folder and count right and wrong cells.
+
+    Raw data is read by the schema of the result; values that are new to it are told as a `SchemaWarning`.
+    """
+    found = Result.read(result)
+    if found.schema is not None and Path(data).suffix != ".felb":  # such a file holds features already
+        options = {"schema": found.schema} | options
+    matrix = read_data(data, **options).matrix
     if matrix.shape[1] != found.components.shape[1]:
         raise InputError(
             f"{data} has {matrix.shape[1]} columns, the result has {found.components.shape[1]}; "

@@ -94,3 +94,29 @@ def test_the_data_path_is_the_sites_and_refusals_come_before_anything_is_read(tm
     with pytest.raises(Refusal, match="has no 'data'"):
         SiteSession("a", {**PLAN.to_json(), "data": "/etc/passwd"}, config)
     assert not (tmp_path / "state").exists()
+
+
+def test_a_site_reads_raw_data_by_its_schema_and_takes_part_only_under_the_same(tmp_path):
+    from felb.data import Feature, Schema
+    from felb.data.schema import Roles
+    from felb.engines.nvflare.run_plan import fingerprint
+    from felb.runs.deployed import DeployedRun
+
+    rules = (Feature(name="F", column="sex", values=("F",)), Feature(name="M", column="sex", values=("M",)))
+    agreed, other = Schema(rules, Roles("id")), Schema((rules[0], Feature(name="M", column="sex", values=("m",))))
+    agreed.write(tmp_path / "agreed.toml")
+    other.write(tmp_path / "other.toml")
+    (tmp_path / "raw.csv").write_text("extra,sex,id\nx,F,2\ny,M,1\n")
+    config = SiteConfig(str(tmp_path / "raw.csv"), str(tmp_path), schema=str(tmp_path / "agreed.toml"))
+    matrix = config.read()
+    assert matrix.toarray().tolist() == [[False, True], [True, False]]
+    names = config.agreed_names(matrix)
+    policy = Policy(min_rows=1)
+    for file, same in (("agreed.toml", True), ("other.toml", False)):
+        run = DeployedRun.of({"id": "r", "components": 1, "schema": file}, folder=tmp_path)
+        assert run.columns == ("F", "M")
+        if same:
+            policy.check_data(matrix, run.plan, columns=fingerprint(names))
+        else:
+            with pytest.raises(Refusal, match="not those of the plan"):
+                policy.check_data(matrix, run.plan, columns=fingerprint(names))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from felb.data import read
-from felb.errors import FelbError, InputError
+from felb.data import Schema, read
+from felb.errors import FelbError, InputError, SchemaWarning
 from felb.privacy.cost import Unit
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LARGEST_DELTA, MechanismName, NoisePlace
@@ -221,10 +222,11 @@ class SiteConfig:
 
     Parameters
     ----------
-    data : the site's data file
+    data : the site's data file, or the URL of its database
     state : folder for what must survive a restart, the assignments and the outbound log
     header, binarize_threshold, client_column, missing : how the file is read, see `felb.data.read`
     policy : conditions under which the site takes part
+    schema : file of the schema by which raw data is read; a run must be under the same one
     """
 
     data: str
@@ -234,6 +236,7 @@ class SiteConfig:
     client_column: str | None = None
     missing: str = "error"
     policy: Policy = field(default_factory=Policy)
+    schema: str | None = None
 
     @classmethod
     def load(cls, folder: str | Path) -> SiteConfig:
@@ -260,13 +263,24 @@ class SiteConfig:
 
     def read(self) -> BinaryMatrix:
         """Read the site's data."""
-        return read(
-            self.data,
-            client_column=self.client_column,
-            header=self.header,
-            binarize_threshold=self.binarize_threshold,
-            missing=self.missing,
-        ).matrix
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", SchemaWarning
+            )  # what is new is the site's own; `felb schema check` tells it
+            return read(
+                self.data,
+                client_column=self.client_column,
+                header=self.header,
+                binarize_threshold=self.binarize_threshold,
+                missing=self.missing,
+                schema=self.schema,
+            ).matrix
+
+    def agreed_names(self, matrix: BinaryMatrix) -> tuple[str, ...] | None:
+        """Return what a plan fingerprints: the names of the columns, and the digest of the schema if there is one."""
+        if matrix.columns is None or self.schema is None:
+            return matrix.columns
+        return Schema.read(self.schema).agreed_names
 
 
 def _check_names(raw: dict[str, Any], kind: type[Any], source: str) -> None:

@@ -103,7 +103,8 @@ class SiteSession:
         """Return the site's rows, read once."""
         if self._shard is None:
             matrix = self._config.read()
-            columns = None if matrix.columns is None else fingerprint(matrix.columns)
+            names = self._config.agreed_names(matrix)
+            columns = None if names is None else fingerprint(names)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
             self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
             self._config.policy.check_delta(matrix, self._algorithm.privacy)

@@ -1,0 +1,200 @@
+"""``felb schema``: the rules that make 0/1 features of raw tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from felb.cli import options
+from felb.cli.output import plain_console, print_facts, print_json, warnings_as_notes
+from felb.data import Schema, read
+from felb.data.propose_schema import disclosed, infer, make_schema, merged, read_proposal, write_proposal
+from felb.data.schema import Roles
+from felb.data.schema_diff import differences
+from felb.data.schema_file import schema_text
+from felb.data.summarize import summarize
+from felb.errors import InputError
+
+DIFFERENT = 1
+
+table_options = options.together(
+    click.option("--record", metavar="COLUMN", help="Column that names the record of a row; else told by its name."),
+    click.option("--item", metavar="COLUMN", help="Of a long table: column of codes or feature names."),
+    click.option("--value", metavar="COLUMN", help="Of a long table: column of values."),
+    click.option("--time", metavar="COLUMN", help="Of a long table: column of dates."),
+    click.option("--leave-out", multiple=True, metavar="COLUMN", help="No feature of this column; may be repeated."),
+    click.option("--bins", default=4, show_default=True, help="Bins of a column of numbers.", **options.COUNT),
+    click.option("--prefix-length", help="Group codes by their first N characters.", **options.COUNT),
+)
+choice_options = options.together(
+    click.option(
+        "--min-count", default=10, show_default=True, help="Records that a feature needs at least.", **options.COUNT
+    ),
+    click.option("--max-features", default=1000, show_default=True, help="Features at most.", **options.COUNT),
+    click.option(
+        "--max-categories", default=20, show_default=True, help="Categories of a column at most.", **options.COUNT
+    ),
+    click.option(
+        "--missing",
+        type=click.Choice(["unknown", "zero", "category", "error"]),
+        default="unknown",
+        show_default=True,
+        help="What a missing value is.",
+    ),
+)
+out = click.option("-o", "--out", type=click.Path(), required=True, help="File to write.")
+
+
+@click.group("schema")
+def command() -> None:
+    """Make 0/1 features of raw tables by rules that are agreed once.
+
+    A schema is a TOML file: the features in order, each with its name and rule. The same schema gives the same columns
+    on every machine; its digest tells whether two sites have the same one. Raw tables are files (.csv .tsv .parquet
+    .arrow .dat .h5ad) or databases (duckdb:// sqlite:// postgresql:// omop://).
+    """
+
+
+@command.command("infer")
+@click.argument("data")
+@out
+@table_options
+@choice_options
+@options.force
+@options.as_json
+def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: Any) -> None:
+    """Propose a schema for the raw table DATA, for a person to edit.
+
+    Categories and codes become features by frequency, numbers are cut at rounded quantiles.
+    """
+    schema, skipped = infer(data, **_counting(settings))
+    schema.write(out, force=force)
+    _print_schema(schema, {"schema": out}, skipped, as_json=as_json)
+
+
+@command.command("check")
+@click.argument("schema", type=click.Path())
+@click.argument("data", required=False)
+@options.as_json
+def check_command(schema: str, data: str | None, as_json: bool) -> None:
+    """Check the file SCHEMA, and that it can be applied to DATA, of which nothing is written.
+
+    Values that are new to the schema are told.
+    """
+    agreed = Schema.read(schema)
+    facts: dict[str, Any] = {"schema": schema, "digest": agreed.digest, "features": len(agreed.features)}
+    if data is not None:
+        with warnings_as_notes():
+            table = read(data, schema=agreed)
+        sums = table.matrix.column_sums()
+        facts |= {"records": len(table.matrix), "ones": table.matrix.nnz}
+        facts |= {"unknown": 0 if table.matrix.unknown is None else table.matrix.unknown.nnz}
+        facts |= {"empty features": [name for name, count in zip(agreed.names, sums, strict=True) if not count]}
+        if as_json and table.applied is not None:
+            facts |= {"unlisted": table.applied.unlisted, "missing": table.applied.missing}
+    print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
+
+
+@command.command("show")
+@click.argument("schema", type=click.Path())
+@options.as_json
+def show_command(schema: str, as_json: bool) -> None:
+    """Show the features of SCHEMA with their rules, and its digest."""
+    _print_schema(Schema.read(schema), {"schema": schema}, {}, as_json=as_json)
+
+
+@command.command("diff")
+@click.argument("old", type=click.Path())
+@click.argument("new", type=click.Path())
+@options.as_json
+def diff_command(old: str, new: str, as_json: bool) -> int:
+    """Say how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
+    first, second = Schema.read(old), Schema.read(new)
+    found = differences(first, second)
+    if as_json:
+        print_json({"same": first.digest == second.digest, "differences": found})
+    else:
+        for line in found or ["the schemas give the same matrix"]:
+            click.echo(line)
+    return 0 if first.digest == second.digest else DIFFERENT
+
+
+@command.command("propose")
+@click.argument("data")
+@out
+@table_options
+@click.option(
+    "--min-count",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Name nothing that fewer records share.",
+)
+@click.option("--rounding", default=5, show_default=True, help="Round counts down to multiples.", **options.COUNT)
+@options.force
+@options.as_json
+def propose_command(
+    data: str, out: str, min_count: int, rounding: int, force: bool, as_json: bool, **settings: Any
+) -> None:
+    """At a site of a federation: write what DATA could contribute to a common schema, to send to the coordinator.
+
+    The file names categories and codes that at least --min-count records share, with rounded counts, and rounded
+    quantiles of numbers; look at it before you send it.
+    """
+    counting = _counting(settings)
+    summary = disclosed(summarize(data, **counting), min_count=min_count, base=rounding)
+    write_proposal(summary, out, prefixes=counting["prefix_length"] is not None, force=force)
+    columns, codes = len(summary.columns), len(summary.codes)
+    print_facts({"proposal": out, "columns": columns, "codes": codes, "records": summary.records}, as_json=as_json)
+
+
+@command.command("merge")
+@click.argument("proposals", nargs=-1, required=True, type=click.Path())
+@out
+@choice_options
+@options.force
+@options.as_json
+def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
+    """At the coordinator: make one schema of all sites' PROPOSALS..., for them to approve by its digest."""
+    read_back = [read_proposal(path) for path in proposals]
+    if len({prefixes for _, prefixes in read_back}) > 1:
+        raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")
+    schema = make_schema(merged([summary for summary, _ in read_back]), prefixes=read_back[0][1], **choice)
+    schema.write(out, force=force)
+    _print_schema(schema, {"schema": out, "sites": len(proposals)}, {}, as_json=as_json)
+
+
+def _counting(settings: dict[str, Any]) -> dict[str, Any]:
+    roles = {name: settings.pop(name) for name in ("record", "item", "value", "time")}
+    given = Roles(**roles) if any(roles.values()) else None
+    return {**settings, "leave_out": tuple(settings["leave_out"]), "roles": given}
+
+
+def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str], *, as_json: bool) -> None:
+    facts = {**facts, "digest": schema.digest, "features": len(schema.features)}
+    if as_json:
+        print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": schema_text(schema)})
+        return
+    print_facts(facts, as_json=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("column", "feature", "rule"):
+        table.add_column(name, overflow="fold")
+    above: str | None = ""
+    for feature in schema.features:
+        table.add_row("" if feature.column == above else feature.column or "(codes)", feature.name, feature.rule())
+        above = feature.column
+    console = plain_console()
+    console.print()
+    console.print(table)
+    for column, reason in skipped.items():
+        click.echo(f"note: no feature of {column!r}: it {reason}", err=True)
+
+
+def _plain(fact: Any) -> Any:
+    if isinstance(fact, list):
+        return f"{len(fact)}: {', '.join(fact[:10])}{', …' if len(fact) > 10 else ''}" if fact else "none"
+    return Path(fact) if isinstance(fact, Path) else fact
