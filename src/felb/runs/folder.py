@@ -176,6 +176,8 @@ class RunFolder:
         result.write(self.work, assignments)
         for log in self._logs:
             log.close()
+        for head in (self.work / OUTBOUND).glob(".*.head"):
+            head.unlink()
         self._release_lock()
         # In place first: stopped before that, the run can still be resumed.
         replace_folder(self.work, self._place)

@@ -1,6 +1,7 @@
 """A result: what was found, how, on what; a folder of plain files that anyone can read.
 
-result.json          parameters, seed, versions, data fingerprint, scores, history, names of clients and columns
+result.json          parameters, seed, versions, scores, history, names of clients and columns
+private.json         what tells the data from other data, for its owner: fingerprint, number of ones, sizes of clients
 components.npz       V as a SciPy sparse matrix, components × features
 components.csv       the same for people: support and feature names of each component
 assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × components
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
-STATEMENT = "privacy.txt"
+STATEMENT, PRIVATE = "privacy.txt", "private.json"
 WITHHELD = "(withheld: fewer records than the disclosure rules ask for)"
 NOT_SHARED = {"ones": None, "fingerprint": None}
 """Of the facts about the data, what tells its owner's data from other data."""
@@ -185,7 +186,17 @@ class Result:
             sp.save_npz(folder / ASSIGNMENTS / f"{file_stem(client)}.npz", sp.csr_array(U))
         if self.privacy is not None:
             (folder / STATEMENT).write_text(f"{self.privacy['text']}\n", encoding="utf-8")
-        text = json.dumps(finite(self.to_json()), indent=1, allow_nan=False)
+        whole = finite(self.to_json())
+        made, data = whole["provenance"], whole["provenance"]["data"]
+        owned = {"clients": whole["clients"], "data": {name: data[name] for name in NOT_SHARED if name in data}}
+        shared = {**made, "data": {**data, **dict.fromkeys(owned["data"])}}
+        text = json.dumps(
+            {**whole, "clients": dict.fromkeys(whole["clients"]), "provenance": shared}, indent=1, allow_nan=False
+        )
+        if any(value is not None for value in (*owned["clients"].values(), *owned["data"].values())):
+            path = folder / PRIVATE
+            path.write_text(json.dumps(owned, indent=1, allow_nan=False), encoding="utf-8")
+            path.chmod(0o600)
         (folder / RESULT).write_text(text, encoding="utf-8")
 
     @classmethod
@@ -198,6 +209,10 @@ class Result:
             raw = json.loads((path / RESULT).read_text(encoding="utf-8"))
             if raw["format"] != FORMAT:
                 raise InputError(f"{path / RESULT} has format {raw['format']!r}; this felb reads {FORMAT!r}")
+            if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
+                owned = json.loads((path / PRIVATE).read_text(encoding="utf-8"))
+                raw["clients"] = {**raw["clients"], **owned["clients"]}
+                raw["provenance"]["data"] = {**raw["provenance"]["data"], **owned["data"]}
             found = cls(
                 components=_read_boolean(path / COMPONENTS),
                 columns=None if raw["columns"] is None else tuple(raw["columns"]),
