@@ -6,7 +6,6 @@ import csv
 import hashlib
 import json
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,7 +48,7 @@ def test_simulate_prints_facts_scores_and_components(felb, table, in_folder):
 
 
 def test_simulate_json_is_all_of_stdout_and_agrees_with_the_folder(simulated):
-    printed, stored = simulated.json, json.loads(Path("out/result.json").read_text(encoding="utf-8"))
+    printed, stored = simulated.json, Result.read("out").to_json()
     for key in ("scores", "supports", "clients", "converged", "provenance", "n_components", "n_features"):
         assert printed[key] == stored[key]
     assert printed["folder"] == "out"
@@ -62,11 +61,13 @@ def test_simulate_json_is_all_of_stdout_and_agrees_with_the_folder(simulated):
 
 def test_the_folder_holds_components_assignments_logs_and_the_record(simulated, in_folder, rows):
     out = in_folder / "out"
-    assert leftovers(out) == ["assignments", "components.csv", "components.npz", "outbound", "result.json"]
+    assert leftovers(out) == [
+        "assignments", "components.csv", "components.npz", "outbound", "private.json", "result.json",
+    ]  # fmt: skip
     V = sp.load_npz(out / "components.npz").toarray()
     assert V.shape == (3, 12)
     assert set(np.unique(V)) <= {0, 1}
-    record = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    record = Result.read(out).to_json()
     assert sum(record["clients"].values()) == len(rows)
     assert leftovers(out / "assignments") == [f"{name}.npz" for name in sorted(record["clients"])]
     supports = np.zeros(3, dtype=int)
@@ -84,7 +85,7 @@ def test_the_folder_holds_components_assignments_logs_and_the_record(simulated, 
 
 
 def test_the_record_says_how_to_make_the_result_again(simulated, in_folder, rows):
-    record = json.loads((in_folder / "out" / "result.json").read_text(encoding="utf-8"))
+    record = Result.read(in_folder / "out").to_json()
     made = record["provenance"]
     assert made["method"] == "felb-mu"
     assert made["seed"] == 5
@@ -262,7 +263,8 @@ def test_fit_prints_and_stores_like_simulate(felb, table, in_folder, rows):
     again = felb("fit", table, "--method", "elbmf", "-o", "again", "-k", 3, "--seed", 2, "--json")
     assert again.json["clients"] == {"pooled": 60}
     assert np.array_equal(Result.read("out").components, Result.read("again").components)
-    assert leftovers(in_folder / "out") == ["assignments", "components.csv", "components.npz", "result.json"]
+    kept = ["assignments", "components.csv", "components.npz", "private.json", "result.json"]
+    assert leftovers(in_folder / "out") == kept
     assert read_assignment("out", "pooled").shape == (60, 3)
     model = library.ELBMF(3, random_state=2).fit(rows)
     assert np.array_equal(model.components_, Result.read("out").components)

@@ -112,6 +112,7 @@ def test_a_folder_without_a_result_is_refused(tmp_path):
 
 
 def test_a_private_run_shows_no_assignments(run, copy, rewrite):
+    (copy / "private.json").unlink()
     rewrite(copy, privacy={"text": "Privacy\n  Guarantee  (epsilon, delta) = (1, 1e-05)"})
     rewrite(copy, supports=[None] * 20, scores={}, provenance__data__fingerprint=None, provenance__data__ones=None)
     found = gather(copy)

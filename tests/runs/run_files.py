@@ -19,7 +19,7 @@ def contents(folder: str | Path) -> dict[str, Any]:
             held[name] = (matrix.shape, matrix.toarray().tolist())
         elif path.suffix == ".jsonl":
             held[name] = [
-                {key: value for key, value in json.loads(line).items() if key != "time"}
+                {key: value for key, value in json.loads(line).items() if key not in ("time", "previous", "hash")}
                 for line in path.read_text(encoding="utf-8").splitlines()
             ]
         elif path.is_file():

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from felb import __version__
 from felb.errors import InputError
 from felb.metrics.history import History
+from felb.runs.job import Job
+from felb.runs.job_runner import simulate
 from felb.runs.result import LONGEST_STEM, Component, Provenance, Result, file_stem, finite, read_assignment
 
 
@@ -206,3 +208,18 @@ def test_a_file_name_is_plain_short_and_inside_its_folder(client):
 )
 def test_distinct_labels_get_distinct_names(a, b):
     assert (file_stem(a) == file_stem(b)) == (a == b)
+
+
+def test_l2_what_tells_the_data_from_other_data_is_not_in_what_is_shared(tmp_path):
+    found = simulate(Job("zoo", "grecond+or", 3, clients=3), tmp_path / "out")
+    assert found.provenance.data["fingerprint"]
+    shared = (tmp_path / "out" / "result.json").read_text()
+    assert found.provenance.data["fingerprint"] not in shared
+    stored = json.loads(shared)
+    assert stored["provenance"]["data"]["ones"] is None
+    assert set(stored["clients"].values()) == {None}
+    assert Result.read(tmp_path / "out").provenance.data == found.provenance.data, "its owner still knows"
+    (tmp_path / "out" / "private.json").unlink()  # as it is passed on
+    received = Result.read(tmp_path / "out")
+    assert received.provenance.data["fingerprint"] is None
+    assert received.scores == found.scores

@@ -204,12 +204,12 @@ def clients_section(evidence: Evidence) -> Section | None:
 
 
 def _client_scores(evidence: Evidence, counts: Mapping[str, Counts]) -> Html:
-    columns = [Column("Client", "words"), Column("Records")]
+    columns = [Column("Client", "words")]  # how many records a client has stays with it
     columns += [Column(name) for name in CLIENT_SCORES.values()] if counts else []
-    caption = "Scores on the records of each client" if counts else "Clients and their records"
+    caption = "Scores on the records of each client" if counts else "Clients"
     rows = []
-    for name, size in evidence.result.clients.items():
-        row: list[Any] = [Cell(name, order=name), Cell(number(size), order=size)]
+    for name in evidence.result.clients:
+        row: list[Any] = [Cell(name, order=name)]
         if counts:
             scores = counts[name].scores()
             row += [Cell(number(scores[key], 3), order=f"{scores[key]:.6f}") for key in CLIENT_SCORES]

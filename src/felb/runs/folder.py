@@ -193,7 +193,7 @@ class RunFolder:
         complete.mkdir()
         result.write(complete, assignments)
         if (self.work / OUTBOUND).is_dir():
-            shutil.copytree(self.work / OUTBOUND, complete / OUTBOUND)
+            shutil.copytree(self.work / OUTBOUND, complete / OUTBOUND, ignore=shutil.ignore_patterns(".*.head"))
         with replacing(self.work / DONE) as partial:
             partial.write_text(_digest(complete / RESULT), encoding="ascii")
         replace_folder(complete, self._place)

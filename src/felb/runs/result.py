@@ -1,6 +1,7 @@
 """A result and its provenance as a folder of plain files.
 
-result.json          parameters, seed, versions, data fingerprint, scores, history, names of clients and columns
+result.json          parameters, seed, versions, scores, history, names of clients and columns
+private.json         what tells the data from other data, for its owner: fingerprint, number of ones, sizes of clients
 components.npz       V as a SciPy sparse matrix, components × features
 components.csv       the same for people: support and feature names of each component
 assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × components
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 FORMAT = "felb-result-1"
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
-STATEMENT, SCHEMA = "privacy.txt", "schema.toml"
+STATEMENT, SCHEMA, PRIVATE = "privacy.txt", "schema.toml", "private.json"
 ITERATION = "iterate"
 """In place of a task in the history of a centralized method."""
 WITHHELD = "(withheld: fewer records than the disclosure rules ask for)"
@@ -206,7 +207,17 @@ class Result:
             (folder / STATEMENT).write_text(f"{self.privacy['text']}\n", encoding="utf-8")
         if self.schema is not None:
             self.schema.write(folder / SCHEMA, force=True)
-        text = json.dumps(finite(self.to_json()), indent=1, allow_nan=False)
+        whole = finite(self.to_json())
+        made, data = whole["provenance"], whole["provenance"]["data"]
+        owned = {"clients": whole["clients"], "data": {name: data[name] for name in NOT_SHARED if name in data}}
+        shared = {**made, "data": {**data, **dict.fromkeys(owned["data"])}}
+        text = json.dumps(
+            {**whole, "clients": dict.fromkeys(whole["clients"]), "provenance": shared}, indent=1, allow_nan=False
+        )
+        if any(value is not None for value in (*owned["clients"].values(), *owned["data"].values())):
+            path = folder / PRIVATE
+            path.write_text(json.dumps(owned, indent=1, allow_nan=False), encoding="utf-8")
+            path.chmod(0o600)
         (folder / RESULT).write_text(text, encoding="utf-8")
 
     @classmethod
@@ -216,6 +227,10 @@ class Result:
         if not (path / RESULT).is_file():
             raise InputError(f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run")
         stored = read_record(path / RESULT, _Stored, advice=AGAIN)
+        if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
+            owned = read_record(path / PRIVATE, _Owned, advice=AGAIN)
+            stored.clients = {**stored.clients, **owned.clients}
+            stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
         found = cls(
             components=_read_boolean(path / COMPONENTS, (stored.n_components, stored.n_features)),
             columns=None if stored.columns is None else tuple(stored.columns),
@@ -238,6 +253,13 @@ class Result:
         if found.columns is not None:
             check_column_names(found.columns, m)
         return found
+
+
+class _Owned(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands in private.json: what would tell the data of a client from other data."""
+
+    clients: dict[str, Natural | None]
+    data: dict[str, Any]
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
