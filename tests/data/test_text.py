@@ -260,3 +260,11 @@ def test_sparse_items_are_not_densified(tmp_path):
     assert matrix.shape == (70_000, 140_000)
     assert matrix.nnz == 140_000
     assert matrix.columns[-1] == str(10**12 + 69_999)
+
+
+@pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
+def test_an_infinite_cell_is_refused_with_a_threshold_too(word, tmp_path):
+    (tmp_path / "a.csv").write_text(f"1,0\n{word},1\n")
+    for threshold in (None, 0.5):
+        with pytest.raises(InputError, match=r"row 1 \(line 2\), column 0 is infinite"):
+            read(tmp_path / "a.csv", binarize_threshold=threshold)
