@@ -103,7 +103,7 @@ def test_header_can_be_told(tmp_path):
         ("a,b\n1,0\n0,0.5\n", r"row 1 \(line 3\), column 1 \('b'\) holds 0\.5; pass binarize_threshold="),
         ("a,b\n1,0\n0,2\n", r"row 1 \(line 3\), column 1 \('b'\) holds 2; pass"),
         ("a,b\n1,0\n-1,0\n", r"row 1 \(line 3\), column 0 \('a'\) holds -1; pass"),
-        ('"a\nx",b\n1,0\n0,inf\n', r"row 1 \(line 4\), column 1 \('b'\) holds inf; pass"),
+        ('"a\nx",b\n1,0\n0,inf\n', r"row 1 \(line 4\), column 1 \('b'\) is infinite"),
         ("1,0\n0,0.5\n", r"row 1 \(line 2\), column 1 holds 0\.5; pass"),
         ("a,b\n1,\n", r"row 0 \(line 2\), column 1 \('b'\) is missing .*drop or fill it"),
         ("1,NaN\n", r"row 0 \(line 1\), column 1 is missing"),
