@@ -108,3 +108,10 @@ def test_soybean():
 def test_shipped_data_says_where_it_comes_from(name):
     shipped = Path(registry.__file__).parent / "shipped"
     assert f"| {name}.npz |" in (shipped / "ATTRIBUTION.md").read_text(encoding="utf-8")
+
+
+def test_labels_that_are_written_alike_are_not_one_client():
+    matrix = BinaryMatrix.of(np.eye(3))
+    with pytest.raises(InputError, match=r"groups holds 1 \(int\) and '1' \(str\), which are written alike"):
+        split(matrix, np.array([1, "1", 2], dtype=object))
+    assert list(split(matrix, np.array([1, 1, 2], dtype=object))[0]) == ["1", "2"]

@@ -103,7 +103,7 @@ def test_header_can_be_told(tmp_path):
         ("a,b\n1,0\n0,0.5\n", r"row 1 \(line 3\), column 1 \('b'\) holds 0\.5; .*binarize_threshold"),
         ("a,b\n1,0\n0,2\n", r"row 1 \(line 3\), column 1 \('b'\) holds 2; .*binarize_threshold"),
         ("a,b\n1,0\n-1,0\n", r"row 1 \(line 3\), column 0 \('a'\) holds -1; .*binarize_threshold"),
-        ('"a\nx",b\n1,0\n0,inf\n', r"row 1 \(line 4\), column 1 \('b'\) holds inf; .*binarize_threshold"),
+        ('"a\nx",b\n1,0\n0,inf\n', r"row 1 \(line 4\), column 1 \('b'\) is infinite"),
         ("1,0\n0,0.5\n", r"row 1 \(line 2\), column 1 holds 0\.5; .*binarize_threshold"),
         ("a,b\n1,\n", r"row 0 \(line 2\), column 1 \('b'\) is missing"),
         ("1,NaN\n", r"row 0 \(line 1\), column 1 is missing"),
@@ -260,3 +260,11 @@ def test_sparse_items_are_not_densified(tmp_path):
     assert matrix.shape == (70_000, 140_000)
     assert matrix.nnz == 140_000
     assert matrix.columns[-1] == str(10**12 + 69_999)
+
+
+@pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999"])
+def test_an_infinite_cell_is_refused_with_a_threshold_too(word, tmp_path):
+    (tmp_path / "a.csv").write_text(f"1,0\n{word},1\n")
+    for threshold in (None, 0.5):
+        with pytest.raises(InputError, match=r"row 1 \(line 2\), column 0 is infinite"):
+            read(tmp_path / "a.csv", binarize_threshold=threshold)

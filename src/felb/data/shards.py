@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.errors import InputError
+from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +27,25 @@ def split(matrix: BinaryMatrix, labels: ArrayLike) -> tuple[dict[str, BinaryMatr
     missing = np.asarray(groups != groups) | (groups == None)  # noqa: E711  # NaN is not itself
     if missing.any():
         raise InputError(f"row {np.argmax(missing)} has no client label")
-    values, inverse = np.unique(groups.astype(str) if groups.dtype == object else groups, return_inverse=True)
+    if groups.dtype == object:
+        _check_distinct(groups)
+        groups = groups.astype(str)
+    values, inverse = np.unique(groups, return_inverse=True)
     by_client = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
     rows = {str(value): picked for value, picked in zip(values, by_client, strict=True)}
     return {name: _rows_of(matrix, picked) for name, picked in rows.items()}, rows
+
+
+def _check_distinct(labels: NDArray[Any]) -> None:
+    """Raise if two labels differ, such as 1 and "1", but are written alike: they would silently be one client."""
+    known: dict[str, Any] = {}
+    for label in labels.tolist():
+        first = known.setdefault(str(label), label)
+        if type(first) is not type(label):
+            raise InputError(
+                f"groups holds {shortened(repr(first), 60)} ({type(first).__name__}) and {shortened(repr(label), 60)} "
+                f"({type(label).__name__}), which are written alike; give all labels one type"
+            )
 
 
 def _rows_of(matrix: BinaryMatrix, picked: NDArray[np.int64]) -> BinaryMatrix:

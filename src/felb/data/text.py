@@ -237,7 +237,10 @@ class _Rows:
         advice = self.advice if self.n_rows == 0 else ""
         if cell.lower() in MISSING_WORDS:
             return InputError(f"{where} {MISSING}{SAY_MISSING}{advice}", parameter="missing")
-        if _number(cell) is not None:
+        number = _number(cell)
+        if number is not None and math.isinf(number):
+            return InputError(f"{where} is infinite (inf); clip it, felb does not guess{advice}")
+        if number is not None:
             return InputError(f"{where} holds {cell}; {NOT_BINARY}{advice}", parameter="binarize_threshold")
         if len(cells) == 1 and any(mark in cell for mark in ";,\t|"):
             advice = "; .csv files are separated by commas and .tsv files by tabs"
@@ -262,7 +265,7 @@ class _Meanings(dict[str, int]):
         meaning: int | None = None
         if text.strip().lower() in MISSING_WORDS or (number is not None and math.isnan(number)):
             meaning = self._absent
-        elif number is not None and (self._threshold is not None or number in (0, 1)):
+        elif number is not None and not math.isinf(number) and (self._threshold is not None or number in (0, 1)):
             meaning = int(number == 1 if self._threshold is None else number > self._threshold)
         if meaning is None:
             raise _UnclearError

@@ -1,0 +1,105 @@
+"""One parser for stored records: typed, bounded, and its errors name file and key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from felb import GreConD
+from felb.centralized.parameters import check_parameters
+from felb.errors import LONGEST_MESSAGE, InputError
+from felb.estimators.methods import METHODS, make
+from felb.records import parse_record, read_record
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str
+    count: int = 1
+    inner: Inner = field(default_factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "damaged"),
+        (b"{", "damaged"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b"{}", "missing required field `name`"),
+        (b'{"name": 3}', r"Expected `str`, got `int` - at `\$.name`"),
+        (b'{"name": "x", "count": "1"}', r"at `\$.count`"),
+        (b'{"name": "x", "count": 1.5}', r"at `\$.count`"),
+        (b'{"name": "x", "kount": 1}', "unknown key `kount`"),
+        (b'{"name": "x", "inner": {"rat": 1}}', r"unknown key `rat` - at `\$.inner`"),
+        (b'{"name": "x", "inner": {"rate": NaN}}', "damaged"),
+        (b'{"name": "x", "inner": {"rate": 1e999}}', "damaged"),
+        (b'{"name": ' + b"[" * 100_000, "damaged"),
+        (b'{"name": ' + b"[" * 40 + b"]" * 40 + b"}", "nested more than 32 deep"),
+        (b'{"name": "\xff"}', "damaged"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_that_names_it(text, message):
+    with pytest.raises(InputError, match=message) as caught:
+        parse_record(text, Outer, source="job.json", advice="start anew")
+    assert "job.json" in str(caught.value)
+    assert "start anew" in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+def test_a_record_is_read_from_a_regular_file_of_bounded_size(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text('{"name": "x", "inner": {"rate": 2}}')
+    assert read_record(path, Outer, advice="-") == Outer("x", 1, Inner(2.0))
+    with pytest.raises(InputError, match="more than the 10 bytes"):
+        read_record(path, Outer, advice="-", limit=10)
+    with pytest.raises(FileNotFoundError):
+        read_record(tmp_path / "none.json", Outer, advice="-")
+
+
+def test_messages_are_printable_and_short():
+    text = str(InputError(f"column {'x' * 100_000} \x1b[31m \x00 is wrong"))
+    assert len(text) <= LONGEST_MESSAGE + 10
+    assert "\x1b" not in text
+    assert text.endswith("is wrong")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_defaults_are_of_their_declared_types(name):
+    check_parameters(make(name))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_components": "3"},
+        {"n_components": 2.0},
+        {"time_limit": "5"},
+        {"time_limit": float("nan")},
+        {"time_limit": []},
+    ],
+)
+def test_a_parameter_of_another_type_is_named(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        GreConD(**wrong).fit([[0, 1], [1, 1]])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_jobs": 0},
+        {"n_jobs": "2"},
+        {"random_state": -1},
+        {"dtype": "float16"},
+        {"participation": 0.5},
+        {"max_iter": [1]},
+    ],
+)
+def test_a_parameter_of_a_federated_method_is_named(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        make("felb", n_components=1, **wrong).fit([[0, 1], [1, 1]])
