@@ -24,7 +24,7 @@ def check_parameters(estimator: Any) -> None:
     Whole numbers are below 2³¹ and other numbers finite. What a value means is checked by the method itself.
     """
     for name, parameter in inspect.signature(type(estimator).__init__).parameters.items():
-        if name == "self" or not hasattr(estimator, name):
+        if name == "self" or parameter.annotation is inspect.Parameter.empty or not hasattr(estimator, name):
             continue
         value, kinds = getattr(estimator, name), str(parameter.annotation).split(" | ")
         if not any(_is(value, kind) for kind in kinds):

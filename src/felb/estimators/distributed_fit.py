@@ -31,8 +31,8 @@ def fit_on_dask(
 ) -> tuple[Run, Algorithm]:
     """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
     client = current_client()
+    from felb.engines.dask.cluster_runner import run
     from felb.engines.dask.distributed_rows import DistributedRows
-    from felb.engines.dask.runner import run
 
     deadline = Deadline(model.limit())
     rows = DistributedRows.of(X, client, read=reader(model))

@@ -7,12 +7,14 @@ import math
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, get_args
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.site_policy import Refusal
-from felb.errors import InputError
-from felb.privacy.cost import Neighbours, Unit
+from felb.privacy.cost import Neighbours, Unit  # noqa: TC001  # msgspec looks them up
+from felb.records import Natural, read_record
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +29,23 @@ ROUNDING = 1e-9
 """Of sums that are compared with a limit: ten times 0.1 are 1."""
 PATIENCE = 30.0
 """Seconds to wait for another process of this site to let go of the file."""
+
+
+class _Run(msgspec.Struct, forbid_unknown_fields=True):
+    """What one run may cost; an amount that is no amount would make room for more runs."""
+
+    epsilon: Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+    delta: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    began: str = ""
+    unit: Unit = "record"
+    neighbours: Neighbours = "add_remove"
+    answers: Natural = 0
+
+
+class _Budget(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands in the file."""
+
+    runs: dict[str, _Run]
 
 
 class Spent:
@@ -48,12 +67,10 @@ class Spent:
     def runs(self) -> dict[str, dict[str, Any]]:
         """Return what each run with a guarantee may cost, by its id."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))["runs"]
-            return {str(run): _checked(facts) for run, facts in found.items()}
+            stored = read_record(self.path, _Budget, advice="restore it, it says what was spent")
         except FileNotFoundError:
             return {}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.path} is damaged ({error}); restore it, it says what was spent") from error
+        return {run: msgspec.structs.asdict(facts) for run, facts in stored.runs.items()}
 
     def totals(self) -> dict[Kind, tuple[float, float]]:
         """Return (Σε, Σδ) for each unit and neighbour relation of the runs so far."""
@@ -119,22 +136,3 @@ class Spent:
                 raise TimeoutError(f"{self.path} is in use by another process")
             time.sleep(0.05)
         return held
-
-
-def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what is set down about a run; an amount that is no amount would make room for more runs."""
-    for name, most in (("epsilon", math.inf), ("delta", 1.0)):
-        value = facts[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{name} must be a finite number, got {value!r}")
-        if not 0 <= value <= most:
-            raise ValueError(f"{name} must not be {value!r}")
-    answers = facts.get("answers", 0)
-    if type(answers) is not int or answers < 0:
-        raise ValueError(f"answers must be a number of responses, got {answers!r}")
-    # Files of earlier versions knew one kind only.
-    unit, neighbours = facts.get("unit", USUAL[0]), facts.get("neighbours", USUAL[1])
-    for value, known in ((unit, get_args(Unit)), (neighbours, get_args(Neighbours))):
-        if value not in known:
-            raise ValueError(f"{value!r} is none of {', '.join(known)}")
-    return {**facts, "unit": unit, "neighbours": neighbours}
