@@ -222,7 +222,7 @@ def test_what_was_found_until_then_is_the_beginning_of_the_whole(looks):
         ({"tau": ()}, "tau is empty"),
         ({"tau": "all"}, '"auto"'),
         ({"bonus": 0.0}, "bonus must be positive"),
-        ({"bonus": float("inf")}, "infinite"),
+        ({"bonus": float("inf")}, "bonus must be"),
         ({"bonus": -1.0}, "bonus must be at least 0"),
         ({"penalty": -1.0}, "penalty must be at least 0"),
         ({"penalty": float("nan")}, "penalty"),

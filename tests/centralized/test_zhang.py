@@ -182,7 +182,7 @@ def test_the_time_limit_ends_the_iterations_but_not_the_thresholds():
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"tol": -1.0}, "tol"),
         ({"grid": 1}, "between 2 and 1000 thresholds, got 1"),
-        ({"dtype": "float16"}, 'dtype must be "float32" or "float64"'),
+        ({"dtype": "float16"}, "dtype must be"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(options, message):

@@ -198,7 +198,7 @@ def test_parameters_of_a_simulation(refused, good, options, code, words):
 
 def test_a_weight_that_overflows_leaves_nothing(refused, good):
     options = ("--method", "felb-mu", "-k", 2, "--clients", 2, "--proximity", "inf", "--rounds", 9)
-    refused("simulate", good, "-o", "out", *options, words=("holds NaN or infinity",))
+    refused("simulate", good, "-o", "out", *options, words=("proximity must be a finite number",))
 
 
 def test_parameters_of_generate(refused):
@@ -281,7 +281,7 @@ def test_damaged_results(refused, result, verb):
         record.write_bytes(damaged)
         refused(*verb, words=("result.json is damaged", "make the result again"))
     record.write_text(json.dumps({**json.loads(whole), "format": "felb-result-9"}))
-    refused(*verb, words=("'felb-result-9'", "this felb reads 'felb-result-1'"))
+    refused(*verb, words=("'felb-result-9'", "result.json is damaged"))
     record.write_bytes(whole)
     for size in (0, 10, len(raw) // 2, len(raw) - 1):
         components.write_bytes(raw[:size])

@@ -171,7 +171,7 @@ def test_literal_setting_runs_and_differs():
 @pytest.mark.parametrize(
     ("X", "options", "message"),
     [
-        (np.full((4, 3), 0.5), {}, r"row 0, column 0 holds 0.5; pass binarize_threshold="),
+        (np.full((4, 3), 0.5), {}, r"row 0, column 0 holds 0.5; .*binarize_threshold"),
         (pd.DataFrame({"a": [0, 1], "b": [1, 7]}), {}, r"row 1, column 1 \('b'\) holds 7"),
         (np.array([[0, np.nan]]), {}, "NaN"),
         (np.zeros((0, 3)), {}, "0 sample"),

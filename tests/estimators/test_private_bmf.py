@@ -85,7 +85,7 @@ def nothing_runs(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"privacy": 1.0}, "must be a specification"),
+        ({"privacy": 1.0}, "privacy must be"),
         ({"privacy": Privacy(1.0, 1 / 90)}, "below 1/90"),
         ({"privacy": Privacy(1.0, mechanism="paper")}, "mechanism='paper'"),
         ({"privacy": Privacy(1.0, unit="client", theta=1.0)}, "mechanism='uploads'"),

@@ -168,7 +168,7 @@ def test_too_few_shares_of_noise_are_noticed():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (felb.FELB(2, privacy=1.0), "must be a specification"),
+        (felb.FELB(2, privacy=1.0), "privacy must be"),
         (felb.FELB(2, privacy=Privacy(1.0)), "mechanism='cooccurrence'"),
         (felb.FELBMU(2, privacy=Privacy(1.0, mechanism="hybrid")), "mechanism='hybrid'"),
         (felb.PostHoc(BITS, privacy=Privacy(1.0, mechanism="statistics")), "mechanism='statistics'"),
@@ -176,7 +176,7 @@ def test_too_few_shares_of_noise_are_noticed():
         (felb.FELB(2, refine=True, privacy=Privacy(1.0, **CLIENT)), "use refine=False"),
         (felb.PostHoc(BITS, refine=True, privacy=Privacy(1.0, unit="client")), "use refine=False"),
         (felb.FELB(2, privacy=Privacy(1.0, mechanism="paper", paper_noise="xor")), "uploads are real"),
-        (felb.PostHoc(BITS, privacy=Privacy(1.0, mechanism="paper", paper_noise="laplace")), "that are Boolean"),
+        (felb.PostHoc(BITS, privacy=Privacy(1.0, mechanism="paper", paper_noise="laplace")), "paper_noise"),
         (felb.FELB(2, privacy=Privacy(1.0, 0.4, **CLIENT)), "below 1/3"),
         (felb.FELB(2, privacy=Privacy(1.0, noise="aggregate", colluders=3, **CLIENT)), "colluders"),
         (

@@ -181,7 +181,7 @@ def test_missing_folders_are_made(tmp_path):
     ("panels", "name", "message"),
     [
         ({}, "p.png", "no panels"),
-        ({"data": np.eye(3)}, "p.pdf", "PNG files; name 'p.pdf'"),
+        ({"data": np.eye(3)}, "p.pdf", "p.pdf"),
         ({"data": np.zeros((0, 3))}, "p.png", "'data' has no cells: 0 rows"),
         ({"data": [np.eye(3), np.eye(4)]}, "p.png", r"'data' have \[3, 4\] columns"),
         ({"data": [[0.0, 0.5]]}, "p.png", "0.5"),
