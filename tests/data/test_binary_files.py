@@ -154,7 +154,7 @@ def test_parquet_clients_and_row_labels(tmp_path):
     np.testing.assert_array_equal(table.matrix.toarray(), DENSE)
     data[[*NAMES, "year"]].to_parquet(path, index=False)
     assert read(path, client_column="year").clients == ("2020",) * 30
-    with pytest.raises(InputError, match=r"p\.parquet: 'site' is not a column.* 'gene 0'"):
+    with pytest.raises(InputError, match=r"p\.parquet: client_column='site' is not a column.* 'gene 0'"):
         read(path, client_column="site")
     frame().assign(site=[None, *SITES[1:]]).to_parquet(path)
     with pytest.raises(InputError, match=r"p\.parquet: row 0 has no client"):
@@ -212,7 +212,7 @@ def test_h5ad_clients_refused(tmp_path):
     path = tmp_path / "a.h5ad"
     values = sp.csr_matrix(DENSE.astype(np.float32))
     anndata_of(values, donor=SITES).write_h5ad(path)
-    with pytest.raises(InputError, match=r"a\.h5ad: 'site' is not a column.* 'donor'$"):
+    with pytest.raises(InputError, match=r"a\.h5ad: client_column='site' is not a column.* 'donor'$"):
         read(path, client_column="site")
     anndata_of(values).write_h5ad(path)
     with pytest.raises(InputError, match=r"there are none$"):

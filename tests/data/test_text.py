@@ -31,7 +31,7 @@ def test_client_column(suffix, position, cells, tmp_path, monkeypatch):
 
 def test_unknown_client_column(tmp_path):
     path, _ = write_as(".csv", tmp_path)
-    with pytest.raises(InputError, match=r"data\.csv: 'hospital' is not a column.* 'gene 0', 'gene 1'"):
+    with pytest.raises(InputError, match=r"data\.csv: client_column='hospital' is not a column.* 'gene 0', 'gene 1'"):
         read(path, client_column="hospital")
     wide = write(tmp_path / "w.csv", separated([[f"c{i}" for i in range(500)], [0] * 500]))
     with pytest.raises(InputError, match=r"'c9' and 490 more$"):

@@ -190,7 +190,7 @@ def slow_factor(X, before, ones, other, *, multiplicative, weights, beta, steps,
                 moved = eta * gathered if multiplicative else x[c] - eta * (product - gathered)
                 value = min(max(prox(moved, eta * kappa, eta * lam), 0.0), upper)
                 if target is not None:
-                    pull = eta * gamma * gram[c, c]
+                    pull = eta * gamma * np.sqrt(gram[c, c] * curvature)
                     value = (value + pull * target[r, c]) / (1 + pull)
                 new[r, c] = value
         X, before = new, X

@@ -384,8 +384,12 @@ def test_rows_are_drawn_towards_a_target(k, exact, own, rule):
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
     free = factor_step(X, gathered, gram, **options)
     assert np.abs(free - target).sum() > np.abs(got - target).sum()
-    if own:  # γG_ll in place of γ, column by column
+    if own:  # γ√(G_ll tr(G)/k) in place of γ, column by column
         for column in range(k):
-            absolute = rule(Penalty(0.01, 0.3, gamma=0.7 * float(gram[column, column]), exact=exact))
+            absolute = rule(
+                Penalty(
+                    0.01, 0.3, gamma=0.7 * float(np.sqrt(gram[column, column] * np.diagonal(gram).mean())), exact=exact
+                )
+            )
             pulled = factor_step(*wide, target=target, **options | {"rule": absolute})
             np.testing.assert_allclose(expected[:, column], pulled[:, column], rtol=1e-6)

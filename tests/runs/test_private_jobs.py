@@ -139,7 +139,11 @@ def test_an_interrupted_private_fit_of_pooled_data_is_charged_once(small_data, o
 def test_an_interrupted_run_is_charged_once(job, out, unfinished, rounds, journal):
     with pytest.raises(KeyboardInterrupt):
         simulate(job, out, on_round=stop_after(rounds))
-    before = {log.name: log.read_text(encoding="utf-8") for log in (unfinished / "outbound").iterdir()}
+    before = {
+        log.name: log.read_text(encoding="utf-8")
+        for log in (unfinished / "outbound").glob("*.jsonl")
+        if not log.name.startswith(".")
+    }
     assert unfinished_job(out).privacy == {"epsilon": EPSILON}
     if journal == "lost":
         shutil.rmtree(unfinished / "journal")

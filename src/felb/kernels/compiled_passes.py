@@ -391,9 +391,13 @@ def dense_pass(
     point, gathered, moved, target, gammas, _sums, _lanes, _cursor = scratch
     n, k = X.shape
     block = point.shape[0]
+    mean = np.float32(0)
+    for c in range(k):
+        mean += gram[c, c] / np.float32(k)
     for r in range(min(block, n) if numbers[8] > 0 else 0):
         for c in range(k):
-            gammas[r, c] = np.float32(numbers[8]) * (gram[c, c] if numbers[9] > 0 else np.float32(1))
+            unit = np.sqrt(gram[c, c] * mean) if numbers[9] > 0 else np.float32(1)
+            gammas[r, c] = np.float32(numbers[8]) * unit
     for first in range(0, n, block):
         count = min(block, n - first)
         extrapolate_rows(X, X_prev, first, count, numbers[1:3], point)

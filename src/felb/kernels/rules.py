@@ -30,7 +30,7 @@ class Numbers(NamedTuple):
 
         y = t + sign(d) · max(|d| − ηκ, floor) / (1 + ηλ), clipped to [0, upper],   then   (y + ηγv̂) / (1 + ηγ).
 
-    With `own`, coordinate l is drawn with γG_ll in place of γ.
+    With `own`, coordinate l is drawn with γ√(G_ll tr(G)/k) in place of γ.
     """
 
     code: float

@@ -30,8 +30,8 @@ class Objective:
     """The regularizer but for its growing λ: κ (`l1`), the pull γ towards V̂, the upper end of the box, which prox.
 
     With `relative`, κ and λ are in units of the mean curvature tr(G)/k of the factor that moves, G = VVᵀ for U and UᵀU
-    for V, and γ in units of each component's own curvature G_ll. Multiplying the rows of A then multiplies every term
-    of the objective alike, and a rare component is pulled no harder, against its own data, than a frequent one.
+    for V, and γ in units of √(G_ll tr(G)/k), component by component. Multiplying the rows of A then multiplies every
+    term of the objective alike.
     """
 
     kappa: float = 0.001

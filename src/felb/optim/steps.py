@@ -94,7 +94,8 @@ class Penalty:
     """What draws factors towards Boolean values (κ, λ) and V towards V̂ (γ), and the box [0, upper].
 
     `exact` takes the minimiser of the regularizer (and of its sum with the pull) instead of the printed operators. With
-    `own`, component l is pulled with γG_ll in place of γ: γ is then in units of the component's own curvature.
+    `own`, component l is pulled with γ√(G_ll tr(G)/k) in place of γ: its unit is the geometric mean of the component's own
+    curvature and the mean one.
     """
 
     kappa: float = 0.0
@@ -111,7 +112,8 @@ class Penalty:
 
     def shrink(self, x: Array, eta: Weight, gram: Array, target: Array | None) -> Array:
         """Return the proximal operator with step η at x, in the box; without a target, nothing is pulled there."""
-        gamma = eta * (np.diagonal(gram) * x.dtype.type(self.gamma) if self.own else self.gamma)
+        own = np.diagonal(gram)
+        gamma = eta * (np.sqrt(own * own.mean()) * x.dtype.type(self.gamma) if self.own else self.gamma)
         kappa, lam = eta * self.kappa, eta * self.lam
         if target is None or self.gamma == 0:
             shrunk = prox_elb_exact(x, kappa, lam) if self.exact else prox_elb(x, kappa, lam)

@@ -43,7 +43,7 @@ class Setting:
     order : "blocks": a client takes its local steps on U_i with V̂ held, then on V_i with U_i held; "alternating": U_i
         and V_i in turn
     units : of κ, λ and γ. "curvature": of the client's own data term, which grows with its rows; the mean curvature
-        tr(UᵀU)/k for κ and λ (tr(VVᵀ)/k for U), the component's own (UᵀU)_ll for γ; "absolute": 1
+        tr(UᵀU)/k for κ and λ (tr(VVᵀ)/k for U), its geometric mean with (UᵀU)_ll for γ; "absolute": 1
     average : of the V_i. "curvature": component l of client i weighs (U_iᵀU_i)_ll; "equal": clients weigh the same
     aggregation : "proximal": the server's prox after the average; "mean": none
     clock : what t counts in λ_t, rounds or local steps
