@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import scipy.sparse as sp
 
-from felb.engines.nvflare.messages import read_request, write_request
+from felb.engines.nvflare.messages import vault_message, write_request
 from felb.engines.nvflare.response_validation import ResponseValidator
 from felb.engines.nvflare.rounds import summed
 from felb.engines.nvflare.run_record import RunRecord
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Policy, SiteConfig
 from felb.engines.nvflare.site_session import SiteSession, read_outbound
+from felb.engines.nvflare.vault import request_of
 from felb.federated.loop import play
 from felb.federated.wire import pack
 from felb.metrics.history import History
+
+OPEN = {"auto_approve": ("all",), "require_privacy": False}
+"""A policy that approves by itself and takes exact runs."""
 
 
 class Loopback:
@@ -39,11 +43,14 @@ class Loopback:
             if shard.columns is not None:
                 (folder / name / "data.columns.txt").write_text("\n".join(shard.columns))
             data, state = folder / name / "data.npz", folder / name / "state"
-            self.configs[name] = SiteConfig(str(data), str(state), policy=Policy(**{"min_rows": 5, **policy}))
+            self.configs[name] = SiteConfig(str(data), str(state), policy=Policy(**{**OPEN, "min_rows": 5, **policy}))
+        self.desks = {}
         self.restart()
 
     def restart(self):
         """All processes die and come back: only what is on disk is left."""
+        for session in self.desks.values():
+            session.close()
         self.desks = {name: SiteSession(name, self.plan.to_json(), config) for name, config in self.configs.items()}
         self.validator = ResponseValidator(self.algorithm, self.plan.n_features)
         self.record.journal()
@@ -63,7 +70,7 @@ class Loopback:
         raise AssertionError("sites keep their own states")
 
     def ask_site(self, name, request):
-        received = read_request(write_request(self.plan.run_id, request), run_id=self.plan.run_id)
+        received = request_of(*vault_message(write_request(request), self.plan.to_json()))
         return pack(self.desks[name].answer(received))
 
     # -- the coordinator ---------------------------------------------------------------------------------------------

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
-from felb.engines.nvflare.flare import environment
+from felb.cli.site_runs import RUN_VERBS
+from felb.engines.nvflare.approvals import Approvals
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_processes import SiteProcesses
 from felb.engines.nvflare.site_session import read_outbound
 from felb.errors import InputError
 from felb.privacy.cost import Unit
 from felb.privacy.spec import MechanismName, NoisePlace
+from felb.runs.deployed import read_columns
 
-POSITIVE = click.FloatRange(0, min_open=True)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NO_LIMIT = "none"
+
+
+class Limit(click.FloatRange):
+    """A positive number, or the word that removes a limit."""
+
+    name = "number or none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or the word."""
+        return NO_LIMIT if value == NO_LIMIT else super().convert(value, param, ctx)
+
+
+POSITIVE = Limit(0, min_open=True)
 
 
 @click.group("site")
@@ -58,10 +76,20 @@ def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_js
 @click.option("--missing", type=click.Choice(["error", "unknown", "zero"]), help="What an empty cell of the data is.")
 @click.option("--allow", multiple=True, metavar="METHOD", help="Run only this method; may be repeated.")
 @click.option("--min-rows", help="Take part only with at least this many rows.", **options.COUNT)
-@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs that guarantee no privacy.")
-@click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Most ε of a run.")
-@click.option("--max-delta", type=POSITIVE, metavar="X", help="Most δ of a run.")
-@click.option("--total-epsilon", type=POSITIVE, metavar="X", help="Most ε of all runs together.")
+@click.option(
+    "--require-privacy/--allow-exact",
+    default=None,
+    help="Refuse runs that guarantee no privacy (default), or take part in them too.",
+)
+@click.option(
+    "--auto-approve",
+    multiple=True,
+    metavar="WORD",
+    help="Approve these runs without a person: private, all, or a method; none ends that. May be repeated.",
+)
+@click.option("--max-epsilon", type=POSITIVE, metavar="X|none", help="Most ε of a run.")
+@click.option("--max-delta", type=POSITIVE, metavar="X|none", help="Most δ of a run.")
+@click.option("--total-epsilon", type=POSITIVE, metavar="X|none", help="Most ε of all runs together.")
 @click.option(
     "--mechanism",
     multiple=True,
@@ -70,7 +98,10 @@ def join(folder: str, invitation: str, name: str, fingerprint: str | None, as_js
 )
 @click.option("--unit", type=click.Choice(get_args(Unit)), help="Whose presence a run must hide.")
 @click.option("--noise", type=click.Choice(get_args(NoisePlace)), help="Accept noise that is added there.")
+@click.option("--notify", metavar="CMD", help="Call this with JSON on stdin when a run asks, ends or is refused.")
+@click.option("--courier-user", metavar="NAME", help="Run the courier as this user; root only (default: felb-courier).")
 @click.option("--check", is_flag=True, help="Check everything, read the data, and do not start.")
+@click.option("--columns", type=click.Path(), help="With --check: name the first column that differs from this file.")
 @options.as_json
 def start(
     folder: str,
@@ -81,31 +112,49 @@ def start(
     missing: str | None,
     allow: tuple[str, ...],
     mechanism: tuple[str, ...],
+    auto_approve: tuple[str, ...],
+    notify: str | None,
+    courier_user: str | None,
     check: bool,
+    columns: str | None,
     as_json: bool,
     **conditions: object,
 ) -> None:
     """Run the site in FOLDER until it is stopped; its data never leaves this machine.
 
-    Settings are remembered in kit/local/felb.json, so that later starts need none.
+    Two processes are started: the vault, which has the data, and the courier, which has the connection; FLARE's lines
+    are in courier.log. Settings are remembered in vault/felb.json, so that later starts need none.
     """
     site = Site.open(folder)
     if approval is not None:
         site.admit(approval)
-    arguments = site.command()
-    policy = options.given(allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, **conditions)
+    site.command()  # refuses a site that is not admitted yet
+    if columns is not None and not check:
+        raise InputError("--columns compares a file with the data and goes with --check")
+    approved = None if not auto_approve else [word for word in auto_approve if word != NO_LIMIT]
+    policy = options.given(
+        allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, auto_approve=approved, **conditions
+    )
+    policy = {name: None if value == NO_LIMIT else value for name, value in policy.items()}
     where = None if data is None else str(Path(data).absolute())
     config = site.configure(
-        **options.given(data=where, header=header, binarize_threshold=binarize_threshold, missing=missing),
+        **options.given(
+            data=where, header=header, binarize_threshold=binarize_threshold, missing=missing, notify=notify
+        ),
         policy=policy,
     )
     if check or as_json:
-        rows, columns = config.read().shape
-        print_facts({"site": site.name, "data": config.data, "rows": rows, "columns": columns}, as_json=as_json)
+        matrix = config.read()
+        if columns is not None:
+            check_columns(matrix.columns, Path(columns))
+        facts = {"site": site.name, "data": config.data, "rows": matrix.shape[0], "columns": matrix.shape[1]}
+        print_facts(facts, as_json=as_json)
         return
     if not Path(config.data).exists():
         raise InputError(f"there is no data at {config.data}; give it with --data")
-    os.execve(arguments[0], arguments, environment())
+    for waiting in Approvals(site.state).pending():
+        click.echo(f"run {waiting.run} waits for approval: felb site show {folder} {waiting.run}")
+    SiteProcesses(site, courier_user=courier_user, tell=click.echo).run()
 
 
 @command.command("log")
@@ -147,3 +196,19 @@ def budget(folder: str, as_json: bool) -> None:
     facts = {f"run {run}": f"epsilon {e:g}, delta {d:.3g}" for run, (e, d) in runs.items()}
     left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
     print_facts({**facts, "in all": f"epsilon {epsilon:g}, delta {delta:.3g}; {left}"}, as_json=False)
+
+
+def check_columns(own: Sequence[str] | None, path: Path) -> None:
+    """Raise at the first column of a site's data that is not the one of a list; the names stay at the site."""
+    wanted = read_columns(path)
+    if own is None:
+        raise InputError("the data has no column names; give a file with a header, or a .columns.txt beside it")
+    for number, (mine, other) in enumerate(zip(own, wanted, strict=False), start=1):
+        if mine != other:
+            raise InputError(f"column {number} is {mine!r} in the data and {other!r} in {path}")
+    if len(own) != len(wanted):
+        raise InputError(f"the data has {len(own)} columns and {path} has {len(wanted)}")
+
+
+for verb in RUN_VERBS:
+    command.add_command(verb)

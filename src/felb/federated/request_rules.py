@@ -243,9 +243,7 @@ def check_request(request: Request, limits: Limits, table: Table | None = None) 
         _check_weights(np.asarray(request.values["weights"]), limits, assigning=request.task == ASSIGN)
 
 
-def _check_value(
-    name: str, value: NDArray[Any], rule: Rule, most: Mapping[str, int], sizes: dict[str, int]
-) -> None:
+def _check_value(name: str, value: NDArray[Any], rule: Rule, most: Mapping[str, int], sizes: dict[str, int]) -> None:
     kinds = {"b": "b", "i": "iu", "f": "fiu"}[rule.kind]
     if value.dtype.kind not in kinds:
         raise FederationError(f"{name} of the request is of another type than its task's")

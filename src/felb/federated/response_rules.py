@@ -78,7 +78,7 @@ def _check_factors(values: Values, request: Request) -> None:
         curvature = values["curvature"].astype(np.float64)
         _require(bool((curvature >= 0).all()), "curvature is negative")
         top = curvature[:, None] * (1 + ROUNDING) + 1
-        _require(bool(((V >= 0) & (V <= top)).all()), "V lies outside of [0, 1]")
+        _require(bool(((V >= 0) & (top >= V)).all()), "V lies outside of [0, 1]")
     elif request.task in (LOCAL_FACTOR, FEDPROX):
         _require(bool(((V >= -ROUNDING) & (V <= 1 + ROUNDING)).all()), "V lies outside of [0, 1]")
     if "loss" in values:

@@ -14,9 +14,10 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
-from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, reason_of, write_request
+from felb.engines.nvflare.messages import CODE, ROUND, TASK, VALUES, write_question, write_request
+from felb.engines.nvflare.reasons import WAITING, sentence
 from felb.engines.nvflare.response_validation import ResponseValidator
-from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, QuorumError, summed
+from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, NotReady, QuorumError, summed
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.run_record import RunRecord, Status, runs_folder
 from felb.engines.nvflare.terms import Terms
@@ -73,7 +74,10 @@ class RunController(Controller):
 
     def _report_failure(self, status: Status, error: Exception) -> None:
         reasons = error.reasons if isinstance(error, QuorumError) else {}
-        away = isinstance(error, OSError) or bool({NOT_ANSWERED, ABSENT} & set(reasons.values()))
+        passing = {NOT_ANSWERED, ABSENT, *(sentence(word) for word in WAITING)}
+        away = isinstance(error, OSError) or bool(passing & set(reasons.values()))
+        if isinstance(error, NotReady):
+            away = False  # who is not ready was asked by name; a person decides
         with contextlib.suppress(OSError, FelbError):  # on a full disk nothing can be written down
             self._record.report(
                 replace(
@@ -114,6 +118,8 @@ class RunController(Controller):
             self._record.report(status)
 
         try:
+            if journal.next_round == 0:
+                sites.check_ready()
             finished = play(
                 algorithm,
                 sites,
@@ -135,11 +141,6 @@ class RunController(Controller):
     def terms(self) -> Terms:
         """How long to wait for whom."""
         return self._terms
-
-    @property
-    def run_id(self) -> str:
-        """The run that is played."""
-        return self._plan.run_id
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -178,6 +179,41 @@ class ConnectedSites:
     def restore(self, states: ClientStates) -> None:
         """Nothing to restore: sites keep their own states."""
 
+    def check_ready(self) -> None:
+        """Ask every site whether it will take part, before any of them spends anything; raise unless all say yes."""
+        controller, terms = self._controller, self._controller.terms
+        sites = sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
+        ready: set[str] = set()
+        reasons = {site: ABSENT for site in controller.wanted if site not in sites}
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
+            site, result = client_task.client.name, client_task.result
+            client_task.result = None
+            if result.get_return_code() == ReturnCode.OK:
+                ready.add(site)
+            else:
+                reasons[site] = sentence(result.get(CODE))
+
+        content = Shareable()
+        content.update(write_question())
+        task = Task(name=TASK, data=content, result_received_cb=received)
+        controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
+        try:
+            done = terms.wait(
+                lambda: (len(ready), len(reasons.keys() & set(sites))),
+                len(sites),
+                allowance=lambda: terms.round_timeout,
+                gone=lambda: self._abort.triggered,
+            )
+        finally:
+            if task.completion_status is None:
+                controller.cancel_task(task, TaskCompletionStatus.CANCELLED, self._fl_ctx)
+        if not done:
+            raise Aborted(amid_a_round=True)
+        reasons |= {site: NOT_ANSWERED for site in sites if site not in ready and site not in reasons}
+        if reasons:
+            raise NotReady(reasons)
+
     def ask(self, request: Request) -> Sums:
         """Ask all sites, wait as the terms say, and add up the responses that were admitted."""
         if self._abort.triggered:
@@ -195,7 +231,7 @@ class ConnectedSites:
                 answers.fail(site, str(error))
 
         content = Shareable()
-        content.update(write_request(controller.run_id, request))
+        content.update(write_request(request))
         task = Task(name=TASK, data=content, result_received_cb=received)
         controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
         try:
@@ -227,9 +263,8 @@ class ConnectedSites:
         return summed(request, releases, reasons)
 
     def _read(self, result: Shareable, request: Request, *, site: str) -> Release:
-        code = result.get_return_code()
-        if code != ReturnCode.OK:
-            raise FederationError(reason_of(result, str(code)))
-        if result.get(RUN) != self._controller.run_id or result.get(ROUND) != request.round:
+        if result.get_return_code() != ReturnCode.OK:
+            raise FederationError(sentence(result.get(CODE)))
+        if result.get(ROUND) != request.round:
             raise FederationError(f"the response of {site} is to another request")
         return self._validator.admit(result.get(VALUES), request, site=site)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 COORDINATOR_ORG = "coordinator"
 KEPT = frozenset(
     {"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV",
-     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "https_proxy", "grpc_proxy", "no_proxy", "no_grpc_proxy"}
+     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
+     "http_proxy", "https_proxy", "grpc_proxy", "no_proxy", "no_grpc_proxy"}
 )  # fmt: skip
 KEPT_PREFIXES = ("LC_", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_", "GRPC_", "PYTHONWARN", "COVERAGE_", "FELB_")
 """Variables that the server's and the sites' processes get."""

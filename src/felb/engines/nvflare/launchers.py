@@ -18,7 +18,7 @@ def guarded_command(command: str) -> str:
     return shlex.join([*words[: place + 1], GUARDED, *words[place + 1 :]])
 
 
-class SiteLauncher(ClientProcessJobLauncher):  # type: ignore[misc]
+class SiteLauncher(ClientProcessJobLauncher):
     """Starts the process of a job at a site."""
 
     def get_command(self, job_meta: Any, fl_ctx: Any) -> str:
@@ -26,7 +26,7 @@ class SiteLauncher(ClientProcessJobLauncher):  # type: ignore[misc]
         return guarded_command(super().get_command(job_meta, fl_ctx))
 
 
-class ServerLauncher(ServerProcessJobLauncher):  # type: ignore[misc]
+class ServerLauncher(ServerProcessJobLauncher):
     """Starts the process of a job at the server."""
 
     def get_command(self, job_meta: Any, fl_ctx: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from felb.errors import InputError
 if TYPE_CHECKING:
     import os
 
+COURIER_FILE = "courier.json"
 FEDERATION, INVITATION, SITE = "federation.json", "invitation.json", "site.json"
 PERSON = "coordinator@federation.local"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -226,18 +228,42 @@ class Site:
         policy = {**known.get("policy", {}), **(settings.pop("policy", None) or {})}
         raw = {**known, **settings, "policy": policy}
         config = SiteConfig.of(raw, source=str(self._settings_file))
+        self.vault.mkdir(exist_ok=True, mode=0o700)
         write_json(self._settings_file, raw)
         return config
 
     def config(self) -> SiteConfig:
         """Return the site's settings."""
-        return SiteConfig.load(self.kit / "local")
+        return SiteConfig.load(self.vault)
 
     def command(self) -> list[str]:
-        """Return the command that runs the site."""
+        """Return the command that runs the site: its vault and its courier."""
+        self.check_admitted()
+        return [sys.executable, "-m", "felb.engines.nvflare.site_processes", str(self.folder)]
+
+    def courier_command(self) -> list[str]:
+        """Return the command that runs the courier alone, FLARE's client."""
+        self.check_admitted()
+        return site_command(self.kit, name=self.name, org=_org(self.name))
+
+    def check_admitted(self) -> None:
+        """Raise unless the coordinator's approval has arrived."""
         if not self.admitted:
             raise InputError(f"{self.name} is not admitted yet; give the coordinator's approval with --approval")
-        return site_command(self.kit, name=self.name, org=_org(self.name))
+
+    def write_courier_file(self) -> None:
+        """Tell the courier where the vault listens; it knows nothing else of the site."""
+        write_json(self.kit / "local" / COURIER_FILE, {"socket": str(self.socket)})
+
+    @property
+    def vault(self) -> Path:
+        """Folder of the settings and the policy."""
+        return self.folder / "vault"
+
+    @property
+    def socket(self) -> Path:
+        """Where the vault listens."""
+        return self.folder / "run" / "vault.sock"
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -245,7 +271,7 @@ class Site:
 
     @property
     def _settings_file(self) -> Path:
-        return self.kit / "local" / SITE_FILE
+        return self.vault / SITE_FILE
 
     @property
     def _settings(self) -> dict[str, Any]:

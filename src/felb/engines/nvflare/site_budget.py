@@ -65,7 +65,7 @@ class Spent:
             if run_id in runs:
                 return
             if limit is not None and math.fsum((epsilon, *(run["epsilon"] for run in runs.values()))) > limit:
-                raise Refusal("this site's privacy budget for all runs does not suffice for this one")
+                raise Refusal("this site's privacy budget for all runs does not suffice for this one", code="budget")
             began = datetime.now(UTC).isoformat(timespec="seconds")
             guarantee = {"epsilon": epsilon, "delta": guaranteed.delta, "unit": guaranteed.privacy.unit}
             runs[run_id] = {**guarantee, "began": began}

@@ -1,22 +1,27 @@
-"""A site's site session: takes a request of the coordinator, answers it once, and writes down what leaves."""
+"""A site's part of one run: takes a request, checks it against the plan, answers it once, writes down what leaves."""
 
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from felb.atomic import replacing
+from felb.atomic import replacing, try_lock
+from felb.engines.nvflare.attempts import Attempts, planned_costs
 from felb.engines.nvflare.hardening import write_json
-from felb.engines.nvflare.run_plan import Plan, fingerprint
+from felb.engines.nvflare.run_plan import DEFAULT_MAX_COMPONENTS, Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
-from felb.errors import InputError, MissingExtraError, PrivacyError
+from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
+from felb.federated.request_rules import Limits, check_request, request_table
 from felb.federated.responses import StoredResponses
+from felb.federated.steps.assignment import ASSIGN
+from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 from felb.privacy.outbound_log import OutboundLog, read_log
@@ -28,8 +33,10 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Release, Request, Update
+    from felb.privacy.plan import PrivacyPlan
 
 ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
+ATTEMPTS, LOCK = "attempts", "lock"
 
 
 class SiteSession:
@@ -39,18 +46,21 @@ class SiteSession:
 
     plan.json          what was agreed on; the run's id stands for this plan and no other
     responses/         responses and states of the last rounds; in a private run, every response and its cost
+    attempts/          requests that failed, with what they cost
     outbound.jsonl     one line for every array that left
     assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
+    lock               held by the one process that answers for this run
 
     What all runs together may cost is in ``spent.json`` beside these folders.
+
+    Attributes
+    ----------
+    close : lets another process answer for the run
     """
 
     def __init__(self, name: str, arguments: Any, config: SiteConfig) -> None:
-        try:
-            self.plan = Plan.of(arguments)
-            self._algorithm = self.plan.algorithm()
-        except (InputError, MissingExtraError) as error:  # speaks of the coordinator's arguments only
-            raise Refusal(str(error)) from error
+        self.plan = read_plan(arguments)
+        self._algorithm = self.plan.algorithm()
         config.policy.check_plan(self.plan)
         config.policy.check_privacy(self._algorithm.privacy)
         self.name = name
@@ -59,63 +69,116 @@ class SiteSession:
         self._shard: BinaryMatrix | None = None
         self._check_known()
         guaranteed = self._algorithm.privacy
-        self._responses = StoredResponses(
-            self.folder / RESPONSES,
-            None if guaranteed is None else guaranteed.accountant(),
-            state_type=self._algorithm.state_type,
-            charged=guaranteed is not None,
-        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = try_lock(self.folder / LOCK)
+        if lock is None:
+            raise Refusal("another process of this site answers for this run", code="busy")
+        self.close = weakref.finalize(self, lock.close)
+        try:
+            self._responses = StoredResponses(
+                self.folder / RESPONSES,
+                None if guaranteed is None else guaranteed.accountant(),
+                state_type=self._algorithm.state_type,
+                charged=guaranteed is not None,
+            )
+            self._attempts = Attempts(self.folder / ATTEMPTS, self._responses.accountant)
+        except BaseException:
+            self.close()
+            raise
         log = OutboundLog(self.folder / OUTBOUND)
         self._gate = Gate(name, log, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses)
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
+        self._limits = limits_of(self.plan)
+        self._table = request_table(self._limits)
 
     def answer(self, request: Request) -> Mapping[str, NDArray[Any]]:
-        """Return what leaves the site for a request; for one that was answered before, the same again."""
+        """Return what leaves the site for a request; for one that was answered before, the same again.
+
+        Raises a `Refusal`, and nothing else, whatever happens: what went wrong may depend on the data.
+        """
         if request.task not in self._algorithm.tasks:
-            raise Refusal(f"this site knows no task {request.task[:40]!r}")
+            raise Refusal("this site knows no task of that name", code="request")
+        try:
+            check_request(request, self._limits, self._table)
+        except FederationError as error:
+            raise Refusal(str(error), code="request") from error
         known = self._responses.find(request)
         if known is not None:
             return known
+        shard = self.shard()
+        self._reserve()
+        costs = planned_costs(self._algorithm.privacy, request.task)
+        try:
+            self._attempts.begin(request, costs)
+        except PrivacyError as error:
+            raise Refusal(f"the request goes beyond what the run has guaranteed: {error}", code="failed") from error
+        try:
+            values = self._answer(shard, request)
+        except OSError as error:  # a full disk says nothing about the data, and passes
+            self._attempts.done(request)
+            raise Refusal(f"the answer could not be kept: {error}", code="failed") from error
+        except Exception as error:
+            self._attempts.fail(request, costs)
+            raise Refusal(f"the request failed: {error!r}", code="failed") from error
+        self._attempts.done(request)
+        return values
+
+    def _answer(self, shard: BinaryMatrix, request: Request) -> Mapping[str, NDArray[Any]]:
         before = self._responses.state_before(request.round)
         rng = random_stream(self.plan.seed, CLIENT_STREAM, request.round, self.name)
-        with one_blas_thread():
-            state, update = self._algorithm.respond(before, self.shard(), request, rng=rng)
+        # What overflows saturates; an error here would tell something of the data.
+        with one_blas_thread(), np.errstate(all="ignore"):
+            state, update = self._algorithm.respond(before, shard, request, rng=rng)
         return self._release(update, request, state).values
+
+    @property
+    def privacy(self) -> PrivacyPlan | None:
+        """What the run guarantees."""
+        return self._algorithm.privacy
+
+    def finished(self, request: Request) -> bool:
+        """Return whether a request was the run's last one: the site's rows are assigned."""
+        return request.task in (ASSIGN, ASSIGN_BY_BELIEF)
 
     def shard(self) -> BinaryMatrix:
         """Return the site's rows, read once."""
         if self._shard is None:
-            matrix = self._config.read()
+            try:
+                matrix = self._config.read()
+            except (InputError, MissingExtraError, OSError, ValueError) as error:
+                raise Refusal(f"the data cannot be read: {error}", code="data") from error
             columns = None if matrix.columns is None else fingerprint(matrix.columns)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
             self._config.policy.check_delta(matrix, self._algorithm.privacy)
             self._shard = matrix
         return self._shard
 
-    def _release(self, update: Update, request: Request, state: Any) -> Release:
-        """Let an update leave by the gate, after the site's budget for all runs was asked."""
+    def _reserve(self) -> None:
+        """Set the run down in the site's budget for all runs, before anything of it is computed."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
         guaranteed = self._algorithm.privacy
         if guaranteed is not None:
             limit = self._config.policy.total_epsilon
             Spent(self._config.state).reserve(self.plan.run_id, guaranteed, limit=limit)
+
+    def _release(self, update: Update, request: Request, state: Any) -> Release:
+        """Let an update leave by the gate."""
         if request.all_clients and state is not None and state.assigned is not None:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
-        try:
-            return self._gate.release(update, request, rng=self._noise, state=state)
-        except PrivacyError as error:
-            raise Refusal("this request goes beyond what the run has guaranteed; nothing was sent") from error
+        return self._gate.release(update, request, rng=self._noise, state=state)
 
     def _check_known(self) -> None:
         """Refuse a run that was answered under another plan, or whose responses are lost: they are for one."""
         if self._known_plan.is_file():
             if json.loads(self._known_plan.read_text(encoding="utf-8")) != json.loads(json.dumps(self.plan.to_json())):
-                raise Refusal("this site knows a run of this name with another plan; give the new run another id")
+                raise Refusal(
+                    "this site knows a run of this name with another plan; the new one needs another id", code="known"
+                )
         elif self._algorithm.privacy is not None and self.plan.run_id in Spent(self._config.state).runs():
-            raise Refusal("this site has answered a run of this name and lost its responses; give the run another id")
+            raise Refusal("this site has answered a run of this name and lost its responses", code="known")
 
     @property
     def _known_plan(self) -> Path:
@@ -124,6 +187,22 @@ class SiteSession:
     def _keep_assignment(self, U: NDArray[np.bool_]) -> None:
         with replacing(self.folder / ASSIGNMENT) as partial, partial.open("wb") as file:
             sp.save_npz(file, sp.csr_array(U))
+
+
+def read_plan(arguments: Any) -> Plan:
+    """Read a plan that came from a coordinator."""
+    try:
+        return Plan.of(arguments)
+    except (InputError, MissingExtraError) as error:
+        raise Refusal(str(error), code="plan") from error
+
+
+def limits_of(plan: Plan) -> Limits:
+    """Return what the requests of a plan may hold."""
+    most = plan.n_components
+    if not isinstance(most, int):
+        most = int(plan.parameters.get("max_components", DEFAULT_MAX_COMPONENTS))
+    return Limits.of(plan.n_features, most, plan.parameters, privacy=plan.algorithm().privacy)
 
 
 def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, Any]]:

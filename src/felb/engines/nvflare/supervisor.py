@@ -90,7 +90,8 @@ def supervise(
             line.wait(patience.server)
             job = status.job if status.state == RUNNING and held(record) and status.job else None
             if job is None:
-                present = gather(line, sites, terms, patience=patience, on_event=on_event)
+                begun = status.round > 0
+                present = gather(line, sites, terms, patience=patience, on_event=on_event, begun=begun)
                 job = line.submit(plan, terms, sites=present, wanted=sites or ())
             end = watch(line, record, job, patience=patience, on_status=on_status)
             if end.state == FAILED:
@@ -111,8 +112,12 @@ def gather(
     *,
     patience: Patience,
     on_event: Callable[[str], None],
+    begun: bool = True,
 ) -> list[str]:
-    """Wait for the sites of a run; return those that are connected, at least a quorum."""
+    """Wait for the sites of a run; return those that are connected, at least a quorum.
+
+    A run that has not begun needs everybody who is named.
+    """
     needed = terms.quorum if wanted is None else max(terms.quorum, len(wanted))
     start, told = time.monotonic(), False
     while True:
@@ -133,6 +138,12 @@ def gather(
             "start the others, then call `felb run` again"
         )
     absent = sorted(set(wanted or ()) - set(present))
+    if absent and not begun:
+        without = " ".join(f"--without {name}" for name in absent)
+        raise FederationError(
+            f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not connected, so the run was not begun; "
+            f"start the site, or run without it: felb run ... {without}"
+        )
     on_event(f"goes on without {', '.join(absent)}")
     return present
 

@@ -140,7 +140,7 @@ def _limit_admin_agent() -> None:
     from nvflare.private.defs import RequestHeader
     from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
 
-    class Limited(RequestProcessor):  # type: ignore[misc]
+    class Limited(RequestProcessor):
         """A processor for those of its topics that are on the list."""
 
         def __init__(self, processor: Any) -> None:
