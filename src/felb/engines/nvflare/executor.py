@@ -14,7 +14,7 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
-from felb.engines.nvflare.messages import CODE, ROUND, TASK, VALUES, vault_message
+from felb.engines.nvflare.messages import CODE, HAVE, ROUND, TASK, VALUES, vault_message
 from felb.engines.nvflare.provisioning import COURIER_FILE
 from felb.engines.nvflare.vault import OK, Reply
 from felb.engines.nvflare.vault_socket import ask
@@ -43,7 +43,7 @@ class SiteExecutor(Executor):
         except Exception:
             reply = Reply("failed")
         answer = make_reply(ReturnCode.OK if reply.code == OK else ReturnCode.EXECUTION_EXCEPTION)
-        answer[CODE] = reply.code
+        answer[CODE], answer[HAVE] = reply.code, reply.have
         if reply.code == OK:
             answer.update({ROUND: shareable.get(ROUND), VALUES: reply.values})
         return answer

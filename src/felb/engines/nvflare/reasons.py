@@ -21,6 +21,7 @@ REASONS = {
     "denied": "the site has denied the run",
     "known": "the site knows another run of this name; give the run another id",
     "request": "the request is not one that the approved plan asks",
+    "behind": "the site misses the sums of earlier rounds; exact runs need three sites for it to have them",
     "policy": "the site's policy does not allow it",
     "failed": "the site could not answer",
     "busy": "the site is answering another request",
@@ -28,7 +29,7 @@ REASONS = {
 }
 """What each word means to a coordinator."""
 
-WAITING = frozenset({"pending", "busy", "away"})
+WAITING = frozenset({"pending", "busy", "away", "behind"})
 """Reasons that may pass by themselves or by a decision; the others would come again."""
 
 

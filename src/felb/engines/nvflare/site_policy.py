@@ -43,8 +43,8 @@ class Policy:
     """Conditions under which a site takes part in a run.
 
     By default a run must guarantee privacy, and a person approves each. Setting any of those from `mechanisms` on means
-    that the site takes part only in runs that guarantee privacy, and that their guarantee must satisfy all of them. They are about the guarantee that the plan states and the site's
-    own gate then keeps, whatever is asked later.
+    that the site takes part only in runs that guarantee privacy, and that their guarantee must satisfy all of them.
+    They are about the guarantee that the plan states and the site's own gate then keeps, whatever is asked later.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ class Policy:
     min_rows : take part only with at least this many rows, so that sums hide single records
     auto_approve : runs that need no person's approval: "private" for those with a guarantee that this policy accepts,
         "all", or names of methods
+    require_replay : answer only requests that the site has derived itself, by playing the approved algorithm on sums
+        of the rounds before; False checks their form and range alone
     require_privacy : refuse to release anything that no privacy mechanism protects; False allows exact sums as well
     mechanisms : mechanisms the site accepts; None for all that guarantee a total for the run
     unit : whose presence must be hidden, a "record" (also if None) or a "client"
@@ -64,6 +66,7 @@ class Policy:
     allowed_methods: tuple[str, ...] | None = None
     min_rows: int = 20
     auto_approve: tuple[str, ...] = ()
+    require_replay: bool = True
     require_privacy: bool = True
     mechanisms: tuple[str, ...] | None = None
     unit: str | None = None
@@ -81,8 +84,9 @@ class Policy:
                 object.__setattr__(self, name, tuple(words))
         if type(self.min_rows) is not int or self.min_rows < 1:
             raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
-        if not isinstance(self.require_privacy, bool):
-            raise InputError(f"policy: require_privacy must be true or false, got {self.require_privacy!r}")
+        for name in ("require_privacy", "require_replay"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"policy: {name} must be true or false, got {getattr(self, name)!r}")
         for name, kind in (("unit", Unit), ("noise", NoisePlace)):
             if getattr(self, name) is not None:
                 _check_words(name, (getattr(self, name),), get_args(kind))

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.attempts import Attempts, planned_costs
 from felb.engines.nvflare.hardening import write_json
+from felb.engines.nvflare.replay import Replay
 from felb.engines.nvflare.run_plan import DEFAULT_MAX_COMPONENTS, Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
@@ -27,16 +28,16 @@ from felb.kernels.blas import one_blas_thread
 from felb.privacy.outbound_log import OutboundLog, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Release, Request, Update
+    from felb.federated.protocol import Release, Request, Sums, Update
     from felb.privacy.plan import PrivacyPlan
 
 ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
-ATTEMPTS, LOCK = "attempts", "lock"
+ATTEMPTS, REPLAY, LOCK = "attempts", "replay", "lock"
 
 
 class SiteSession:
@@ -47,6 +48,7 @@ class SiteSession:
     plan.json          what was agreed on; the run's id stands for this plan and no other
     responses/         responses and states of the last rounds; in a private run, every response and its cost
     attempts/          requests that failed, with what they cost
+    replay/            sums of the rounds, from which the site derives the requests
     outbound.jsonl     one line for every array that left
     assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
     lock               held by the one process that answers for this run
@@ -89,11 +91,21 @@ class SiteSession:
         self._gate = Gate(name, log, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses)
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
+        self._replay: Replay | None = None
+        if config.policy.require_replay:
+            self._replay = Replay(self._algorithm, self.plan.seed, self.folder / REPLAY)
         self._limits = limits_of(self.plan)
         self._table = request_table(self._limits)
 
-    def answer(self, request: Request) -> Mapping[str, NDArray[Any]]:
+    @property
+    def have(self) -> int | None:
+        """Rounds whose sums the site has; None if it does not replay the algorithm."""
+        return None if self._replay is None else self._replay.have
+
+    def answer(self, request: Request, sums: Sequence[Sums] = ()) -> Mapping[str, NDArray[Any]]:
         """Return what leaves the site for a request; for one that was answered before, the same again.
+
+        `sums` are those of rounds before it, from which the site derives what must be asked now.
 
         Raises a `Refusal`, and nothing else, whatever happens: what went wrong may depend on the data.
         """
@@ -103,9 +115,13 @@ class SiteSession:
             check_request(request, self._limits, self._table)
         except FederationError as error:
             raise Refusal(str(error), code="request") from error
+        if self._replay is not None:
+            self._replay.receive(sums)
         known = self._responses.find(request)
         if known is not None:
             return known
+        if self._replay is not None:
+            self._replay.check(request)
         shard = self.shard()
         self._reserve()
         costs = planned_costs(self._algorithm.privacy, request.task)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.engines.nvflare.approvals import APPROVED, DENIED, Approvals, plan_digest
 from felb.engines.nvflare.refusals import note_refusal
+from felb.engines.nvflare.replay import unpack_sums
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
 from felb.engines.nvflare.site_session import SiteSession, read_plan
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from felb.privacy.plan import PrivacyPlan
 
 READY, ANSWER = "ready", "answer"
+WORDS = frozenset({"verb", "plan", "round", "task", "all_clients", "size", "sums"})
+"""What a message may say."""
 OK = "ok"
 MOST_SESSIONS = 2
 """Runs whose rows are kept in memory at the same time."""
@@ -48,10 +51,12 @@ class Reply:
     ----------
     code : "ok" or a word of `felb.engines.nvflare.reasons`
     values : the arrays of an answer, packed
+    have : rounds whose sums the site has, so that the coordinator sends those it misses
     """
 
     code: str = OK
     values: bytes = b""
+    have: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class Vault:
             return self._handle(message, values)
         except Refusal as refusal:
             self._refused(message, str(refusal))
-            return Reply(refusal.code)
+            return Reply(refusal.code, have=self._have(message) if refusal.code == "behind" else None)
         except Exception as error:  # whatever it was, it may speak of the data
             log.exception("a message could not be handled")
             self._refused(message, repr(error))
@@ -108,22 +113,27 @@ class Vault:
             self._sessions.popitem()[1].close()
 
     def _handle(self, message: Any, values: bytes) -> Reply:
-        if not isinstance(message, dict) or not set(message) <= {"verb", "plan", "round", "task", "all_clients"}:
+        if not isinstance(message, dict) or not set(message) <= WORDS:
             raise Refusal("a message of another form", code="request")
         verb, plan = message.get("verb"), self._plan(message.get("plan"))
         if verb == READY:
-            self._session(plan).shard()
-            return Reply()
+            session = self._session(plan)
+            session.shard()
+            return Reply(have=session.have)
         if verb != ANSWER:
             raise Refusal("a message of another kind", code="request")
-        request = request_of(message, values)
+        size = message.get("size")
+        if type(size) is not int or not 0 <= size <= len(values):
+            raise Refusal("a request without its size", code="request")
+        request = request_of(message, values[:size])
+        sums = unpack_sums(message.get("sums"), values[size:])
         session = self._session(plan)
-        answer = session.answer(request)
+        answer = session.answer(request, sums)
         self._tell(Event("round", plan.run_id, request.task, request.round))
         if request.all_clients and session.finished(request):
             self._tell(Event("ended", plan.run_id, "the assignment is kept here", request.round))
             self._tell_budget(plan, self._config())
-        return Reply(OK, pack(answer))
+        return Reply(OK, pack(answer), session.have)
 
     def _plan(self, arguments: Any) -> Plan:
         """Read a plan; the same one comes with every request of a run."""
@@ -168,6 +178,10 @@ class Vault:
             if status is None:
                 self._tell(Event("pending", plan.run_id, approval.digest[:16]))
             raise Refusal("the run waits for approval", code="pending")
+
+    def _have(self, message: Mapping[str, Any]) -> int | None:
+        session = self._sessions.get(self._plan(message["plan"]).run_id)
+        return None if session is None else session.have
 
     def _tell_budget(self, plan: Plan, config: SiteConfig) -> None:
         limit = config.policy.total_epsilon

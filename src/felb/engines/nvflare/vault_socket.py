@@ -132,7 +132,7 @@ class VaultServer:
                     words, values = receive(line)
                     with self._one_at_a_time:
                         reply = self._vault.handle(words, values)
-                    send(line, {"code": reply.code}, reply.values)
+                    send(line, {"code": reply.code, "have": reply.have}, reply.values)
             except FederationError:  # it speaks another language; nothing is said to that
                 return
             finally:
@@ -150,4 +150,5 @@ def ask(path: str | os.PathLike[str], words: dict[str, Any], values: bytes = b""
     except (OSError, FederationError):
         return Reply("away")
     code = told.get("code") if isinstance(told, dict) else None
-    return Reply(code, content) if isinstance(code, str) else Reply("away")
+    have = told.get("have") if isinstance(told, dict) else None
+    return Reply(code, content, have if type(have) is int else None) if isinstance(code, str) else Reply("away")
