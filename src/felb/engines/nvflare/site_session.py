@@ -20,7 +20,7 @@ from felb.engines.nvflare.site_policy import Refusal, SiteConfig
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
 from felb.federated.request_rules import Limits, check_request, request_table
-from felb.federated.responses import StoredResponses
+from felb.federated.responses import StoredResponses, answered_rounds
 from felb.federated.steps.assignment import ASSIGN
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.federated.streams import CLIENT_STREAM, random_stream
@@ -122,6 +122,8 @@ class SiteSession:
             return known
         if self._replay is not None:
             self._replay.check(request)
+            if request.round in answered_rounds(self._responses.folder):
+                raise Refusal("another request of this round was answered; a round has one", code="request")
         shard = self.shard()
         self._reserve()
         costs = planned_costs(self._algorithm.privacy, request.task)
