@@ -1,6 +1,6 @@
-"""A million random and mutated messages against a site's vault: it answers nothing but the approved run's first request.
+"""A million random and mutated messages against a vault: it answers nothing but the approved run's first request.
 
-    python benchmarks/vault_fuzz.py [COUNT] [SEED]
+python benchmarks/vault_fuzz.py [COUNT] [SEED]
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         invitation = ("--invitation", tmp_path / f"{name}.json", "--fingerprint", made["fingerprint"])
         sent = felb("site", "join", site, *invitation, "--name", name, "--json")["send"]
         back = felb("federation", "approve", fed, sent, "-o", tmp_path / f"{name}.signed.zip", "--json")["approval"]
-        checked = felb("site", "start", site, "--approval", back, "--data", data, "--min-rows", 30, "--check", "--json")
+        settings = ("--data", data, "--min-rows", 30, "--allow-exact")
+        checked = felb("site", "start", site, "--approval", back, *settings, "--check", "--json")
         assert (checked["rows"], checked["columns"]) == (len(shard), 17)
         assert Site.open(site).config().policy.min_rows == 30
     (tmp_path / "run.toml").write_text(
@@ -56,6 +57,15 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         for command in (Coordinator.open(fed).command(), *(Site.open(tmp_path / name).command() for name in SHARDS)):
             quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             processes.append(subprocess.Popen(command, env=environment(), **quiet))
+        told = felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", code=1)
+        for name in SHARDS:
+            assert f"{name}: the run waits for approval at the site" in told
+            waiting = felb("site", "pending", tmp_path / name, "--json")
+            assert [line["run"] for line in waiting] == ["first"]
+            shown = felb("site", "show", tmp_path / name, "first", "--json")
+            assert "local_factor" in [line["what"] for line in shown["leaves"]]
+            approved = felb("site", "approve", tmp_path / name, "first", shown["digest"][:16], "--json")
+            assert approved["status"] == "approved"
         found = felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", "--json")
         seen = felb("status", fed, "--json")
         assert (seen["sites"], seen["runs"][0]["state"]) == (sorted(SHARDS), "finished")

@@ -113,7 +113,15 @@ def test_sums_travel_as_they_are():
     back = unpack_sums(table, data)
     assert [(part.round, part.clients) for part in back] == [(0, 3), (1, 2)]
     np.testing.assert_array_equal(back[1]["b"], np.eye(2))
-    for broken in (None, [[0, 3]], [[0, 3, "1"]], [[0, 0, len(data)]], [[-1, 3, len(data)]], table[:1], [[0, 3, 10**9]]):
+    for broken in (
+        None,
+        [[0, 3]],
+        [[0, 3, "1"]],
+        [[0, 0, len(data)]],
+        [[-1, 3, 1]],
+        table[:1],
+        [[0, 3, 10**9]],
+    ):
         with pytest.raises(Refusal):
             unpack_sums(broken, data)
     with pytest.raises(Refusal):

@@ -175,7 +175,13 @@ def test_c5_failures_are_constant_charged_and_capped(tmp_path, monkeypatch):
     site = Site(tmp_path, auto_approve=("all",), min_rows=5, require_replay=False)
     assert site.ready(PRIVATE) == OK
     session = site.vault._sessions["private"]
-    broken = [OverflowError("a count of 41"), ValueError("row 7"), FloatingPointError("x"), MemoryError(), KeyError("k")]
+    broken = [
+        OverflowError("a count of 41"),
+        ValueError("row 7"),
+        FloatingPointError("x"),
+        MemoryError(),
+        KeyError("k"),
+    ]
     kinds = iter(broken * 3)
 
     def fail(*_, **__):
@@ -240,7 +246,7 @@ def test_h1_fifty_couriers_at_once_spend_what_one_does(tmp_path):
 # -- the socket ------------------------------------------------------------------------------------------------------
 
 
-class serving:  # noqa: N801
+class serving:
     """A vault behind its socket, in a folder whose path is short enough."""
 
     def __init__(self, site):

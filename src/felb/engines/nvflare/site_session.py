@@ -172,6 +172,16 @@ class SiteSession:
             self._shard = matrix
         return self._shard
 
+    def check_ready(self) -> None:
+        """Refuse what would be refused at the first request: data that does not fit, a budget that does not suffice."""
+        self.shard()
+        guaranteed, limit = self._algorithm.privacy, self._config.policy.total_epsilon
+        spent = Spent(self._config.state)
+        if guaranteed is None or limit is None or self.plan.run_id in spent.runs():
+            return
+        if spent.total()[0] + guaranteed.total_epsilon > limit:
+            raise Refusal("this site's privacy budget for all runs does not suffice for this one", code="budget")
+
     def _reserve(self) -> None:
         """Set the run down in the site's budget for all runs, before anything of it is computed."""
         if not self._known_plan.is_file():

@@ -118,7 +118,7 @@ class Vault:
         verb, plan = message.get("verb"), self._plan(message.get("plan"))
         if verb == READY:
             session = self._session(plan)
-            session.shard()
+            session.check_ready()
             return Reply(have=session.have)
         if verb != ANSWER:
             raise Refusal("a message of another kind", code="request")
