@@ -63,11 +63,15 @@ class Attempts:
             if found["failed"]:
                 self._charge(int(found["round"]), {w: Cost.from_json(c) for w, c in found["costs"].items()})
 
-    def begin(self, request: Request, costs: Mapping[str, Cost]) -> None:
-        """Set a request down; raise if it failed before, if the budget does not suffice, or if too many have failed."""
+    def begin(self, request: Request, costs: Mapping[str, Cost]) -> bool:
+        """Set a request down; return whether it was before, by a process that ended while it answered.
+
+        Raises a `PrivacyError` if it failed before, if the budget does not suffice, or if too many have failed.
+        """
         path = self._path(request)
         others = [other for other in self.folder.glob("*.json") if other != path]
-        if path.is_file() and self._read(path)["failed"]:
+        again = path.is_file()
+        if again and self._read(path)["failed"]:
             raise PrivacyError("this request failed before")
         if len(others) >= MOST_FAILURES:
             raise PrivacyError("too many requests of this run have failed; it is closed at this site")
@@ -76,6 +80,7 @@ class Attempts:
             if total_epsilon(spent, self._accountant.delta) > self._accountant.epsilon:
                 raise PrivacyError("what the run may cost is spent")
         self._write(path, request, costs, failed=False)
+        return again
 
     def done(self, request: Request) -> None:
         """Forget a request whose response is kept, with its cost."""

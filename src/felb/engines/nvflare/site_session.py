@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Release, Request, Sums, Update
+    from felb.privacy.outbound_log import OutboundRecord
     from felb.privacy.plan import PrivacyPlan
 
 ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
@@ -87,8 +88,10 @@ class SiteSession:
         except BaseException:
             self.close()
             raise
-        log = OutboundLog(self.folder / OUTBOUND)
-        self._gate = Gate(name, log, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses)
+        self._log, self._logged = OutboundLog(self.folder / OUTBOUND), frozenset[tuple[Any, ...]]()
+        self._gate = Gate(
+            name, self._note, accountant=self._responses.accountant, plan=guaranteed, responses=self._responses
+        )
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
         self._replay: Replay | None = None
@@ -128,9 +131,10 @@ class SiteSession:
         self._reserve()
         costs = planned_costs(self._algorithm.privacy, request.task)
         try:
-            self._attempts.begin(request, costs)
+            again = self._attempts.begin(request, costs)
         except PrivacyError as error:
             raise Refusal(f"the request goes beyond what the run has guaranteed: {error}", code="failed") from error
+        self._logged = self._lines() if again and self._replay is not None else frozenset()
         try:
             values = self._answer(shard, request)
         except OSError as error:  # a full disk says nothing about the data, and passes
@@ -197,6 +201,16 @@ class SiteSession:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
         return self._gate.release(update, request, rng=self._noise, state=state)
+
+    def _note(self, record: OutboundRecord) -> None:
+        """Write a line about what leaves, unless a process that ended before its answer was kept has written it."""
+        if (record.round, record.task, record.what) not in self._logged:
+            self._log(record)
+
+    def _lines(self) -> frozenset[tuple[Any, ...]]:
+        path = self.folder / OUTBOUND
+        lines = read_log(path) if path.is_file() else []
+        return frozenset((line.get("round"), line.get("task"), line.get("what")) for line in lines)
 
     def _check_known(self) -> None:
         """Refuse a run that was answered under another plan, or whose responses are lost: they are for one."""
