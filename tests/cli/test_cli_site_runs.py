@@ -7,12 +7,14 @@ import json
 import numpy as np
 import pytest
 
+from felb.atomic import try_lock
 from felb.cli import main
 from felb.cli.output import print_status
 from felb.engines.nvflare.approvals import Approvals, plan_digest
 from felb.engines.nvflare.plan_summary import IN_WORDS, in_words, leaving
 from felb.engines.nvflare.provisioning import SITE, Site
 from felb.engines.nvflare.run_plan import Plan
+from felb.engines.nvflare.site_processes import RUNNING
 from felb.engines.nvflare.supervisor import listens
 from felb.engines.nvflare.vault import Event
 from felb.engines.nvflare.vault_process import line_of, notify
@@ -85,8 +87,17 @@ def test_a_limit_is_set_and_removed_and_words_of_approval_too(felb, folder, tmp_
     felb(*start, "--max-epsilon", "none", "--auto-approve", "none")
     policy = Site.open(folder).config().policy
     assert (policy.max_epsilon, policy.auto_approve, policy.require_privacy) == (None, (), True)
-    felb(*start, "--allow-exact")
+    felb(*start, "--total-epsilon", 4)
+    assert "contradict" not in felb(*start, "--min-rows", 3)
+    assert "--max-epsilon none" in felb(*start, "--allow-exact", code=1)
+    felb(*start, "--allow-exact", "--total-epsilon", "none")
     assert Site.open(folder).config().policy.require_privacy is False
+
+
+def test_a_second_start_of_a_site_says_that_it_runs_already(felb, folder, tmp_path):
+    np.savetxt(tmp_path / "d.csv", np.ones((3, 2), int), fmt="%d", delimiter=",")
+    with try_lock(folder / RUNNING):
+        assert "hospital-a runs already" in felb("site", "start", folder, "--data", tmp_path / "d.csv", code=1)
 
 
 def test_the_first_column_that_differs_is_named_at_the_site(felb, folder, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,6 +16,7 @@ from felb.engines.nvflare.approvals import Approvals
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_policy import Policy
 from felb.engines.nvflare.site_processes import SiteProcesses
 from felb.engines.nvflare.site_session import read_outbound
 from felb.errors import InputError
@@ -23,7 +25,7 @@ from felb.privacy.spec import MechanismName, NoisePlace
 from felb.runs.deployed import read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 NO_LIMIT = "none"
 
@@ -136,6 +138,7 @@ def start(
         allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, auto_approve=approved, **conditions
     )
     policy = {name: None if value == NO_LIMIT else value for name, value in policy.items()}
+    check_agreement(site, policy)
     where = None if data is None else str(Path(data).absolute())
     config = site.configure(
         **options.given(
@@ -196,6 +199,17 @@ def budget(folder: str, as_json: bool) -> None:
     facts = {f"run {run}": f"epsilon {e:g}, delta {d:.3g}" for run, (e, d) in runs.items()}
     left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
     print_facts({**facts, "in all": f"epsilon {epsilon:g}, delta {delta:.3g}; {left}"}, as_json=False)
+
+
+def check_agreement(site: Site, changes: Mapping[str, Any]) -> None:
+    """Refuse settings that contradict each other: exact runs together with a condition on privacy."""
+    known = asdict(site.config().policy) if site.configured else {}
+    policy = Policy(**{**known, **changes})
+    if changes.get("require_privacy") is False and policy.asks_for_privacy:
+        raise InputError(
+            "--allow-exact takes runs without a guarantee, and another setting asks for one, such as --max-epsilon; "
+            "remove that with --max-epsilon none, or leave out --allow-exact"
+        )
 
 
 def check_columns(own: Sequence[str] | None, path: Path) -> None:

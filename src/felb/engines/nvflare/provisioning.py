@@ -251,6 +251,11 @@ class Site:
         if not self.admitted:
             raise InputError(f"{self.name} is not admitted yet; give the coordinator's approval with --approval")
 
+    @property
+    def configured(self) -> bool:
+        """Whether the site has settings."""
+        return self._settings_file.is_file()
+
     def write_courier_file(self) -> None:
         """Tell the courier where the vault listens; it knows nothing else of the site."""
         write_json(self.kit / "local" / COURIER_FILE, {"socket": str(self.socket)})
