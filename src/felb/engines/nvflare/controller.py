@@ -239,6 +239,7 @@ class ConnectedSites:
         if self._abort.triggered:
             raise Aborted(amid_a_round=False)
         if (known := self._sums.find(request)) is not None:
+            self.last = self.last[0], dict.fromkeys(known.missing, NOT_ANSWERED)
             return known  # sites were told these, so the round has no others
         controller, terms = self._controller, self._controller.terms
         sites = sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
