@@ -40,9 +40,11 @@ PLANS = {
     "proxskip": Plan("r", "proxskip", 4, 17, {"max_iter": 6}),
     "asso+vote": Plan("r", "asso+vote", 4, 17),
     "asso+aligned-vote": Plan("r", "asso+aligned-vote", 4, 17),
-    "private": Plan("r", "bmf", 3, 17, {}, PRIVACY, 3000, 3),
-    "private-hybrid": Plan("r", "bmf", 3, 17, {}, {**PRIVACY, "mechanism": "hybrid", "score_share": 0.05}, 3000, 3),
-    "private-statistics": Plan("r", "bmf", 3, 17, {}, {**PRIVACY, "mechanism": "statistics"}, 3000, 3),
+    "private": Plan("r", "bmf", 3, 17, {"effort": "fast"}, PRIVACY, 3000, 3),
+    "private-hybrid": Plan(
+        "r", "bmf", 3, 17, {"effort": "fast"}, {**PRIVACY, "mechanism": "hybrid", "score_share": 0.05}, 3000, 3
+    ),
+    "private-statistics": Plan("r", "bmf", 3, 17, {"effort": "fast"}, {**PRIVACY, "mechanism": "statistics"}, 3000, 3),
 }
 
 
