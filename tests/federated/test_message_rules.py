@@ -44,7 +44,9 @@ PLANS = {
     "private-hybrid": Plan(
         "r", "bmf", 3, 17, {"effort": "fast"}, {**PRIVACY, "mechanism": "hybrid", "score_share": 0.05}, 3000, 3
     ),
-    "private-statistics": Plan("r", "bmf", 3, 17, {"effort": "fast"}, {**PRIVACY, "mechanism": "statistics"}, 3000, 3),
+    "private-statistics": Plan(
+        "r", "bmf", 3, 17, {"effort": "fast"}, {**PRIVACY, "mechanism": "statistics", "rounds": 3}, 3000, 3
+    ),
 }
 
 
