@@ -41,8 +41,8 @@ def test_settings_of_a_run(tmp_path):
     ("change", "said"),
     [
         ({"id": None}, "must say id"),
-        ({"features": None}, "either features or columns"),
-        ({"columns": '"c.txt"'}, "either features or columns"),
+        ({"features": None}, "either features, columns or schema"),
+        ({"columns": '"c.txt"'}, "either features, columns or schema"),
         ({"features": None, "columns": '"missing.txt"'}, "cannot be read"),
         ({"componets": "3"}, "unknown setting 'componets'"),
         ({"method": '"elbmf"'}, "for pooled data"),
@@ -92,7 +92,15 @@ def site_with_log(folder):
     write_json(folder / "site.json", {"name": "a", "invitation": {}})
     log = folder / "state" / "r1" / "outbound.jsonl"
     log.parent.mkdir(parents=True)
-    record = {"client": "a", "task": "local_factor", "what": "V", "shape": [3, 17], "dtype": "float32", "bytes": 204}
+    record = {
+        "time": "2025-01-01T00:00:00",
+        "client": "a",
+        "task": "local_factor",
+        "what": "V",
+        "shape": [3, 17],
+        "dtype": "float32",
+        "bytes": 204,
+    }
     lines = [json.dumps({"round": t, **record, "mechanism": "none", "cost": None}) for t in range(2)]
     log.write_text("\n".join([*lines, '{"cut sho']))
     return folder
@@ -128,7 +136,7 @@ def test_a_site_s_conditions_on_privacy_are_remembered(felb, tmp_path, monkeypat
     site = Site(tmp_path / "site")
     (site.kit / "local").mkdir(parents=True)
     write_json(site.folder / "site.json", {"name": "a", "invitation": {}})
-    monkeypatch.setattr(Site, "command", lambda self: ["true"])
+    monkeypatch.setattr(Site, "check_admitted", lambda self: None)
     data = tmp_path / "data.csv"
     np.savetxt(data, np.ones((3, 2), int), fmt="%d", delimiter=",")
     conditions = ("--max-epsilon", 1, "--max-delta", 1e-6, "--total-epsilon", 4, "--mechanism", "cooccurrence")

@@ -32,7 +32,7 @@ def fit_on_dask(
     """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
     client = current_client()
     from felb.engines.dask.distributed_rows import DistributedRows
-    from felb.engines.dask.runner import run
+    from felb.engines.dask.dask_run import run
 
     deadline = Deadline(model.limit())
     rows = DistributedRows.of(X, client, read=reader(model))

@@ -72,7 +72,7 @@ class ClusterRun:
 
     def play(self, folder: RunFolder, on_round: Callable[[RunProgress], None]) -> Result:
         """Play the run to its end and leave the result in the folder."""
-        from felb.engines.dask.runner import run
+        from felb.engines.dask.dask_run import run
 
         job, facts, plan = self.job, self.rows.facts, self.algorithm.privacy
         with folder.keeping():
