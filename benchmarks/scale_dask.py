@@ -27,8 +27,8 @@ import felb
 from felb.data import Blocks, open_blocks
 from felb.data.binary import BinaryMatrix
 from felb.engines import local
-from felb.engines.dask.distributed_rows import DistributedRows
 from felb.engines.dask.dask_run import run
+from felb.engines.dask.distributed_rows import DistributedRows
 from felb.federated.algorithms.felb import felb as felb_algorithm
 
 OUT = Path(__file__).with_name("SCALE_DASK.md")

@@ -31,8 +31,8 @@ def fit_on_dask(
 ) -> tuple[Run, Algorithm]:
     """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
     client = current_client()
-    from felb.engines.dask.distributed_rows import DistributedRows
     from felb.engines.dask.dask_run import run
+    from felb.engines.dask.distributed_rows import DistributedRows
 
     deadline = Deadline(model.limit())
     rows = DistributedRows.of(X, client, read=reader(model))
