@@ -10,7 +10,7 @@ from loopback import Loopback
 from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
 from felb.data.shards import split
-from felb.engines.dask import runner as on_dask
+from felb.engines.dask import dask_run as on_dask
 from felb.engines.local import run
 from felb.engines.nvflare.run_plan import Plan
 from felb.federated.gate import Gate

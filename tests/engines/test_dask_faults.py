@@ -15,7 +15,6 @@ import felb
 from felb.data import partition, planted
 from felb.data.shards import split
 from felb.engines import local
-from felb.engines.dask import runner
 from felb.engines.nvflare.run_plan import Plan
 from felb.errors import ConnectionLostError
 from felb.runs.job import Job
