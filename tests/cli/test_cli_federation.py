@@ -136,7 +136,7 @@ def test_a_site_s_conditions_on_privacy_are_remembered(felb, tmp_path, monkeypat
     site = Site(tmp_path / "site")
     (site.kit / "local").mkdir(parents=True)
     write_json(site.folder / "site.json", {"name": "a", "invitation": {}})
-    monkeypatch.setattr(Site, "command", lambda self: ["true"])
+    monkeypatch.setattr(Site, "check_admitted", lambda self: None)
     data = tmp_path / "data.csv"
     np.savetxt(data, np.ones((3, 2), int), fmt="%d", delimiter=",")
     conditions = ("--max-epsilon", 1, "--max-delta", 1e-6, "--total-epsilon", 4, "--mechanism", "cooccurrence")

@@ -172,6 +172,10 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     plain_console().print(table, soft_wrap=True)
 
 
+WIDTH = 80
+"""Columns of a plain terminal."""
+
+
 def print_status(seen: Mapping[str, Any]) -> None:
     """Print the server, the sites and the runs of a federation."""
     print_facts(
@@ -182,17 +186,17 @@ def print_status(seen: Mapping[str, Any]) -> None:
         },
         as_json=False,
     )
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("run", "state", "round", "sites", "missing", "last change", "message"):
-        table.add_column(name, overflow="fold")
+    console = plain_console()
     for run in seen["runs"]:
-        missing = ", ".join(f"{site} ({reason})" for site, reason in run["reasons"].items())
-        row = (run["state"], str(run["round"]), ", ".join(run["sites"]), missing, run["changed"], run["message"])
-        table.add_row(run["run"], *row)
-    if seen["runs"]:
-        console = plain_console()
         console.print()
-        console.print(table)
+        changed = str(run["changed"])[:16].replace("T", " ")
+        console.print(f"run {run['run']}: {run['state']}, round {run['round']}, {changed}", soft_wrap=True)
+        if run["sites"]:
+            console.print(f"  answered: {', '.join(run['sites'])}", width=WIDTH)
+        for site, reason in run["reasons"].items():
+            console.print(f"  {site}: {reason}", width=WIDTH)
+        if run["message"]:
+            console.print(f"  {run['message']}", width=WIDTH)
 
 
 @contextmanager

@@ -10,7 +10,10 @@ from felb.cli import options
 from felb.cli.output import print_result
 from felb.cli.progress import run_progress
 from felb.engines.nvflare.provisioning import Coordinator
-from felb.runs.deployed import DeployedRun, run_deployed
+from felb.runs.deployed import DeployedRun, participation, run_deployed
+
+NOT_EVERYBODY = 3
+"""Exit code of a run that is finished without some sites in some rounds."""
 
 
 @click.command("run")
@@ -18,15 +21,30 @@ from felb.runs.deployed import DeployedRun, run_deployed
 @click.option("--config", required=True, type=click.Path(), help="TOML file with the settings of the run.")
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
 @click.option("--late", is_flag=True, help="Repeat the last round of a finished run for sites that missed it.")
+@click.option("--without", multiple=True, metavar="NAME", help="Site of the run to leave out; can be repeated.")
 @options.force
 @options.as_json
-def command(folder: str, config: str, out: str, late: bool, force: bool, as_json: bool) -> None:
+@click.pass_context
+def command(
+    context: click.Context,
+    folder: str,
+    config: str,
+    out: str,
+    late: bool,
+    without: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
     """Execute a run over the sites of the federation in FOLDER, whose server must be running.
 
+    The run begins when every site that it names has agreed to its plan; otherwise the command stops and lists the sites
+    that have not, and why.
+
     An interrupted run continues from its last completed round when the same command is run again. The result contains
-    the components, the history and the summed scores; assignments and outbound logs stay at the sites.
+    the components, the history and the summed scores; assignments and outbound logs stay at the sites. The exit code is
+    3 if the run is finished, but a site has missed rounds or was left out.
     """
-    run = DeployedRun.read(config)
+    run = DeployedRun.read(config, without=without)
     coordinator = Coordinator.open(folder)
     try:
         with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
@@ -37,3 +55,10 @@ def command(folder: str, config: str, out: str, late: bool, force: bool, as_json
         )
         raise
     print_result(result, out, as_json=as_json)
+    missed = participation(run, result.history)["missed_rounds"]
+    for site, count in sorted(missed.items()):
+        click.echo(f"note: {site} has missed {count} of {len(result.history)} rounds", err=True)
+    for site in without:
+        click.echo(f"note: {site} was left out", err=True)
+    if missed or without:
+        context.exit(NOT_EVERYBODY)

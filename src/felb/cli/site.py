@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.cli.site_runs import RUN_VERBS
 from felb.data.database_url import check_no_password
 from felb.data.raw_source import is_url
+from felb.engines.nvflare.approvals import Approvals
 from felb.engines.nvflare.certificates import read_fingerprint
-from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.site_budget import USUAL, Spent
-from felb.engines.nvflare.site_policy import TOTAL_DELTA
+from felb.engines.nvflare.site_policy import TOTAL_DELTA, Policy
+from felb.engines.nvflare.site_processes import SiteProcesses
 from felb.engines.nvflare.site_session import read_outbound, verify_outbound
 from felb.errors import InputError
 from felb.privacy.cost import Unit
 from felb.privacy.spec import MechanismName, NoisePlace
+from felb.runs.deployed import read_columns
 
-POSITIVE = click.FloatRange(0, min_open=True)
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+NO_LIMIT = "none"
+LIMITS = ("max_epsilon", "max_delta", "total_epsilon", "total_delta")
+"""Conditions that the word removes."""
+
+
+class Limit(click.FloatRange):
+    """A positive number, or the word that removes a limit."""
+
+    name = "number or none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or the word."""
+        return NO_LIMIT if value == NO_LIMIT else super().convert(value, param, ctx)
+
+
+POSITIVE = Limit(0, min_open=True)
 
 
 @click.group("site")
@@ -103,18 +123,31 @@ def rotate(folder: str, as_json: bool) -> None:
     help="Method that this site runs; can be repeated (default: all federated methods).",
 )
 @click.option("--min-rows", help="Minimum number of rows for taking part in a run (default: 20).", **options.COUNT)
-@click.option("--require-privacy/--no-require-privacy", default=None, help="Refuse runs without a privacy guarantee.")
-@click.option("--max-epsilon", type=POSITIVE, metavar="X", help="Maximum ε of one run; implies --require-privacy.")
-@click.option("--max-delta", type=POSITIVE, metavar="X", help="Maximum δ of one run; implies --require-privacy.")
+@click.option(
+    "--require-privacy/--allow-exact",
+    default=None,
+    help="Refuse runs without a privacy guarantee, or accept exact runs too (default: refuse).",
+)
+@click.option(
+    "--auto-approve",
+    multiple=True,
+    metavar="WORD",
+    help="Runs to approve without a person: private, all, or a method; can be repeated (default: none).",
+)
+@click.option("--max-epsilon", type=POSITIVE, metavar="X|none", help="Maximum ε of one run (default: 4).")
+@click.option("--max-delta", type=POSITIVE, metavar="X|none", help="Maximum δ of one run (default: 1e-5).")
 @click.option(
     "--total-epsilon",
     type=POSITIVE,
-    metavar="X",
-    help="Maximum ε of all runs of this site together; implies --require-privacy.",
+    metavar="X|none",
+    help="Maximum ε of all runs of this site together (default: no limit).",
 )
 @options.disclosure
 @click.option(
-    "--total-delta", type=POSITIVE, metavar="X", help="Maximum δ of all runs of this site together (default: 1e-4)."
+    "--total-delta",
+    type=POSITIVE,
+    metavar="X|none",
+    help="Maximum δ of all runs of this site together (default: 1e-4).",
 )
 @click.option("--max-sites", help="Maximum number of sites that share noise (default: 50).", **options.COUNT)
 @click.option(
@@ -134,7 +167,18 @@ def rotate(folder: str, as_json: bool) -> None:
     type=click.Choice(get_args(NoisePlace)),
     help="Where noise must be added: all of it at this client, or a share of it in the aggregate (default: client).",
 )
+@click.option("--notify", metavar="CMD", help="Command to call with JSON on stdin when a run asks, ends or is refused.")
+@click.option(
+    "--courier-user",
+    metavar="NAME",
+    help="User that runs the courier if the site is started by root (default: felb-courier).",
+)
 @click.option("--check", is_flag=True, help="Check the settings, read the data, and exit without starting the site.")
+@click.option(
+    "--columns",
+    type=click.Path(),
+    help="With --check: file of column names to compare with the data; the first difference is shown.",
+)
 @options.as_json
 def start(
     folder: str,
@@ -146,37 +190,59 @@ def start(
     missing: str | None,
     allow: tuple[str, ...],
     mechanism: tuple[str, ...],
+    auto_approve: tuple[str, ...],
+    notify: str | None,
+    courier_user: str | None,
     check: bool,
+    columns: str | None,
     as_json: bool,
     **conditions: object,
 ) -> None:
     """Run the site in FOLDER until it is stopped. Its records never leave this machine.
 
-    The settings are stored in kit/local/felb.json, so that later starts need no options. The password of a database
-    comes from the environment (PGPASSWORD) or from a password file of mode 0600.
+    Two processes are started: the vault, which holds the data, and the courier, which holds the connection; the log of
+    FLARE is in courier.log. The settings are stored in vault/felb.json, so that later starts need no options. The
+    password of a database comes from the environment (PGPASSWORD) or from a password file of mode 0600.
     """
     site = Site.open(folder)
     if approval is not None:
         site.admit(approval)
-    arguments = site.command()
-    policy = options.given(allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, **conditions)
+    site.check_admitted()
+    if columns is not None and not check:
+        raise InputError("--columns compares a file with the data and goes with --check")
+    approved = None if not auto_approve else [word for word in auto_approve if word != NO_LIMIT]
+    policy = options.given(
+        allowed_methods=list(allow) or None, mechanisms=list(mechanism) or None, auto_approve=approved, **conditions
+    )
+    policy |= {name: None for name in LIMITS if policy.get(name) == NO_LIMIT}
+    check_agreement(site, policy)
     where, rules = (None if path is None or is_url(path) else str(Path(path).absolute()) for path in (data, schema))
     if data is not None and is_url(data):
         check_no_password(data)
         where = data
     config = site.configure(
         **options.given(
-            data=where, header=header, binarize_threshold=binarize_threshold, missing=missing, schema=rules
+            data=where,
+            header=header,
+            binarize_threshold=binarize_threshold,
+            missing=missing,
+            schema=rules,
+            notify=notify,
         ),
         policy=policy,
     )
     if check or as_json:
-        rows, columns = config.read().shape
-        print_facts({"site": site.name, "data": config.data, "rows": rows, "columns": columns}, as_json=as_json)
+        matrix = config.read()
+        if columns is not None:
+            check_columns(matrix.columns, Path(columns))
+        facts = {"site": site.name, "data": config.data, "rows": matrix.shape[0], "columns": matrix.shape[1]}
+        print_facts(facts, as_json=as_json)
         return
     if not is_url(config.data) and not Path(config.data).exists():
         raise InputError(f"data file {config.data} does not exist; set it with --data")
-    os.execve(arguments[0], arguments, environment())
+    for waiting in Approvals(site.state).pending():
+        click.echo(f"run {waiting.run} waits for approval: felb site show {folder} {waiting.run}")
+    SiteProcesses(site, courier_user=courier_user, tell=click.echo).run()
 
 
 @command.command("log")
@@ -247,3 +313,30 @@ def budget(folder: str, as_json: bool) -> None:
         named = "in all" if kind == USUAL else f"in all, {kind[0]}, {kind[1]}"
         facts[named] = f"epsilon {epsilon:g}, delta {delta:.3g} of {limits['total_delta']:g}; {left}"
     print_facts(facts, as_json=False)
+
+
+def check_agreement(site: Site, changes: Mapping[str, Any]) -> None:
+    """Refuse settings that contradict each other: exact runs together with a condition on privacy."""
+    known = asdict(site.config().policy) if site.configured else {}
+    policy = Policy(**{**known, **changes})
+    if changes.get("require_privacy") is False and policy.asks_for_privacy:
+        raise InputError(
+            "--allow-exact takes runs without a guarantee, and another setting asks for one, such as --max-epsilon; "
+            "remove that with --max-epsilon none, or leave out --allow-exact"
+        )
+
+
+def check_columns(own: Sequence[str] | None, path: Path) -> None:
+    """Raise at the first column of a site's data that is not the one of a list; the names stay at the site."""
+    wanted = read_columns(path)
+    if own is None:
+        raise InputError("the data has no column names; give a file with a header, or a .columns.txt beside it")
+    for number, (mine, other) in enumerate(zip(own, wanted, strict=False), start=1):
+        if mine != other:
+            raise InputError(f"column {number} is {mine!r} in the data and {other!r} in {path}")
+    if len(own) != len(wanted):
+        raise InputError(f"the data has {len(own)} columns and {path} has {len(wanted)}")
+
+
+for verb in RUN_VERBS:
+    command.add_command(verb)

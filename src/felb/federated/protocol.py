@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+MOST_SUM = (1 << 63) - 1
+"""Of whole numbers in a sum."""
+
+
 # -- what travels ----------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +230,13 @@ def _check_alike(values: Values, other: Values) -> None:
             raise FederationError(
                 f"a client sent {name} of shape {np.shape(value)} where the others sent {values[name].shape}"
             )
+        if values[name].dtype.kind == "i" and value.size and _magnitude(values[name]) + _magnitude(value) > MOST_SUM:
+            raise FederationError(f"the sum of {name} over clients leaves the range of whole numbers")
+
+
+def _magnitude(value: Array) -> int:
+    """Return the largest absolute value of whole numbers, which their own type may not hold."""
+    return max(abs(int(value.max())), abs(int(value.min()))) if value.size else 0
 
 
 def _wide(value: Array) -> Array:

@@ -94,8 +94,8 @@ class Penalty:
     """What draws factors towards Boolean values (κ, λ) and V towards V̂ (γ), and the box [0, upper].
 
     `exact` takes the minimiser of the regularizer (and of its sum with the pull) instead of the printed operators. With
-    `own`, component l is pulled with γ√(G_ll tr(G)/k) in place of γ: its unit is the geometric mean of the component's own
-    curvature and the mean one.
+    `own`, component l is pulled with γ√(G_ll tr(G)/k) in place of γ: its unit is the geometric mean of the component's
+    own curvature and the mean one.
     """
 
     kappa: float = 0.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.errors import InputError, missing_extra
+from felb.errors import InputError, PrivacyError, missing_extra
 from felb.privacy.cost import Cost, Neighbours, Unit
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ FINEST = 64.0
 """Least standard deviation of a client's noise in grid steps. From here on, the δ of discrete noise is that of
 continuous noise, by which it is accounted, to within a hundredth; at 4 steps it is up to a tenth more. Sums of discrete
 Gaussians differ from one discrete Gaussian by less than e^(−π²·64²)."""
+
+WIDEST = 2.0**40
+"""Largest standard deviation in grid steps. Beyond it the sampler's integers come near the end of their range, where
+they saturate, and what is added to a saturated draw can be read off."""
+
+SATURATED = 1 << 61
+"""No draw of noise that is narrow enough gets there."""
 
 LARGEST = 1 << 52
 """Values beyond this many grid steps are refused: they could not be told apart in float64, nor summed safely."""
@@ -67,6 +74,9 @@ class DiscreteGaussian:
                 f"{self.grid:g}; choose a finer grid, or scale integer values up before their release"
             )
 
+        if self.sigma / self.grid > WIDEST:
+            raise InputError(f"noise of {self.sigma:.3g} is too wide for the grid {self.grid:g}; choose a coarser one")
+
     @property
     def name(self) -> str:
         """The word for the log."""
@@ -86,7 +96,10 @@ class DiscreteGaussian:
     ) -> tuple[NDArray[Any], Cost | None]:
         """Put on the grid, add noise, charge μ = Δ₂/σ."""
         steps, sensitivity = self._steps(what, value)
-        noisy = steps + discrete_gaussian(self.sigma_of_client / self.grid, steps.size).reshape(steps.shape)
+        noise = discrete_gaussian(self.sigma_of_client / self.grid, steps.size).reshape(steps.shape)
+        if noise.size and (int(noise.max()) > SATURATED or int(noise.min()) < -SATURATED):
+            raise PrivacyError(f"a draw of the noise for {what} has saturated; nothing was sent")
+        noisy = steps + noise  # |steps| <= 2^52 and |noise| <= 2^61: the sum cannot wrap around
         cost = Cost("gaussian", sensitivity / self.sigma, self.unit, self.neighbours)
         return (noisy if value.dtype.kind in "ui" else noisy * self.grid), cost
 

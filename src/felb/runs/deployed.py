@@ -24,7 +24,7 @@ from felb.runs.result import RESULT, Provenance, Result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from felb.engines.nvflare.provisioning import Coordinator
     from felb.engines.nvflare.run_record import RunRecord, Status
@@ -80,8 +80,8 @@ class DeployedRun:
         return Disclosure.of(self.disclosure) if self.plan.privacy is None else None
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> DeployedRun:
-        """Read a file of settings; paths in it are relative to it."""
+    def read(cls, path: str | os.PathLike[str], *, without: Sequence[str] = ()) -> DeployedRun:
+        """Read a file of settings; paths in it are relative to it. Sites named in `without` are left out."""
         source = Path(path)
         try:
             raw = tomllib.loads(source.read_text(encoding="utf-8"))
@@ -95,6 +95,8 @@ class DeployedRun:
         missing = [name for name in ("id", "components") if name not in raw]
         if missing or sum(name in raw for name in ("features", "columns", "schema")) != 1:
             raise InputError(f"{path} must say {', '.join(missing or ['either features, columns or schema'])}")
+        if without:
+            raw["sites"] = _without(raw.get("sites"), without)
         return cls.of(raw, folder=source.parent)
 
     @classmethod
@@ -128,6 +130,24 @@ class DeployedRun:
         if plan.privacy is not None and "disclosure" in raw:
             raise InputError("disclosure rules are for runs without [privacy]; leave out one of the two")
         return cls(plan, terms, None if sites is None else tuple(sites), columns, raw.get("disclosure"), schema)
+
+
+def _without(sites: Any, left_out: Sequence[str]) -> list[str]:
+    if not isinstance(sites, list):
+        raise InputError("--without leaves out a site that the run names; name them: sites = [...]")
+    strangers = sorted(set(left_out) - set(sites))
+    if strangers:
+        raise InputError(f"--without {strangers[0]}: the run does not name this site; it names {', '.join(sites)}")
+    return [site for site in sites if site not in left_out]
+
+
+def participation(run: DeployedRun, history: History) -> dict[str, Any]:
+    """Return who took part, and who missed how many rounds."""
+    missed: dict[str, int] = {}
+    for row in history:
+        for site in row.get("missing", ()):
+            missed[site] = missed.get(site, 0) + 1
+    return {"sites": None if run.sites is None else list(run.sites), "missed_rounds": missed}
 
 
 def _agreed(terms: Any, sites: list[str] | None) -> dict[str, Any]:
@@ -230,6 +250,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
                 "columns": plan.n_features,
                 "ones": None if counts is None or plan.privacy is not None else counts.tp + counts.fn,
                 "fingerprint": None,
+                "participation": participation(run, history),
             },
         ),
     )

@@ -20,6 +20,8 @@ from felb.runs.deployed import DeployedRun
 
 DEFAULT = {"disclosure": None, "min_rows": Policy().min_rows}
 """Nothing set: the strict rules."""
+OWN = [1.0, -1.0]
+"""Weights of a one and a zero in the objective of the plan."""
 OLD = {"disclosure": "none", "require_privacy": False}
 
 
@@ -37,30 +39,30 @@ def asked(loop, task, **values):
     return loop.desks["a"].answer(request)
 
 
-def count_rows_with(tmp_path, A, items, **policy):
+def count_rows_with(tmp_path, A, items, *, weights=None, **policy):
     """H4: with weights (1, −m) a row is assigned to a component iff it has all of its items; supports count them."""
     V = np.zeros((4, A.shape[1]), dtype=bool)
     V[0, items] = True
     loop = loop_of(tmp_path, A, **policy)
-    return int(asked(loop, "flip_gains", components=V, weights=[1.0, -float(A.shape[1])])["supports"][0])
+    weights = weights or [1.0, -float(A.shape[1])]
+    return int(asked(loop, "flip_gains", components=V, weights=weights)["supports"][0])
 
 
 def test_h4_chosen_questions_get_no_row_by_the_default_policy(tmp_path):
     A = rows(200, 40)
-    items = np.flatnonzero(A[np.argmax(A.sum(axis=1))])[:3]
-    exact = int(A[:, items].all(axis=1).sum())
-    assert 0 < exact < 10
-    assert count_rows_with(tmp_path / "off", A, items, **OLD) == exact, "the attack of the audit"
+    A[:, 0] = np.arange(200) < 5
+    with pytest.raises(Refusal, match="weights"):  # the attack of the audit, whatever the policy
+        count_rows_with(tmp_path / "audit", A, [0, 1, 2], **OLD)
+    assert count_rows_with(tmp_path / "off", A, [0], weights=OWN, **OLD) == 5, "one item, and the weights of the plan"
     with pytest.raises(Refusal):
-        count_rows_with(tmp_path / "on", A, items, **DEFAULT)
+        count_rows_with(tmp_path / "on", A, [0], weights=OWN, **DEFAULT)
 
 
 def test_h4_where_exact_runs_are_allowed_small_counts_are_hidden(tmp_path):
     A = rows(2000, 40)
-    items = np.flatnonzero(A[0])[:3]
+    A[:, 0] = np.arange(2000) < 5
     allowed = {"disclosure": None, "require_privacy": False}
-    assert 0 < A[:, items].all(axis=1).sum() < 10
-    assert count_rows_with(tmp_path, A, items, **allowed) == 0
+    assert count_rows_with(tmp_path, A, [0], weights=OWN, **allowed) == 0
 
 
 def gram_by_sketches(tmp_path, A, **policy):

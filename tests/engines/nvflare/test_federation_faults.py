@@ -85,6 +85,21 @@ def test_a_worker_that_is_killed(federation, tmp_path):
     assert any("broke off" in line for line in told)
 
 
+def test_a_vault_that_is_killed_is_started_again_and_nothing_is_logged_twice(federation, tmp_path):
+    def kill():
+        import psutil
+
+        for child in psutil.Process(federation.processes["site-2"].pid).children():
+            if any("vault_process" in word for word in child.cmdline()):
+                child.kill()
+
+    made = plan("vault", rounds=30)
+    result, _ = play(federation, tmp_path / "out", made, trouble=kill)
+    assert_same(result, made)
+    lines = read_outbound(federation.sites["site-2"].state, run_id="vault")
+    assert len(lines) == len({(line["round"], line["what"]) for line in lines})
+
+
 def test_a_site_that_is_killed_comes_back_with_the_next_job(federation, tmp_path):
     def kill():
         federation.kill("site-3")

@@ -46,8 +46,8 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         told = ("--name", name, "--key-fingerprint", sent["key fingerprint"])
         out = tmp_path / f"{name}.signed.zip"
         back = felb("federation", "approve", fed, sent["send"], *told, "-o", out, "--json")["approval"]
-        rules = ("--min-rows", 30, "--disclosure", "none")
-        checked = felb("site", "start", site, "--approval", back, "--data", data, *rules, "--check", "--json")
+        settings = ("--data", data, "--min-rows", 30, "--allow-exact", "--disclosure", "none")
+        checked = felb("site", "start", site, "--approval", back, *settings, "--check", "--json")
         assert (checked["rows"], checked["columns"]) == (len(shard), 17)
         assert Site.open(site).config().policy.min_rows == 30
     (tmp_path / "run.toml").write_text(
@@ -59,6 +59,15 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         for command in (Coordinator.open(fed).command(), *(Site.open(tmp_path / name).command() for name in SHARDS)):
             quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             processes.append(subprocess.Popen(command, env=environment(), **quiet))
+        told = felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", code=1)
+        for name in SHARDS:
+            assert f"{name}: the run waits for approval at the site" in told
+            waiting = felb("site", "pending", tmp_path / name, "--json")
+            assert [line["run"] for line in waiting] == ["first"]
+            shown = felb("site", "show", tmp_path / name, "first", "--json")
+            assert "local_factor" in [line["what"] for line in shown["leaves"]]
+            approved = felb("site", "approve", tmp_path / name, "first", shown["digest"][:16], "--json")
+            assert approved["status"] == "approved"
         found = felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", "--json")
         seen = felb("status", fed, "--json")
         assert (seen["sites"], seen["runs"][0]["state"]) == (sorted(SHARDS), "finished")

@@ -117,12 +117,20 @@ def test_a_run_that_does_not_move_is_given_up_with_its_last_word(play):
         play(*[stuck] * 9)
 
 
-def test_it_waits_for_absent_sites_then_goes_on_with_a_quorum(play):
+def test_it_waits_for_absent_sites_then_goes_on_with_a_quorum(play, coordinator):
+    record = RunRecord(coordinator.runs, "r1")
+    record.begin(PLAN)
+    record.report(Status("paused", round=3))
     present = [("a",), ("a", "b")]
     script = play({"state": "finished", "round": 9}, present=present)
     assert script.submitted == [("a", "b")]
     assert any("waiting" in line for line in script.told)
     assert any("without c" in line for line in script.told)
+
+
+def test_a_run_does_not_begin_without_a_site_that_was_named(play):
+    with pytest.raises(FederationError, match=r"c is not connected, so the run was not begun.*--without c"):
+        play(present=[("a", "b")])
 
 
 def test_without_a_quorum_it_says_who_is_there(play):

@@ -14,9 +14,10 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
-from felb.engines.nvflare.messages import ROUND, RUN, TASK, VALUES, reason_of, write_request
+from felb.engines.nvflare.messages import CODE, HAVE, ROUND, TASK, VALUES, write_question, write_request
+from felb.engines.nvflare.reasons import WAITING, sentence
 from felb.engines.nvflare.response_validation import ResponseValidator
-from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, QuorumError, summed
+from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, NotReady, QuorumError, summed
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.run_record import RunRecord, Status, runs_folder
 from felb.engines.nvflare.terms import Terms
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
+    from felb.engines.nvflare.sum_store import SumStore
     from felb.federated.loop import RunProgress
     from felb.federated.protocol import ClientStates, Release, Request, Sums
+
+
+FEWEST_SITES = 3
+"""Of an exact run whose sums the sites are told."""
 
 
 class RunController(Controller):
@@ -73,7 +79,10 @@ class RunController(Controller):
 
     def _report_failure(self, status: Status, error: Exception) -> None:
         reasons = error.reasons if isinstance(error, QuorumError) else {}
-        away = isinstance(error, OSError) or bool({NOT_ANSWERED, ABSENT} & set(reasons.values()))
+        passing = {NOT_ANSWERED, ABSENT, *(sentence(word) for word in WAITING)}
+        away = isinstance(error, OSError) or bool(passing & set(reasons.values()))
+        if isinstance(error, NotReady):
+            away = False  # who is not ready was asked by name; a person decides
         with contextlib.suppress(OSError, FelbError):  # on a full disk nothing can be written down
             self._record.report(
                 replace(
@@ -114,6 +123,7 @@ class RunController(Controller):
             self._record.report(status)
 
         try:
+            sites.check_ready(begun=journal.next_round > 0)
             finished = play(
                 algorithm,
                 sites,
@@ -137,9 +147,14 @@ class RunController(Controller):
         return self._terms
 
     @property
-    def run_id(self) -> str:
-        """The run that is played."""
-        return self._plan.run_id
+    def sums(self) -> SumStore:
+        """The sums of the run's rounds."""
+        return self._record.sums()
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums are told without noise."""
+        return self._plan.privacy is None
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -174,14 +189,58 @@ class ConnectedSites:
         # Sites that let the last round pass; FLARE takes nobody back into a job, so one that was cut off is gone.
         self._silent: set[str] = set()
         self.last: tuple[tuple[str, ...], dict[str, str]] = (), {}
+        self._have: dict[str, int] = {}
+        self._sums = controller.sums
 
     def restore(self, states: ClientStates) -> None:
         """Nothing to restore: sites keep their own states."""
+
+    def check_ready(self, *, begun: bool) -> None:
+        """Ask every site whether it will take part, before any of them spends anything; raise unless all say yes.
+
+        In a run that has `begun` they are only asked which sums they have.
+        """
+        controller, terms = self._controller, self._controller.terms
+        sites = sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
+        ready: set[str] = set()
+        reasons = {site: ABSENT for site in controller.wanted if site not in sites}
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
+            site, result = client_task.client.name, client_task.result
+            client_task.result = None
+            self._note_sums(site, result)
+            if result.get_return_code() == ReturnCode.OK:
+                ready.add(site)
+            else:
+                reasons[site] = sentence(result.get(CODE))
+
+        content = Shareable()
+        content.update(write_question())
+        task = Task(name=TASK, data=content, result_received_cb=received)
+        controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
+        try:
+            done = terms.wait(
+                lambda: (len(ready), len(reasons.keys() & set(sites))),
+                len(sites),
+                allowance=lambda: terms.grace if begun else terms.round_timeout,
+                gone=lambda: self._abort.triggered,
+            )
+        finally:
+            if task.completion_status is None:
+                controller.cancel_task(task, TaskCompletionStatus.CANCELLED, self._fl_ctx)
+        if not done:
+            raise Aborted(amid_a_round=True)
+        reasons |= {site: NOT_ANSWERED for site in sites if site not in ready and site not in reasons}
+        if reasons and not begun:
+            raise NotReady(reasons)
 
     def ask(self, request: Request) -> Sums:
         """Ask all sites, wait as the terms say, and add up the responses that were admitted."""
         if self._abort.triggered:
             raise Aborted(amid_a_round=False)
+        if (known := self._sums.find(request)) is not None:
+            self.last = self.last[0], dict.fromkeys(known.missing, NOT_ANSWERED)
+            return known  # sites were told these, so the round has no others
         controller, terms = self._controller, self._controller.terms
         sites = sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
         answers = Answers()
@@ -189,13 +248,14 @@ class ConnectedSites:
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
             site, result = client_task.client.name, client_task.result
             client_task.result = None
+            self._note_sums(site, result)
             try:
                 answers.add(site, self._read(result, request, site=site))
             except FederationError as error:
                 answers.fail(site, str(error))
 
         content = Shareable()
-        content.update(write_request(controller.run_id, request))
+        content.update(write_request(request, self._missing_sums(request, sites)))
         task = Task(name=TASK, data=content, result_received_cb=received)
         controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
         try:
@@ -224,12 +284,28 @@ class ConnectedSites:
             came = f"{len(releases)} of {len(sites)} sites answered and {terms.quorum} are needed"
             raise QuorumError(reasons, f"round {request.round}: {came}. {told}")
         self.last = tuple(sorted(releases)), reasons
-        return summed(request, releases, reasons)
+        sums = summed(request, releases, reasons)
+        self._sums.keep(request, sums)
+        return sums
+
+    def _note_sums(self, site: str, result: Shareable) -> None:
+        have = result.get(HAVE)
+        if type(have) is int and have >= 0:
+            self._have[site] = have
+
+    def _missing_sums(self, request: Request, sites: Sequence[str]) -> list[Sums]:
+        """Return the sums that some of the sites miss; of exact sums, two sites would learn each other's."""
+        controller = self._controller
+        if controller.exact and max(len(controller.wanted), len(sites)) < FEWEST_SITES:
+            return []
+        first = min((self._have.get(site, request.round - 1) for site in sites), default=request.round)
+        if controller.wanted and all(site in self._have for site in controller.wanted):
+            self._sums.prune(min(self._have[site] for site in controller.wanted) - 1)
+        return self._sums.between(first, request.round)
 
     def _read(self, result: Shareable, request: Request, *, site: str) -> Release:
-        code = result.get_return_code()
-        if code != ReturnCode.OK:
-            raise FederationError(reason_of(result, str(code)))
-        if result.get(RUN) != self._controller.run_id or result.get(ROUND) != request.round:
+        if result.get_return_code() != ReturnCode.OK:
+            raise FederationError(sentence(result.get(CODE)))
+        if result.get(ROUND) != request.round:
             raise FederationError(f"the response of {site} is to another request")
         return self._validator.admit(result.get(VALUES), request, site=site)

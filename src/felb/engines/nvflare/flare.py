@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COORDINATOR_ORG = "coordinator"
+KEPT = frozenset(
+    {"PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "VIRTUAL_ENV",
+     "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
+     "http_proxy", "https_proxy", "grpc_proxy", "no_proxy", "no_grpc_proxy"}
+)  # fmt: skip
+KEPT_PREFIXES = ("LC_", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_", "GRPC_", "PYTHONWARN", "COVERAGE_", "FELB_")
+"""Variables that the server's and the sites' processes get."""
 
 
 class FlareError(FelbError, RuntimeError):
@@ -58,11 +65,15 @@ def site_command(kit: Path, *, name: str, org: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for these commands: one thread for each of the two that compute, and few arenas."""
-    return {**os.environ, "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "4")}
+    """Return the environment for these commands: what they need of this process's own, and few arenas of memory.
+
+    A job's settings may name variables, which FLARE fills in; so those of the person who starts a site stay outside.
+    """
+    kept = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith(KEPT_PREFIXES)}
+    return {**kept, "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "4")}
 
 
 def _command(kind: str, kit: Path, *settings: str) -> list[str]:
     program = f"nvflare.private.fed.app.{kind}.{kind}_train"
     options = ["-m", str(kit), "-s", f"fed_{kind}.json", "--set", "secure_train=true", *settings, "config_folder="]
-    return [sys.executable, "-u", "-m", program, *options]
+    return [sys.executable, "-u", "-m", "felb.engines.nvflare.guarded", program, *options]

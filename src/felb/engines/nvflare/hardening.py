@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 CONTROLLER = "felb.engines.nvflare.controller.RunController"
 EXECUTOR = "felb.engines.nvflare.executor.SiteExecutor"
 GUARD = "felb.engines.nvflare.revocation_guard.RevocationGuard"
+LAUNCHER = "process_launcher"
+SITE_LAUNCHER = "felb.engines.nvflare.launchers.SiteLauncher"
+SERVER_LAUNCHER = "felb.engines.nvflare.launchers.ServerLauncher"
 NOTHING = {
     "submit_job": "none",
     "clone_job": "none",
@@ -26,19 +29,21 @@ NOTHING = {
 }
 COORDINATOR = {**NOTHING, "submit_job": "any", "manage_job": "any", "view": "any"}
 """The coordinator's person may send plans, stop them and look at their state; everybody else nothing."""
-PERMISSIONS = {"project_admin": NOTHING, "org_admin": NOTHING, "lead": COORDINATOR, "member": NOTHING}
+AT_SERVER = {"project_admin": NOTHING, "org_admin": NOTHING, "lead": COORDINATOR, "member": NOTHING}
+AT_SITE = {**AT_SERVER, "lead": {**COORDINATOR, "view": "none"}}
+"""At a site there is nothing to look at either: its errors may speak of its data."""
 
 
 def lock_site(kit: Path) -> None:
     """Write the policies of a site."""
     local = kit / "local"
-    write_json(local / "authorization.json", {"format_version": "1.0", "permissions": PERMISSIONS})
+    write_json(local / "authorization.json", {"format_version": "1.0", "permissions": AT_SITE})
     resources = _default_resources(local)
     resources |= {
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [EXECUTOR],
         "allow_log_streaming": False,
-        "components": [part for part in resources["components"] if part["id"] != "site_log_streamer"],
+        "components": _parts(resources, without="site_log_streamer", launcher=SITE_LAUNCHER),
     }
     write_json(local / "resources.json", resources)
 
@@ -46,12 +51,12 @@ def lock_site(kit: Path) -> None:
 def lock_server(kit: Path, *, storage: Path) -> None:
     """Write the policies of a coordinator's server; its jobs are kept under `storage` instead of a temporary folder."""
     local = kit / "local"
-    write_json(local / "authorization.json", {"format_version": "1.0", "permissions": PERMISSIONS})
+    write_json(local / "authorization.json", {"format_version": "1.0", "permissions": AT_SERVER})
     resources = _default_resources(local)
     resources |= {
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [CONTROLLER],
-        "components": [part for part in resources["components"] if part["id"] != "log_receiver"],
+        "components": _parts(resources, without="log_receiver", launcher=SERVER_LAUNCHER),
     }
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(storage / "snapshots")
     for part in resources["components"]:
@@ -78,6 +83,15 @@ def write_json(path: Path, data: Any) -> None:
     """Write plain data to a file that appears complete or not at all."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def _parts(resources: dict[str, Any], *, without: str, launcher: str) -> list[dict[str, Any]]:
+    """Return FLARE's components but one; the one that starts jobs is felb's, which guards them."""
+    parts = [dict(part) for part in resources["components"] if part["id"] != without]
+    for part in parts:
+        if part["id"] == LAUNCHER:
+            part["path"] = launcher
+    return parts
 
 
 def _default_resources(local: Path) -> dict[str, Any]:

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 SERVER = "server"
 GONE_WITHIN = 10.0
+OPEN = {"auto_approve": ["all"], "require_privacy": False}
+"""The policy of sites that one person plays: every run is approved, exact ones too."""
+FEWEST_SITES = 3
+"""Of an exact run whose sums may be shown to its sites, so that they can replay it."""
+JOBS = ("worker_process", "runner_process")
+"""Programs of FLARE that play a job."""
 
 
 class LocalFederation:
@@ -35,7 +41,8 @@ class LocalFederation:
     ----------
     folder : an empty or new folder for keys, kits, data and logs
     shards : rows of each site by its name
-    policy : of every site, see `Policy`; disclosure rules are off unless it sets them, for small public data
+    policy : of every site, see `Policy`; unless it says otherwise, runs are approved by themselves, and there are no
+        disclosure rules, for small public data
     """
 
     def __init__(
@@ -43,7 +50,10 @@ class LocalFederation:
     ) -> None:
         self.folder = folder
         self.coordinator = Coordinator.found(folder / "coordinator", name="demo", host="localhost", port=free_port())
-        self.sites = {name: self._site(name, shard, dict(policy or {})) for name, shard in shards.items()}
+        few = {"require_replay": False} if len(shards) < FEWEST_SITES else {}
+        self.sites = {
+            name: self._site(name, shard, {**OPEN, **few, **(policy or {})}) for name, shard in shards.items()
+        }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._started: dict[str, float] = {}
         self._logs: list[IO[bytes]] = []
@@ -100,7 +110,14 @@ class LocalFederation:
 
     def workers(self, name: str) -> list[int]:
         """Return the processes that play a job for the server or a site."""
-        return [child.pid for child in _family(self.processes[name])[1:]]
+        import psutil
+
+        found = []
+        for child in _family(self.processes[name])[1:]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if any(program in word for word in child.cmdline() for program in JOBS):
+                    found.append(child.pid)
+        return found
 
     def stop_all(self) -> None:
         """End everything that was started here."""

@@ -4,42 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from felb.errors import FederationError
-from felb.federated.protocol import Request
-from felb.federated.wire import pack, unpack
+from felb.engines.nvflare.replay import pack_sums
+from felb.engines.nvflare.vault import ANSWER, READY
+from felb.federated.wire import pack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from felb.federated.protocol import Request, Sums
 
 TASK = "felb"
 """The one task FLARE knows of; which of the algorithm's tasks it is says the request."""
-RUN, ROUND, NAME, ALL_CLIENTS, VALUES, REASON = "run", "round", "task", "all_clients", "values", "reason"
-MAX_REASON = 300
+VERB, ROUND, NAME, ALL_CLIENTS, VALUES, CODE = "verb", "round", "task", "all_clients", "values", "code"
+SUMS, SUMS_TABLE, HAVE = "sums", "sums_table", "have"
 
 
-def write_request(run_id: str, request: Request) -> dict[str, Any]:
-    """Return the content of a request."""
+def write_request(request: Request, sums: Sequence[Sums] = ()) -> dict[str, Any]:
+    """Return the content of a request, with the sums of earlier rounds that a site may miss."""
+    table, data = pack_sums(sums)
     return {
-        RUN: run_id,
+        VERB: ANSWER,
         ROUND: int(request.round),
         NAME: request.task,
         ALL_CLIENTS: bool(request.all_clients),
         VALUES: pack(request.values),
+        SUMS_TABLE: table,
+        SUMS: data,
     }
 
 
-def read_request(content: Mapping[str, Any], *, run_id: str) -> Request:
-    """Read a request of the run a site takes part in."""
-    number, task = content.get(ROUND), content.get(NAME)
-    if content.get(RUN) != run_id:
-        raise FederationError("a request of another run")
-    if type(number) is not int or number < 0 or not isinstance(task, str):
-        raise FederationError("a request without a round and a task")
-    return Request.numbered(number, task, unpack(content.get(VALUES)), all_clients=content.get(ALL_CLIENTS) is True)
+def write_question() -> dict[str, Any]:
+    """Return the content of the question whether a site will take part."""
+    return {VERB: READY, ROUND: -1}
 
 
-def reason_of(content: Mapping[str, Any], otherwise: str) -> str:
-    """Return why a site did not answer, as one printable line."""
-    text = content.get(REASON)
-    text = text if isinstance(text, str) and text else otherwise
-    return "".join(c if c.isprintable() else " " for c in text)[:MAX_REASON]
+def vault_message(content: Mapping[str, Any], plan: Any) -> tuple[dict[str, Any], bytes]:
+    """Return a message of FLARE as a courier tells it to the vault, which checks every part of it."""
+    words: dict[str, Any] = {"verb": content.get(VERB), "plan": plan}
+    if content.get(VERB) != READY:
+        words |= {"round": content.get(ROUND), "task": content.get(NAME), "all_clients": content.get(ALL_CLIENTS)}
+    values, sums = (part if isinstance(part, bytes) else b"" for part in (content.get(VALUES), content.get(SUMS)))
+    if content.get(VERB) != READY:
+        words |= {"size": len(values), "sums": content.get(SUMS_TABLE)}
+    return words, values + sums

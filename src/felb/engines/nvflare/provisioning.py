@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from felb.errors import InputError
 if TYPE_CHECKING:
     import os
 
+COURIER_FILE = "courier.json"
 FEDERATION, INVITATION, SITE = "federation.json", "invitation.json", "site.json"
 REQUEST, ROTATION = "request", "rotation"
 PERSON = "coordinator@federation.local"
@@ -276,18 +278,47 @@ class Site:
         policy = {**known.get("policy", {}), **(settings.pop("policy", None) or {})}
         raw = {**known, **settings, "policy": policy}
         config = SiteConfig.of(raw, source=str(self._settings_file))
+        self.vault.mkdir(exist_ok=True, mode=0o700)
         write_json(self._settings_file, raw)
         return config
 
     def config(self) -> SiteConfig:
         """Return the site's settings."""
-        return SiteConfig.load(self.kit / "local")
+        return SiteConfig.load(self.vault)
 
     def command(self) -> list[str]:
-        """Return the command that runs the site."""
+        """Return the command that runs the site: its vault and its courier."""
+        self.check_admitted()
+        return [sys.executable, "-m", "felb.engines.nvflare.site_processes", str(self.folder)]
+
+    def courier_command(self) -> list[str]:
+        """Return the command that runs the courier alone, FLARE's client."""
+        self.check_admitted()
+        return site_command(self.kit, name=self.name, org=organisation(self.name))
+
+    def check_admitted(self) -> None:
+        """Raise unless the coordinator's approval has arrived."""
         if not self.admitted:
             raise InputError(f"{self.name} is not admitted yet; give the coordinator's approval with --approval")
-        return site_command(self.kit, name=self.name, org=organisation(self.name))
+
+    @property
+    def configured(self) -> bool:
+        """Whether the site has settings."""
+        return self._settings_file.is_file()
+
+    def write_courier_file(self) -> None:
+        """Tell the courier where the vault listens; it knows nothing else of the site."""
+        write_json(self.kit / "local" / COURIER_FILE, {"socket": str(self.socket)})
+
+    @property
+    def vault(self) -> Path:
+        """Folder of the settings and the policy."""
+        return self.folder / "vault"
+
+    @property
+    def socket(self) -> Path:
+        """Where the vault listens."""
+        return self.folder / "run" / "vault.sock"
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -295,7 +326,7 @@ class Site:
 
     @property
     def _settings_file(self) -> Path:
-        return self.kit / "local" / SITE_FILE
+        return self.vault / SITE_FILE
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError
 from felb.federated.gate import Gate
 from felb.federated.protocol import Update
+from felb.federated.response_rules import check_response, rows_told
 from felb.federated.wire import MAX_BYTES, unpack
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class ResponseValidator:
         rows = np.random.default_rng(0).random((REHEARSED_ROWS, n_features)) < 0.5 if n_features < 1 << 20 else None
         self._rows = BinaryMatrix.of(np.zeros((1, n_features), bool) if rows is None else rows)
         self._known: dict[Kind, dict[str, Expected]] = {}
+        self._n_features = n_features
+        self._told_rows: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def expect(self, request: Request) -> Mapping[str, Expected]:
@@ -73,7 +76,12 @@ class ResponseValidator:
         limit = ROOM_FOR_NAMES + sum(int(np.prod(e.shape)) * max(8, e.dtype.itemsize) for e in expected.values())
         try:
             values = unpack(data, limit=min(limit, MAX_BYTES))
-            check(values, expected, noisy=self._algorithm.privacy is not None)
+            noisy = self._algorithm.privacy is not None
+            check(values, expected, noisy=noisy)
+            rows = self._told_rows.get(site)
+            check_response(values, request, n_features=self._n_features, noisy=noisy, rows=rows)
+            if not noisy and (told := rows_told(values)) is not None:
+                self._told_rows[site] = told
         except FederationError as error:
             raise FederationError(f"the response of {site} to round {request.round} was rejected: {error}") from error
         return _gate(site).release(Update(values), request, rng=np.random.default_rng(0))

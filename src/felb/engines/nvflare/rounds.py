@@ -22,6 +22,14 @@ class QuorumError(FederationError):
         self.reasons = reasons
 
 
+class NotReady(QuorumError):
+    """Sites that were named do not take part, so nobody was asked for anything."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        told = "; ".join(f"{site}: {reason}" for site, reason in sorted(reasons.items()))
+        super().__init__(reasons, f"the run was not begun, and nobody has spent anything. {told}")
+
+
 class Answers:
     """What came in during a round; written by FLARE's threads, read by the controller's."""
 

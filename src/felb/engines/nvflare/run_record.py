@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.run_plan import RUN_ID, Plan
+from felb.engines.nvflare.sum_store import SumStore
 from felb.errors import FederationError, InputError
 from felb.federated.execution import Execution
 from felb.federated.journal import Journal
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import os
 
 
-PLAN, STATUS, JOURNAL, LOCK = "plan.json", "status.json", "journal", "lock"
+PLAN, STATUS, JOURNAL, SUMS, LOCK = "plan.json", "status.json", "journal", "sums", "lock"
 COORDINATOR_FILE = "felb.json"
 
 
@@ -97,6 +98,10 @@ class RunRecord:
         except InputError as error:
             raise FederationError(f"the journal of run {self.run_id!r} cannot be read: {error}") from error
 
+    def sums(self) -> SumStore:
+        """Return the sums that sites were told."""
+        return SumStore(self.folder / SUMS)
+
     def execution(self, plan: Plan | None = None) -> Execution:
         """Replay the run up to the last entry of its journal."""
         plan = plan or self.plan()
@@ -111,6 +116,7 @@ class RunRecord:
             raise InputError(f"no site has missed the end of run {self.run_id!r}")
         journal.forget_last_round()
         journal.save()
+        self.sums().forget(len(rows) - 1)
         self.report(replace(status, state="paused", round=len(rows) - 1, time=time.time()))
 
     def lock(self, *, patience: float) -> IO[bytes]:

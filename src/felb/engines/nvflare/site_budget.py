@@ -88,12 +88,16 @@ class Spent:
     def check_exact(self, *, allowed: bool) -> None:
         """Refuse a run that guarantees nothing where private ones were answered, whose guarantee it would end."""
         if not allowed and self.runs():
-            raise Refusal("this site has answered private runs, and answers no exact ones about the same records")
+            raise Refusal(
+                "this site has answered private runs, and answers no exact ones about the same records", code="privacy"
+            )
 
     def check_answers(self, run_id: str, found: int) -> None:
         """Refuse to go on with a run of which fewer responses are there than were given: what it spent is unknown."""
         if found < int(self.runs().get(run_id, {}).get("answers", 0)):
-            raise Refusal("this site has lost responses that it gave in this run; give the run another id")
+            raise Refusal(
+                "this site has lost responses that it gave in this run; give the run another id", code="known"
+            )
 
     def note_answers(self, run_id: str, count: int) -> None:
         """Set down how many responses a run has been given; called when a response was kept, before it leaves."""
@@ -115,14 +119,26 @@ class Spent:
             runs = self.runs()
             if run_id in runs:
                 return
-            before = self.total(kind)
-            for spent, more, most in ((before[0], epsilon, limit), (before[1], delta, delta_limit)):
-                if most is not None and math.fsum((spent, more)) > most * (1 + ROUNDING):
-                    raise Refusal("this site's privacy budget for all runs does not suffice for this one")
+            self._check_room(kind, epsilon, delta, limits=(limit, delta_limit))
             began = datetime.now(UTC).isoformat(timespec="seconds")
             guarantee = {"epsilon": epsilon, "delta": delta, "unit": kind[0], "neighbours": kind[1]}
             runs[run_id] = {**guarantee, "began": began}
             self._write(runs)
+
+    def check(
+        self, run_id: str, guaranteed: PrivacyPlan, *, limit: float | None, delta_limit: float | None = None
+    ) -> None:
+        """Refuse a run as `reserve` would, and set nothing down."""
+        if run_id not in self.runs() and not math.isinf(guaranteed.total_epsilon):
+            kind = guaranteed.unit, guaranteed.privacy.neighbours
+            self._check_room(kind, guaranteed.total_epsilon, guaranteed.delta, limits=(limit, delta_limit))
+
+    def _check_room(
+        self, kind: Kind, epsilon: float, delta: float, *, limits: tuple[float | None, float | None]
+    ) -> None:
+        for spent, more, most in zip(self.total(kind), (epsilon, delta), limits, strict=True):
+            if most is not None and math.fsum((spent, more)) > most * (1 + ROUNDING):
+                raise Refusal("this site's privacy budget for all runs does not suffice for this one", code="budget")
 
     def _write(self, runs: dict[str, dict[str, Any]]) -> None:
         with replacing(self.path) as partial:

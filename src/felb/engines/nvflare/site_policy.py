@@ -38,22 +38,33 @@ TOTAL_DELTA = 1e-4
 
 
 class Refusal(FelbError):
-    """The site does not take part; the message may leave the site, so it says nothing about the data."""
+    """The site does not take part; `code`, a word of `felb.engines.nvflare.reasons`, is all of it that leaves.
+
+    The message is for the site's own log.
+    """
+
+    def __init__(self, message: str, *, code: str = "policy") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Conditions under which a site takes part in a run.
 
-    Setting any of those from `require_privacy` on means that the site takes part only in runs that guarantee privacy,
-    and that their guarantee must satisfy all of them. They are about the guarantee that the plan states and the site's
-    own gate then keeps, whatever is asked later.
+    By default a run must guarantee privacy, and a person approves each. Setting any of those from `mechanisms` on means
+    that the site takes part only in runs that guarantee privacy, and that their guarantee must satisfy all of them.
+    They are about the guarantee that the plan states and the site's own gate then keeps, whatever is asked later.
 
     Parameters
     ----------
     allowed_methods : methods the site runs; all federated ones if None
     min_rows : take part only with at least this many rows, so that sums hide single records
-    require_privacy : refuse to release anything that no privacy mechanism protects
+    auto_approve : runs that need no person's approval: "private" for those with a guarantee that this policy accepts,
+        "all", or names of methods
+    require_replay : answer only requests that the site has derived itself, by playing the approved algorithm on sums
+        of the rounds before; False checks their form and range alone
+    require_privacy : refuse to release anything that no privacy mechanism protects; False allows exact sums as well
     mechanisms : mechanisms the site accepts; None for all that guarantee a total for the run
     unit : whose presence must be hidden, a "record" (also if None) or a "client"
     noise : "client" (also if None): each site must add all the noise itself; "aggregate": a share of it is accepted,
@@ -70,7 +81,9 @@ class Policy:
 
     allowed_methods: tuple[str, ...] | None = None
     min_rows: int = 20
-    require_privacy: bool = False
+    auto_approve: tuple[str, ...] = ()
+    require_replay: bool = True
+    require_privacy: bool = True
     mechanisms: tuple[str, ...] | None = None
     unit: str | None = None
     noise: str | None = None
@@ -83,7 +96,7 @@ class Policy:
     exact_after_private: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("allowed_methods", "mechanisms"):
+        for name in ("allowed_methods", "mechanisms", "auto_approve"):
             words: Any = getattr(self, name)
             if words is not None:
                 if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
@@ -91,7 +104,7 @@ class Policy:
                 object.__setattr__(self, name, tuple(words))
         if type(self.min_rows) is not int or self.min_rows < 1:
             raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
-        for name in ("require_privacy", "exact_after_private"):
+        for name in ("require_privacy", "require_replay", "exact_after_private"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"policy: {name} must be true or false, got {getattr(self, name)!r}")
         if self.max_sites is not None and (type(self.max_sites) is not int or self.max_sites < 1):
@@ -103,13 +116,7 @@ class Policy:
         _check_words("mechanisms", self.mechanisms or (), get_args(MechanismName))
         for name in ("max_epsilon", "max_delta", "total_epsilon", "total_delta"):
             value: Any = getattr(self, name)
-            if value is None:
-                continue
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not (math.isfinite(value) and value > 0)
-            ):
+            if value is not None and not _is_positive(value):
                 raise InputError(f"policy: {name} must be a positive number, got {value!r}")
 
     @property
@@ -124,33 +131,49 @@ class Policy:
         conditions = (self.mechanisms, self.unit, self.noise, *sizes)
         return self.require_privacy or any(condition is not None for condition in conditions)
 
+    def approves(self, plan: Plan) -> bool:
+        """Return whether a plan that satisfies all conditions needs no person's approval."""
+        words = self.auto_approve
+        return "all" in words or plan.method in words or ("private" in words and plan.privacy is not None)
+
     def check_plan(self, plan: Plan) -> None:
         """Refuse a plan this site does not agree to, before its data is read."""
         if self.allowed_methods is not None and plan.method not in self.allowed_methods:
-            raise Refusal(f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}")
+            raise Refusal(
+                f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}", code="method"
+            )
 
     def check_disclosure(self, plan: Plan, *, n_rows: int | None = None) -> None:
         """Refuse an exact run over too few sites, or with more parameters than the rows hide; noise needs none."""
         if plan.privacy is not None:
             return
         if not self.rules.sites_suffice(plan.sites):
-            raise Refusal(f"this site's sums are added up with those of {self.rules.min_sites - 1} or more others only")
+            raise Refusal(
+                f"this site's sums are added up with those of {self.rules.min_sites - 1} or more others only",
+                code="disclosure",
+            )
         size = {"n_features": plan.n_features, "n_components": plan.most_components}
         if n_rows is not None and not self.rules.rows_suffice(n_rows, **size):
-            raise Refusal("this site has too few rows for so many features and components in a run without privacy")
+            raise Refusal(
+                "this site has too few rows for so many features and components in a run without privacy",
+                code="disclosure",
+            )
 
     def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:
         """Refuse to take part with data that is too little or of other columns; `columns` fingerprints this site's."""
         if matrix.shape[0] < self.min_rows:
-            raise Refusal("this site has fewer rows than its policy asks for")
+            raise Refusal("this site has fewer rows than its policy asks for", code="rows")
         if matrix.shape[1] != plan.n_features:
-            raise Refusal(f"this site has {matrix.shape[1]} columns, the plan {plan.n_features}")
+            raise Refusal(f"this site has {matrix.shape[1]} columns, the plan {plan.n_features}", code="columns")
         if plan.columns is not None and columns != plan.columns:
-            raise Refusal("this site's column names are not those of the plan, or are in another order")
+            raise Refusal("this site's column names are not those of the plan, or are in another order", code="columns")
         if matrix.unknown is not None and plan.method != TAKES_UNKNOWN:
-            raise Refusal(f"this site has unknown cells, which {plan.method!r} does not take; {TAKES_UNKNOWN!r} does")
+            raise Refusal(
+                f"this site has unknown cells, which {plan.method!r} does not take; {TAKES_UNKNOWN!r} does",
+                code="unknown",
+            )
         if matrix.unknown is not None and plan.privacy is not None:
-            raise Refusal("this site has unknown cells, and under privacy all cells must be known")
+            raise Refusal("this site has unknown cells, and under privacy all cells must be known", code="unknown")
 
     def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a guarantee that is less than this site asks for, before its data is read."""
@@ -159,19 +182,26 @@ class Policy:
         if not self.asks_for_privacy:
             return
         if guaranteed is None:
-            raise Refusal("this site takes part only in runs that guarantee privacy, and the plan guarantees none")
+            raise Refusal(
+                "this site takes part only in runs that guarantee privacy, and the plan guarantees none", code="privacy"
+            )
         privacy = guaranteed.privacy
         accepted = self.mechanisms or tuple(name for name in get_args(MechanismName) if name != REPRODUCTION)
         if privacy.mechanism not in accepted:
             raise Refusal(
-                f"this site does not accept the mechanism {privacy.mechanism!r}; it accepts {_listed(accepted)}"
+                f"this site does not accept the mechanism {privacy.mechanism!r}; it accepts {_listed(accepted)}",
+                code="privacy",
             )
         unit = self.unit or "record"
         if privacy.unit != unit:
-            raise Refusal(f"this site asks for privacy of a {unit}, and the plan guarantees that of a {privacy.unit}")
+            raise Refusal(
+                f"this site asks for privacy of a {unit}, and the plan guarantees that of a {privacy.unit}",
+                code="privacy",
+            )
         if privacy.noise == "aggregate" and self.noise != "aggregate":
             raise Refusal(
-                "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'"
+                "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'",
+                code="privacy",
             )
         self._check_size(guaranteed)
 
@@ -180,26 +210,33 @@ class Policy:
         most = self.max_sites or LARGEST_FEDERATION
         if guaranteed.n_clients > most:
             raise Refusal(
-                f"this site shares noise with at most {most} sites, and the plan counts on {guaranteed.n_clients}"
+                f"this site shares noise with at most {most} sites, and the plan counts on {guaranteed.n_clients}",
+                code="privacy",
             )
 
     def _check_size(self, guaranteed: PrivacyPlan) -> None:
         epsilon, most = guaranteed.total_epsilon, self.max_epsilon or LARGEST_EPSILON
         most = most if self.total_epsilon is None else min(most, self.total_epsilon)
         if epsilon > most:
-            raise Refusal(f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}")
+            raise Refusal(
+                f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}", code="epsilon"
+            )
         delta = self.max_delta or LARGEST_DELTA
         if guaranteed.delta > delta:
-            raise Refusal(f"this site accepts delta up to {delta:g}, and the plan asks for {guaranteed.delta:g}")
+            raise Refusal(
+                f"this site accepts delta up to {delta:g}, and the plan asks for {guaranteed.delta:g}", code="delta"
+            )
 
     def check_delta(self, matrix: BinaryMatrix, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""
         if guaranteed is None:
             return
         if matrix.unknown is not None:
-            raise Refusal("this site has unknown cells, for which no private run can be had")
+            raise Refusal("this site has unknown cells, for which no private run can be had", code="unknown")
         if guaranteed.privacy.unit == "record" and guaranteed.delta * len(matrix) >= 1:
-            raise Refusal("the plan's delta is too large for this site: state more records, or a smaller delta")
+            raise Refusal(
+                "the plan's delta is too large for this site: state more records, or a smaller delta", code="delta"
+            )
 
 
 def _is_positive(value: Any) -> bool:
@@ -227,6 +264,8 @@ class SiteConfig:
     header, binarize_threshold, client_column, missing : how the file is read, see `felb.data.read`
     policy : conditions under which the site takes part
     schema : file of the schema by which raw data is read; a run must be under the same one
+    notify : command that is called with JSON on its standard input when a run asks for approval, is refused or ends,
+        or when little of the budget is left
     """
 
     data: str
@@ -237,6 +276,7 @@ class SiteConfig:
     missing: str = "error"
     policy: Policy = field(default_factory=Policy)
     schema: str | None = None
+    notify: str | None = None
 
     @classmethod
     def load(cls, folder: str | Path) -> SiteConfig:

@@ -1,37 +1,46 @@
-"""A site session: answers each request of the coordinator once and logs what leaves."""
+"""A site's part of one run: takes a request, checks it against the plan, answers it once, writes down what leaves."""
 
 from __future__ import annotations
 
 import json
 import math
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from felb.atomic import replacing
+from felb.atomic import replacing, try_lock
+from felb.engines.nvflare.attempts import Attempts, planned_costs
 from felb.engines.nvflare.hardening import write_json
+from felb.engines.nvflare.replay import Replay
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
-from felb.errors import InputError, MissingExtraError, PrivacyError
+from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
+from felb.federated.request_rules import Limits, check_request, request_table
 from felb.federated.responses import StoredResponses, answered_rounds
+from felb.federated.steps.assignment import ASSIGN
+from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 from felb.privacy.log_chain import Head, drop_unsent, verify
-from felb.privacy.outbound_log import OutboundLog, read_outbound_log
+from felb.privacy.outbound_log import OutboundLog, read_log, read_outbound_log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Release, Request, Update
+    from felb.federated.protocol import Release, Request, Sums, Update
+    from felb.privacy.outbound_log import OutboundRecord
+    from felb.privacy.plan import PrivacyPlan
 
 ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
+ATTEMPTS, REPLAY, LOCK = "attempts", "replay", "lock"
 
 
 class SiteSession:
@@ -41,43 +50,53 @@ class SiteSession:
 
     plan.json          what was agreed on; the run's id stands for this plan and no other
     responses/         responses and states of the last rounds; in a private run, every response and its cost
+    attempts/          requests that failed, with what they cost
+    replay/            sums of the rounds, from which the site derives the requests
     outbound.jsonl     one line for every array that left
     assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
+    lock               held by the one process that answers for this run
 
     What all runs together may cost is in ``spent.json`` beside these folders.
+
+    Attributes
+    ----------
+    close : lets another process answer for the run
     """
 
     def __init__(self, name: str, arguments: Any, config: SiteConfig) -> None:
-        try:
-            self.plan = Plan.of(arguments)
-            self._algorithm = self.plan.algorithm()
-        except (InputError, MissingExtraError) as error:  # speaks of the coordinator's arguments only
-            raise Refusal(str(error)) from error
+        self.plan = read_plan(arguments)
+        self._algorithm = self.plan.algorithm()
         config.policy.check_plan(self.plan)
-        config.policy.check_disclosure(self.plan)
         config.policy.check_privacy(self._algorithm.privacy)
+        config.policy.check_disclosure(self.plan)
         self.name = name
         self.folder = Path(config.state) / self.plan.run_id
         self._config = config
         self._shard: BinaryMatrix | None = None
         self._check_known()
         guaranteed = self._algorithm.privacy
-        self._responses = StoredResponses(
-            self.folder / RESPONSES,
-            None if guaranteed is None else guaranteed.accountant(),
-            state_type=self._algorithm.state_type,
-            charged=guaranteed is not None,
-        )
-        spent = Spent(config.state)
-        if guaranteed is None or math.isinf(guaranteed.total_epsilon):
-            spent.check_exact(allowed=config.policy.exact_after_private)
-        else:
-            spent.check_answers(self.plan.run_id, len(self._responses))
-        drop_unsent(self.folder / OUTBOUND, answered_rounds(self.folder / RESPONSES))
-        log = OutboundLog(self.folder / OUTBOUND)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = try_lock(self.folder / LOCK)
+        if lock is None:
+            raise Refusal("another process of this site answers for this run", code="busy")
+        self.close = weakref.finalize(self, lock.close)
+        try:
+            self._responses = StoredResponses(
+                self.folder / RESPONSES,
+                None if guaranteed is None else guaranteed.accountant(),
+                state_type=self._algorithm.state_type,
+                charged=guaranteed is not None,
+            )
+            self._attempts = Attempts(self.folder / ATTEMPTS, self._responses.accountant)
+            self._check_spent()
+            drop_unsent(self.folder / OUTBOUND, answered_rounds(self.folder / RESPONSES))
+        except BaseException:
+            self.close()
+            raise
+        self._log, self._logged = OutboundLog(self.folder / OUTBOUND), frozenset[tuple[Any, ...]]()
         self._gate = Gate(
             name,
-            log,
+            self._note,
             accountant=self._responses.accountant,
             plan=guaranteed,
             responses=self._responses,
@@ -85,25 +104,83 @@ class SiteSession:
         )
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
+        self._replay: Replay | None = None
+        if config.policy.require_replay:
+            self._replay = Replay(self._algorithm, self.plan.seed, self.folder / REPLAY)
+        self._limits = limits_of(self.plan)
+        self._table = request_table(self._limits)
 
-    def answer(self, request: Request) -> Mapping[str, NDArray[Any]]:
-        """Return what leaves the site for a request; for one that was answered before, the same again."""
+    @property
+    def have(self) -> int | None:
+        """Rounds whose sums the site has; None if it does not replay the algorithm."""
+        return None if self._replay is None else self._replay.have
+
+    def answer(self, request: Request, sums: Sequence[Sums] = ()) -> Mapping[str, NDArray[Any]]:
+        """Return what leaves the site for a request; for one that was answered before, the same again.
+
+        `sums` are those of rounds before it, from which the site derives what must be asked now.
+
+        Raises a `Refusal`, and nothing else, whatever happens: what went wrong may depend on the data.
+        """
         if request.task not in self._algorithm.tasks:
-            raise Refusal(f"this site knows no task {request.task[:40]!r}")
+            raise Refusal("this site knows no task of that name", code="request")
+        try:
+            check_request(request, self._limits, self._table)
+        except FederationError as error:
+            raise Refusal(str(error), code="request") from error
+        if self._replay is not None:
+            self._replay.receive(sums)
         known = self._responses.find(request)
         if known is not None:
             return known
+        if self._replay is not None:
+            self._replay.check(request)
+            if request.round in answered_rounds(self._responses.folder):
+                raise Refusal("another request of this round was answered; a round has one", code="request")
+        shard = self.shard()
+        self._reserve()
+        costs = planned_costs(self._algorithm.privacy, request.task)
+        try:
+            again = self._attempts.begin(request, costs)
+        except PrivacyError as error:
+            raise Refusal(f"the request goes beyond what the run has guaranteed: {error}", code="failed") from error
+        self._logged = self._lines() if again and self._replay is not None else frozenset()
+        try:
+            values = self._answer(shard, request)
+        except OSError as error:  # a full disk says nothing about the data, and passes
+            self._attempts.done(request)
+            raise Refusal(f"the answer could not be kept: {error}", code="failed") from error
+        except Exception as error:
+            self._attempts.fail(request, costs)
+            raise Refusal(f"the request failed: {error!r}", code="failed") from error
+        self._attempts.done(request)
+        return values
+
+    def _answer(self, shard: BinaryMatrix, request: Request) -> Mapping[str, NDArray[Any]]:
         before = self._responses.state_before(request.round)
         rng = random_stream(self.plan.seed, CLIENT_STREAM, request.round, self.name)
-        with one_blas_thread():
-            state, update = self._algorithm.respond(before, self.shard(), request, rng=rng)
+        # What overflows saturates; an error here would tell something of the data.
+        with one_blas_thread(), np.errstate(all="ignore"):
+            state, update = self._algorithm.respond(before, shard, request, rng=rng)
         return self._release(update, request, state).values
+
+    @property
+    def privacy(self) -> PrivacyPlan | None:
+        """What the run guarantees."""
+        return self._algorithm.privacy
+
+    def finished(self, request: Request) -> bool:
+        """Return whether a request was the run's last one: the site's rows are assigned."""
+        return request.task in (ASSIGN, ASSIGN_BY_BELIEF)
 
     def shard(self) -> BinaryMatrix:
         """Return the site's rows, read once."""
         if self._shard is None:
-            matrix = self._config.read()
-            names = self._config.agreed_names(matrix)
+            try:
+                matrix = self._config.read()
+                names = self._config.agreed_names(matrix)
+            except (InputError, MissingExtraError, OSError, ValueError) as error:
+                raise Refusal(f"the data cannot be read: {error}", code="data") from error
             columns = None if names is None else fingerprint(names)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
             self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
@@ -111,33 +188,64 @@ class SiteSession:
             self._shard = matrix
         return self._shard
 
-    def _release(self, update: Update, request: Request, state: Any) -> Release:
-        """Release an update through the gate, after the budget of the site was checked."""
+    def check_ready(self) -> None:
+        """Refuse what would be refused at the first request: data that does not fit, a budget that does not suffice."""
+        self.shard()
+        guaranteed = self._algorithm.privacy
+        if guaranteed is not None:
+            Spent(self._config.state).check(self.plan.run_id, guaranteed, **self._total_limits)
+
+    @property
+    def _total_limits(self) -> dict[str, float | None]:
+        """What all runs of this site together may cost."""
+        policy = self._config.policy
+        return {"limit": policy.total_epsilon, "delta_limit": policy.total_delta or TOTAL_DELTA}
+
+    def _reserve(self) -> None:
+        """Set the run down in the site's budget for all runs, before anything of it is computed."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
         guaranteed = self._algorithm.privacy
         if guaranteed is not None:
-            policy = self._config.policy
-            limits = {"limit": policy.total_epsilon, "delta_limit": policy.total_delta or TOTAL_DELTA}
-            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, **limits)
+            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, **self._total_limits)
+
+    def _release(self, update: Update, request: Request, state: Any) -> Release:
+        """Release an update through the gate."""
         if request.all_clients and state is not None and state.assigned is not None:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
-        try:
-            released = self._gate.release(update, request, rng=self._noise, state=state)
-        except PrivacyError as error:
-            raise Refusal("this request goes beyond what the run has guaranteed; nothing was sent") from error
-        if guaranteed is not None:
+        released = self._gate.release(update, request, rng=self._noise, state=state)
+        if self._algorithm.privacy is not None:
             Spent(self._config.state).note_answers(self.plan.run_id, len(self._responses))
         return released
+
+    def _note(self, record: OutboundRecord) -> None:
+        """Write a line about what leaves, unless a process that ended before its answer was kept has written it."""
+        if (record.round, record.task, record.what) not in self._logged:
+            self._log(record)
+
+    def _lines(self) -> frozenset[tuple[Any, ...]]:
+        path = self.folder / OUTBOUND
+        lines = read_log(path) if path.is_file() else []
+        return frozenset((line.get("round"), line.get("task"), line.get("what")) for line in lines)
+
+    def _check_spent(self) -> None:
+        """Refuse an exact run after private ones, and a private one of which responses are lost."""
+        guaranteed, spent = self._algorithm.privacy, Spent(self._config.state)
+        if guaranteed is None or math.isinf(guaranteed.total_epsilon):
+            spent.check_exact(allowed=self._config.policy.exact_after_private)
+        else:
+            spent.check_answers(self.plan.run_id, len(self._responses))
 
     def _check_known(self) -> None:
         """Refuse a run that was answered under another plan, or whose responses are lost: they are for one."""
         if self._known_plan.is_file():
             if json.loads(self._known_plan.read_text(encoding="utf-8")) != json.loads(json.dumps(self.plan.to_json())):
-                raise Refusal("this site knows a run of this name with another plan; give the new run another id")
+                raise Refusal(
+                    "this site knows a run of this name with another plan; the new one needs another id", code="known"
+                )
         elif self._algorithm.privacy is not None and self.plan.run_id in Spent(self._config.state).runs():
-            raise Refusal("this site has answered a run of this name and lost its responses; give the run another id")
+            raise Refusal("this site has answered a run of this name and lost its responses", code="known")
 
     @property
     def _known_plan(self) -> Path:
@@ -146,6 +254,19 @@ class SiteSession:
     def _keep_assignment(self, U: NDArray[np.bool_]) -> None:
         with replacing(self.folder / ASSIGNMENT) as partial, partial.open("wb") as file:
             sp.save_npz(file, sp.csr_array(U))
+
+
+def read_plan(arguments: Any) -> Plan:
+    """Read a plan that came from a coordinator."""
+    try:
+        return Plan.of(arguments)
+    except (InputError, MissingExtraError) as error:
+        raise Refusal(str(error), code="plan") from error
+
+
+def limits_of(plan: Plan) -> Limits:
+    """Return what the requests of a plan may hold."""
+    return Limits.of(plan.n_features, plan.most_components, plan.parameters, privacy=plan.algorithm().privacy)
 
 
 def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ last round.
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from felb.atomic import try_lock
 from felb.engines.nvflare.coordinator_session import Line, Unreachable
 from felb.engines.nvflare.run_record import LOCK, STATUS, RunRecord, Status
-from felb.errors import FederationError
+from felb.errors import FederationError, FelbError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.terms import Terms
 
 POLL, ASK_EVERY = 0.2, 2.0
+LISTENS_WITHIN = 1.5
 FINISHED, PAUSED, FAILED, RUNNING = "finished", "paused", "failed", "running"
 
 
@@ -72,6 +74,8 @@ def supervise(
     """
     patience = patience or Patience()
     record = RunRecord(coordinator.runs, plan.run_id)
+    if sites is not None:
+        check_names(coordinator, sites)
     record.begin(plan)
     if late:
         record.reopen()
@@ -90,7 +94,8 @@ def supervise(
             line.wait(patience.server)
             job = status.job if status.state == RUNNING and held(record) and status.job else None
             if job is None:
-                present = gather(line, sites, terms, patience=patience, on_event=on_event)
+                begun = status.round > 0
+                present = gather(line, sites, terms, patience=patience, on_event=on_event, begun=begun)
                 job = line.submit(plan, terms, sites=present, wanted=sites or ())
             end = watch(line, record, job, patience=patience, on_status=on_status)
             if end.state == FAILED:
@@ -111,8 +116,12 @@ def gather(
     *,
     patience: Patience,
     on_event: Callable[[str], None],
+    begun: bool = True,
 ) -> list[str]:
-    """Wait for the sites of a run; return those that are connected, at least a quorum."""
+    """Wait for the sites of a run; return those that are connected, at least a quorum.
+
+    A run that has not begun needs everybody who is named.
+    """
     needed = terms.quorum if wanted is None else max(terms.quorum, len(wanted))
     start, told = time.monotonic(), False
     while True:
@@ -133,6 +142,12 @@ def gather(
             "start the others, then call `felb run` again"
         )
     absent = sorted(set(wanted or ()) - set(present))
+    if absent and not begun:
+        without = " ".join(f"--without {name}" for name in absent)
+        raise FederationError(
+            f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not connected, so the run was not begun; "
+            f"start the site, or run without it: felb run ... {without}"
+        )
     on_event(f"goes on without {', '.join(absent)}")
     return present
 
@@ -192,12 +207,14 @@ def check_hope(status: Status) -> None:
 
 def overview(coordinator: Coordinator) -> dict[str, Any]:
     """Return plain data about a federation: its server, the sites that are connected, and where its runs stand."""
-    invitation, sites, reachable = coordinator.invitation, [], True
-    with Line(coordinator) as line:
-        try:
-            sites = line.sites()
-        except Unreachable:
-            reachable = False
+    invitation, sites = coordinator.invitation, []
+    reachable = listens(invitation.host, invitation.port)
+    if reachable:
+        with Line(coordinator) as line:
+            try:
+                sites = line.sites()
+            except Unreachable:
+                reachable = False
     runs = []
     for folder in sorted(path for path in coordinator.runs.iterdir() if (path / STATUS).is_file()):
         record = RunRecord(coordinator.runs, folder.name)
@@ -213,6 +230,28 @@ def overview(coordinator: Coordinator) -> dict[str, Any]:
         "sites": sites,
         "runs": runs,
     }
+
+
+def listens(host: str, port: int) -> bool:
+    """Return whether anybody listens at an address; known within `LISTENS_WITHIN` seconds."""
+    try:
+        with socket.create_connection((host, port), timeout=LISTENS_WITHIN):
+            return True
+    except OSError:
+        return False
+
+
+def check_names(coordinator: Coordinator, sites: Sequence[str]) -> None:
+    """Refuse a site that was never admitted, by name, where the register of admissions is at hand."""
+    try:
+        authority: Any = getattr(coordinator, "authority", None)
+        signed = None if authority is None else {line.name for line in authority.signed()}
+    except (FelbError, OSError):
+        return  # the authority's key and its register may be kept elsewhere
+    unknown = sorted(set(sites) - signed) if signed is not None else []
+    if unknown:
+        known = ", ".join(sorted(signed or ())) or "none"
+        raise InputError(f"the run names {unknown[0]!r}, which is no site of this federation; its sites are {known}")
 
 
 def _never_begun(record: RunRecord) -> Status:

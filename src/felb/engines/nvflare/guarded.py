@@ -1,0 +1,42 @@
+"""Runs a program of FLARE with the list of topics in place: ``python -m felb.engines.nvflare.guarded MODULE …``."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+
+from felb.engines.nvflare.topic_guard import install
+
+PROGRAMS = frozenset(
+    {
+        "nvflare.private.fed.app.client.client_train",
+        "nvflare.private.fed.app.client.worker_process",
+        "nvflare.private.fed.app.server.server_train",
+        "nvflare.private.fed.app.server.runner_process",
+    }
+)
+
+
+def die_with_parent() -> None:
+    """End this process when the one that started it has ended, however that ended; Linux alone can."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def main() -> None:
+    """Guard this process, then become the program."""
+    if len(sys.argv) < 2 or sys.argv[1] not in PROGRAMS:
+        raise SystemExit(f"give one of {', '.join(sorted(PROGRAMS))}")
+    install()
+    if os.environ.pop("FELB_DIES_WITH_PARENT", None):
+        die_with_parent()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

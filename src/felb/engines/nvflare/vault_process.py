@@ -1,0 +1,122 @@
+"""The process of a site's vault: ``python -m felb.engines.nvflare.vault_process FOLDER``; imports no engine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from felb.atomic import try_lock
+from felb.engines.nvflare.provisioning import Site
+from felb.engines.nvflare.vault import Vault
+from felb.engines.nvflare.vault_socket import VaultServer
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from felb.engines.nvflare.site_policy import SiteConfig
+    from felb.engines.nvflare.vault import Event
+
+LOCK, LOG = "vault.lock", "vault.log"
+NOTIFIED = frozenset({"pending", "refused", "budget", "ended"})
+NOTIFY_SECONDS = 30.0
+LOG_BYTES, LOGS = 2_000_000, 3
+
+
+def line_of(event: Event) -> str:
+    """Return the line that the site's console shows of an event."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
+    run = f"run {event.run}" if event.run else "a run"
+    told = {
+        "pending": f"waits for approval: felb site show FOLDER {event.run}, digest {event.text}",
+        "began": f"began: {event.text}",
+        "round": f"round {event.round} answered ({event.text})",
+        "ended": f"ended after round {event.round}; {event.text}",
+        "refused": f"refused: {event.text}",
+        "budget": f"budget: {event.text}",
+    }
+    return f"{at}  {run} {told.get(event.kind, event.kind)}"
+
+
+def notify(command: str, event: Event) -> None:
+    """Call the site's hook with an event as JSON on its standard input; its failure is logged and changes nothing."""
+    try:
+        subprocess.run(
+            shlex.split(command),
+            input=json.dumps(asdict(event)),
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=NOTIFY_SECONDS,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        logging.getLogger("felb.vault").warning("the hook could not be called: %s", error)
+
+
+class Console:
+    """Prints events, and calls the hook for those a person should know of."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._last: Any = None
+
+    def __call__(self, event: Event) -> None:
+        """Print a line; a refusal that comes again and again is printed once."""
+        same = (event.kind, event.run, event.text)
+        if event.kind == "refused" and same == self._last:
+            return
+        self._last = same
+        sys.stdout.write(line_of(event) + "\n")
+        sys.stdout.flush()
+        config: SiteConfig = self._site.config()
+        if event.kind in NOTIFIED and config.notify:
+            threading.Thread(target=notify, args=(config.notify, event), daemon=True).start()
+
+
+def run_vault(site: Site, *, group: int | None = None) -> None:
+    """Answer for a site until the process is told to end, or its parent is gone."""
+    site.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = try_lock(site.state / LOCK)
+    if lock is None:
+        raise InputError(f"{site.name} runs already; stop it before it is started again")
+    handler = logging.handlers.RotatingFileHandler(site.state / LOG, maxBytes=LOG_BYTES, backupCount=LOGS)
+    logging.getLogger("felb").addHandler(handler)
+    vault = Vault(site.name, site.config, on_event=Console(site))
+    server = VaultServer(vault, site.socket, group=group)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: server.stop())
+    threading.Thread(target=_end_with_parent, args=(server, os.getppid()), daemon=True).start()
+    try:
+        server.serve()
+    finally:
+        vault.close()
+        lock.close()
+
+
+def _end_with_parent(server: VaultServer, parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    server.stop()
+
+
+def main() -> None:
+    """Run the vault of the site whose folder is given; a second argument is the group that may connect."""
+    os.umask(0o077)
+    group = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    try:
+        run_vault(Site.open(sys.argv[1]), group=group)
+    except InputError as error:
+        raise SystemExit(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""What a request of each task may hold: one table, derived from the plan, checked before anything is computed.
+
+A server that has turned could ask a task something the algorithm never asks: weights that turn a sum into a count of
+rows with a chosen set of items, a bound so large that noise overflows, a search without end. So every value of a
+request has a type, a shape and a range here, and a task that is not in the table is not done.
+
+`n` stands for the number of features, which the plan fixes; other letters for sizes that have a limit of their own and
+must be the same wherever the letter stands in a request.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import FederationError
+from felb.federated.algorithms.aligned import ALIGNED_COMPONENTS
+from felb.federated.algorithms.felb import LOCAL_FACTOR
+from felb.federated.algorithms.post_hoc import LOCAL_COMPONENTS
+from felb.federated.algorithms.private_rounds import FIRST, LAST
+from felb.federated.steps.assignment import ASSIGN
+from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF, BELIEF_STATISTICS, BELIEF_THRESHOLD_COUNTS
+from felb.federated.steps.cuts import CUT_COUNTS
+from felb.federated.steps.fedprox import FEDPROX
+from felb.federated.steps.init import EXTRA, GRAM_SKETCH, SIGN_NORMS
+from felb.federated.steps.nmf import FACTOR_STATISTICS
+from felb.federated.steps.proxskip import PROXSKIP
+from felb.federated.steps.rank_selection import SHARED_COUNTS
+from felb.federated.steps.refine import FLIP_GAINS
+from felb.federated.steps.reseed import CANDIDATE_GAINS, PAIR_COUNTS, RESIDUAL_COUNTS
+from felb.federated.steps.scaffold import SCAFFOLD
+from felb.federated.steps.stack import STACKED_GAINS
+from felb.federated.steps.threshold_search import THRESHOLD_COUNTS
+from felb.optim.belief import MAX_ROUNDS
+from felb.privacy.names import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Request
+    from felb.privacy.plan import PrivacyPlan
+
+MOST_NODES = 10_000
+"""Of the search for the best assignment of a row; a site's own limit, whatever a plan says."""
+MOST_STEPS = 100_000
+MOST_CANDIDATES, MOST_PATTERNS, MOST_SEEDS, MOST_LEVELS = 16, 2048, 256, 32
+LARGEST = 2.0**40
+"""Of a real number that has no natural bound, such as an entry of a non-negative factor."""
+INFINITE = 2.0**501
+"""The spectral init tells negligible singular values as 2^500."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a plan says about the size of its requests.
+
+    Parameters
+    ----------
+    n_features, n_components : m, and the most components
+    node_cap : the plan's limit of the search for a row's assignment
+    rounds : most rounds of local steps
+    weights : what covering a one and a zero may be worth
+    f1 : weights may also be those of the F1 objective, (1 − F/2, −F/2)
+    belief : weights may also be log-likelihood ratios
+    privacy : bounds of private releases
+    """
+
+    n_features: int
+    n_components: int
+    node_cap: int = 1_000
+    rounds: int = MOST_STEPS
+    weights: frozenset[tuple[float, float]] = frozenset({(1.0, -1.0)})
+    f1: bool = False
+    belief: bool = False
+    privacy: PrivacyPlan | None = None
+
+    @classmethod
+    def of(
+        cls, n_features: int, n_components: int, parameters: Mapping[str, Any], *, privacy: PrivacyPlan | None
+    ) -> Limits:
+        """Read the limits of a plan's parameters."""
+        costs = tuple(float(parameters.get(f"false_{kind}_cost", 1.0)) for kind in ("negative", "positive"))
+        objective = parameters.get("objective", "auto")
+        return cls(
+            n_features,
+            n_components,
+            node_cap=min(int(parameters.get("node_cap", 1_000)), MOST_NODES),
+            rounds=int(parameters.get("max_iter", MOST_STEPS) or MOST_STEPS),
+            weights=frozenset({(costs[0], -costs[1]), (1.0, -1.0)}),
+            f1=objective == "f1",
+            belief=objective == "recover",
+            privacy=privacy,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one value of a request must be.
+
+    Parameters
+    ----------
+    kind : "b" Boolean, "i" whole, "f" real
+    shape : numbers and letters
+    low, high : the range of its entries, ends included
+    optional : it may be left out
+    unique : no entry twice
+    exactly : if given, its only allowed value
+    """
+
+    kind: str
+    shape: tuple[str | int, ...] = ()
+    low: float = -math.inf
+    high: float = math.inf
+    optional: bool = False
+    unique: bool = False
+    exactly: tuple[float, ...] | None = None
+
+
+Table = dict[str, dict[str, Rule]]
+
+
+def request_table(limits: Limits) -> Table:
+    """Return the rules of all tasks under a plan."""
+    m, tiny = limits.n_features, 1e-300
+    V = Rule("b", ("k", "n"))
+    relaxed = Rule("f", ("k", "n"), 0.0, LARGEST)
+    boxed = Rule("f", ("k", "n"), 0.0, 1.0)
+    weights = Rule("f", (2,), -LARGEST, LARGEST)
+    cover = {"components": V, "weights": weights}
+    nodes = Rule("i", (), 1, limits.node_cap)
+    steps = {
+        "V": boxed,
+        "t": Rule("i", (), 0, limits.rounds),
+        "kappa": Rule("f", (), 0.0, LARGEST),
+        "lam": Rule("f", (), 0.0, LARGEST),
+        "steps": Rule("i", (), 1, MOST_STEPS),
+    }
+    belief = {
+        "theta": Rule("f", ("k", "n"), -LARGEST, LARGEST),
+        "noise": Rule("f", (2,), tiny, 1.0),
+        "row_rates": Rule("f", ("k",), tiny, 1.0),
+        "column_rate": Rule("f", (), tiny, 1.0),
+        "rounds": Rule("i", (), 0, MAX_ROUNDS),
+        "threshold": Rule("f", (), 0.0, 1.0, optional=True),
+    }
+    return {
+        ASSIGN: {
+            "components": V,
+            "weights": Rule("f", (2,), -LARGEST, LARGEST, optional=True),
+            "node_cap": Rule("i", (), 1, limits.node_cap, optional=True),
+        },
+        LOCAL_FACTOR: {
+            "t": Rule("i", (), 0, limits.rounds),
+            "V": Rule("f", ("k", "n"), 0.0, 1.0, optional=True),
+        },
+        LOCAL_COMPONENTS: {},
+        ALIGNED_COMPONENTS: {"reference": Rule("i", ("k", "n"), -(2**31), 2**31)},
+        GRAM_SKETCH: {"Q": Rule("f", ("n", "q"), -1.001, 1.001)},
+        SIGN_NORMS: {"vectors": Rule("f", ("n", "k"), -1.1, 1.1), "values": Rule("f", ("k",), tiny, INFINITE)},
+        FACTOR_STATISTICS: {"V": relaxed},
+        THRESHOLD_COUNTS: {
+            "V": relaxed,
+            "scales": Rule("f", ("k",), tiny, LARGEST),
+            "levels": Rule("f", ("l",), 0.0, 1.0),
+        },
+        CUT_COUNTS: {"V": relaxed, "shares": Rule("f", ("l",), 0.0, 1.0), "weights": weights},
+        FLIP_GAINS: cover,
+        SHARED_COUNTS: cover,
+        STACKED_GAINS: {"candidates": Rule("b", ("c", "k", "n")), "weights": weights},
+        RESIDUAL_COUNTS: cover,
+        PAIR_COUNTS: {**cover, "seeds": Rule("i", ("s",), 0, m - 1, unique=True)},
+        CANDIDATE_GAINS: {**cover, "candidates": Rule("b", ("p", "n"))},
+        BELIEF_STATISTICS: belief,
+        BELIEF_THRESHOLD_COUNTS: belief,
+        ASSIGN_BY_BELIEF: belief,
+        FEDPROX: {**steps, "gamma": Rule("f", (), 0.0, LARGEST)},
+        SCAFFOLD: {**steps, "control": Rule("f", ("k", "n"), -LARGEST, LARGEST)},
+        PROXSKIP: {**steps, "mean_steps": Rule("i", (), 1, MOST_STEPS)},
+        **_private_table(limits, nodes),
+    }
+
+
+def _private_table(limits: Limits, nodes: Rule) -> Table:
+    """Return the rules of the private tasks: bounds are those of the specification, or at most what m allows."""
+    if limits.privacy is None:
+        return {}
+    privacy, m = limits.privacy.privacy, limits.n_features
+    bound = Rule("i", (), 1, m) if privacy.row_bound is None else Rule("i", (), exactly=(float(privacy.row_bound),))
+    scores = [float(privacy.data_bound**2), 2.0 * m]
+    if privacy.row_bound is not None:
+        scores = [2.0 * privacy.row_bound]
+    if privacy.score_bound is not None:
+        scores = [float(privacy.score_bound)]
+    told = privacy.statistics_bounds
+    return {
+        SIZES: {},
+        COLUMNS: {"row_bound": bound},
+        COOCCURRENCE: {"row_bound": bound, "columns": Rule("i", ("j",), 0, m - 1, optional=True, unique=True)},
+        STATISTICS: {
+            "V": Rule("f", ("k", "n"), 0.0, 1.0),
+            "lam": Rule("f", (), FIRST * (1 - 1e-9), LAST * (1 + 1e-9)),
+            "bounds": Rule("f", (3,), exactly=(told.c, told.s, told.w)),
+        },
+        CHOICE: {
+            "candidates": Rule("b", ("c", "k", "n")),
+            "bound": Rule("f", (), 2.0**-20, m * math.sqrt(MOST_CANDIDATES)),
+        },
+        SCORES: {
+            "components": Rule("b", ("k", "n")),
+            "node_cap": nodes,
+            "bound": Rule("f", (), 1.0, max(scores)),
+        },
+    }
+
+
+def check_request(request: Request, limits: Limits, table: Table | None = None) -> None:
+    """Raise unless a request is one that the plan's algorithm could make; the error names no value of it."""
+    rules = (request_table(limits) if table is None else table).get(request.task)
+    if rules is None:
+        raise FederationError("the request is of a task that no plan has")
+    missing = {name for name, rule in rules.items() if not rule.optional} - request.values.keys()
+    if missing or not request.values.keys() <= rules.keys():
+        raise FederationError("the request does not hold the values of its task")
+    most = {
+        "n": limits.n_features,
+        "k": limits.n_components,
+        "q": limits.n_components + EXTRA,
+        "c": MOST_CANDIDATES,
+        "p": MOST_PATTERNS,
+        "s": min(MOST_SEEDS, limits.n_features),
+        "l": MOST_LEVELS,
+        "j": limits.n_features,
+    }
+    sizes: dict[str, int] = {"n": limits.n_features}
+    for name, value in request.values.items():
+        _check_value(name, np.asarray(value), rules[name], most, sizes)
+    if "weights" in request.values:
+        _check_weights(np.asarray(request.values["weights"]), limits, assigning=request.task == ASSIGN)
+
+
+def _check_value(name: str, value: NDArray[Any], rule: Rule, most: Mapping[str, int], sizes: dict[str, int]) -> None:
+    kinds = {"b": "b", "i": "iu", "f": "fiu"}[rule.kind]
+    if value.dtype.kind not in kinds:
+        raise FederationError(f"{name} of the request is of another type than its task's")
+    if value.ndim != len(rule.shape):
+        raise FederationError(f"{name} of the request has another shape than its task's")
+    for size, want in zip(value.shape, rule.shape, strict=True):
+        expected = sizes.setdefault(want, size) if isinstance(want, str) else want
+        if size != expected or (isinstance(want, str) and size > most[want]):
+            raise FederationError(f"{name} of the request has another shape than its task's")
+    if rule.kind == "b" or not value.size:
+        return
+    if not np.all(np.isfinite(value)) or value.min() < rule.low or value.max() > rule.high:
+        raise FederationError(f"{name} of the request lies outside of what its task allows")
+    if rule.unique and len(np.unique(value)) != value.size:
+        raise FederationError(f"{name} of the request holds an entry twice")
+    if rule.exactly is not None and tuple(value.ravel().astype(np.float64).tolist()) != rule.exactly:
+        raise FederationError(f"{name} of the request is not what the plan says")
+
+
+def _check_weights(value: NDArray[Any], limits: Limits, *, assigning: bool) -> None:
+    """Refuse weights of cells that the objective of the plan does not have."""
+    one, zero = (float(weight) for weight in value)
+    if (one, zero) in limits.weights:
+        return
+    if limits.f1 and 0.5 <= one < 1 and one - zero == 1:
+        return
+    if limits.belief and assigning and 0 < one <= 64 and -64 <= zero < 0:
+        return
+    raise FederationError("weights of the request are not those of the plan's objective")
