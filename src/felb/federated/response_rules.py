@@ -33,6 +33,8 @@ MOST_ROWS = 1 << 32
 """Of one site."""
 MOST = 1 << 53
 """Of a whole number in a response: sums of five hundred of them stay within int64, and each is exact as a double."""
+MOST_ENTRY = 1000
+"""Of a factor that is not kept in the box, as in the literal setting of FELB."""
 ROUNDING = 1e-4
 """Entries of V are rounded to a grid, and averages of them weighed; so the box is this much wider."""
 COUNTS = frozenset(
@@ -79,7 +81,9 @@ def _check_factors(values: Values, request: Request) -> None:
         _require(bool((curvature >= 0).all()), "curvature is negative")
         top = curvature[:, None] * (1 + ROUNDING) + 1
         _require(bool(((V >= 0) & (top >= V)).all()), "V lies outside of [0, 1]")
-    elif request.task in (LOCAL_FACTOR, FEDPROX):
+    elif request.task == LOCAL_FACTOR:
+        _require(bool(((V >= -ROUNDING) & (V <= MOST_ENTRY)).all()), f"V lies outside of [0, {MOST_ENTRY}]")
+    elif request.task == FEDPROX:
         _require(bool(((V >= -ROUNDING) & (V <= 1 + ROUNDING)).all()), "V lies outside of [0, 1]")
     if "loss" in values:
         _require(bool((values["loss"] >= -1).all()), "a sum of squares is negative")
