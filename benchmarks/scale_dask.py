@@ -96,7 +96,7 @@ def there(blocks: Blocks, rounds: int, workers: int) -> Found:
     """Play on Dask workers."""
     clock = Clock([])
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0", memory_limit=0) as cluster,
         Client(cluster) as client,
     ):
         rows = DistributedRows.of(blocks, client, read=BinaryMatrix.of)

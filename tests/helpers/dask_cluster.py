@@ -18,7 +18,7 @@ def threads(n_workers=2):
     with warnings.catch_warnings(), dask.config.set(quiet):
         warnings.simplefilter("ignore")  # Dask's own, about ports and about work that it finds too short or too large
         with Client(
-            processes=False, n_workers=n_workers, threads_per_worker=1, dashboard_address=None, set_as_default=True
+            processes=False, n_workers=n_workers, threads_per_worker=1, dashboard_address=":0", set_as_default=True
         ) as client:
             yield client
 

@@ -70,7 +70,7 @@ def connected(address: str) -> Iterator[Client]:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with (
             LocalCluster(
-                n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
+                n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.ERROR
             ) as cluster,
             Client(cluster) as client,
         ):
