@@ -289,7 +289,13 @@ def test_damaged_results(refused, result, verb):
     components.unlink()
     refused(*verb, words=("components.npz is damaged or missing",))
     sp.save_npz(components, sp.csr_array(np.eye(7)))
-    refused(*verb, words=("components.npz does not belong to result.json",))
+    refused(
+        *verb,
+        words=(
+            "components.npz",
+            "does not belong to result.json",
+        ),
+    )
 
 
 def test_data_with_other_columns_is_not_scored(refused, result, in_folder):

@@ -215,7 +215,7 @@ def test_h5ad_clients_refused(tmp_path):
     with pytest.raises(InputError, match=r"a\.h5ad: client_column='site' is not a column.* 'donor'$"):
         read(path, client_column="site")
     anndata_of(values).write_h5ad(path)
-    with pytest.raises(InputError, match=r"there are none$"):
+    with pytest.raises(InputError, match=r"the columns are none$"):
         read(path, client_column="site")
     anndata_of(values, donor=pd.Categorical(["a", None] * 15)).write_h5ad(path)
     with pytest.raises(InputError, match="row 1 has no client"):
