@@ -35,7 +35,7 @@ def test_repeated_rows_change_nothing(method):
     assert once.converged_
     for times in (2, 4):
         again = method(4, random_state=0).fit([BinaryMatrix.vstack([part] * times) for part in PARTS])
-        np.testing.assert_allclose(again.relaxed_components_, once.relaxed_components_, atol=1e-4)
+        np.testing.assert_allclose(again.relaxed_components_, once.relaxed_components_, atol=3e-4)
         np.testing.assert_array_equal(again.components_, once.components_)
         assert again.n_iter_ == once.n_iter_
         np.testing.assert_allclose(again.history_["loss"], times * once.history_["loss"], rtol=1e-4)
