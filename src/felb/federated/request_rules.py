@@ -21,7 +21,7 @@ from felb.federated.algorithms.aligned import ALIGNED_COMPONENTS
 from felb.federated.algorithms.felb import LOCAL_FACTOR
 from felb.federated.algorithms.post_hoc import LOCAL_COMPONENTS
 from felb.federated.algorithms.private_rounds import FIRST, LAST
-from felb.federated.steps.assignment import ASSIGN
+from felb.federated.steps.assignment import ASSIGN, EXACT_COUNTS
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF, BELIEF_STATISTICS, BELIEF_THRESHOLD_COUNTS
 from felb.federated.steps.cuts import CUT_COUNTS
 from felb.federated.steps.fedprox import FEDPROX
@@ -156,6 +156,7 @@ def request_table(limits: Limits) -> Table:
             "weights": Rule("f", (2,), -LARGEST, LARGEST, optional=True),
             "node_cap": Rule("i", (), 1, limits.node_cap, optional=True),
         },
+        EXACT_COUNTS: {**cover, "node_cap": nodes},
         LOCAL_FACTOR: {
             "t": Rule("i", (), 0, limits.rounds),
             "V": Rule("f", ("k", "n"), 0.0, 1.0, optional=True),

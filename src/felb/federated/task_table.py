@@ -50,6 +50,7 @@ TASKS: dict[str, TaskEntry] = {
     "candidate_gains": TaskEntry(RESEEDING, ("ones", "zeros")),
     "shared_counts": TaskEntry("rank selection", ("shared",)),
     "stacked_gains": TaskEntry(LOCAL_SEARCH, ("counts", "supports", "gains", "ones", "zeros", "rows")),
+    "exact_counts": TaskEntry("comparison of results", ("counts", "supports")),
     "centralized_search": TaskEntry(LOCAL_SEARCH, ("counts", "supports", "components")),
     "belief_statistics": TaskEntry(BELIEF, ("evidence", "members", "cells", "rows")),
     "belief_threshold_counts": TaskEntry(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from felb.privacy.plan import PrivacyPlan
 
 IN_WORDS = {
+    "exact_counts": ("counts of right and wrong cells, and records of components", "4 and k", "up to 3 times"),
     "assign": ("counts of right and wrong cells, and how many records have each component", "4 and k", "once"),
     "assign_by_belief": ("the same, for rows assigned by the recovered noise model", "4 and k", "once, or not at all"),
     "local_factor": ("the site's own relaxed V, and its loss", "k x m", "every round"),

@@ -21,10 +21,13 @@ from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
 from felb.federated.steps.assignment import (
     ASSIGN,
+    EXACT_COUNTS,
     HURRIED_NODES,
     assign_exactly_task,
     assigned_exactly,
     counted,
+    exact_counts_task,
+    least_assigned,
     read_counts,
 )
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
@@ -121,6 +124,7 @@ BMF_TASKS: dict[str, Task] = {
     FLIP_GAINS: flip_gains_task,
     STACKED_GAINS: stacked_gains_task,
     SHARED_COUNTS: shared_counts_task,
+    EXACT_COUNTS: exact_counts_task,
     ASSIGN: assign_exactly_task(ClientState),
 }
 """The tasks of a client; each returns sums over its rows."""
@@ -174,6 +178,7 @@ def federated_bmf(
         selects_rank=selects_rank,
         sampled=sampled,
         centralized=centralized,
+        node_cap=node_cap,
     )
 
     def server(seed: int) -> Server:
@@ -202,6 +207,7 @@ class BooleanFit:
     selects_rank: bool = False
     sampled: bool = False
     centralized: bool = False
+    node_cap: int = 1_000
 
     @property
     def memory(self) -> float:
@@ -243,13 +249,16 @@ class BooleanFit:
         last: Objective = self.cost
         known = yield from self.improved(known, last, seed)
         known = yield from self.recombined([known, *found], last, seed)
+        # What a lower effort returns; its losses for another objective, rank or sample cannot be compared.
+        lower = [] if self.objective == "f1" or self.selects_rank or self.sampled else found[:1]
         if self.objective == "f1":
             last = NegativeF1()
             known = yield from self.refined(known, last, seed)
             known = yield from self.improved(known, last, seed)
         if self.effort.proposals and not self.sampled:
+            lower = [*lower, known]
             known = yield from self.searched(known, found, last, seed)
-        return known
+        return (yield from least_assigned(known, lower, last, node_cap=self.node_cap))
 
     def starts(self, known: Known, seed: int) -> list[Steps]:
         """Return the refined relaxed start, and others if losses of rounds can be compared."""

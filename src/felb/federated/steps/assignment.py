@@ -8,24 +8,30 @@ import numpy as np
 
 from felb.deadline import current_deadline
 from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
+from felb.federated.steps.objective import as_array
 from felb.kernels.assign import assign_rows
 from felb.kernels.exact import assign_rows_exact
 from felb.metrics.counts import Counts, cell_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Server, Task
+    from felb.federated.steps.known import Known
+    from felb.federated.steps.objective import Objective
 
     Assignment = Generator[Request, Sums, Outcome]
 
-ASSIGN = "assign"
+ASSIGN, EXACT_COUNTS = "assign", "exact_counts"
 
 ROWS_BETWEEN_LOOKS = 64
 """Rows that are assigned between two looks at the clock, in a run with a time limit."""
+
+CLOSE = 0.02
+"""Losses of quick assignments that differ by a larger share are in the order of exact ones."""
 
 HURRIED_NODES = 1
 """Node cap of a run that has used up its time: rows keep their greedy assignment."""
@@ -63,6 +69,19 @@ def assign_exactly_task(state_type: type[Any]) -> Task:
         return state_type(assigned=U), Update(assignment_counts(shard, U, V))
 
     return assign_exactly
+
+
+def exact_counts_task(
+    state: Any,  # noqa: ARG001
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[None, Update]:
+    """Return the counts of the best assignment to the requested components, which is not kept."""
+    V = np.asarray(request.values["components"], dtype=bool)
+    one, zero = (float(weight) for weight in request.values["weights"])
+    U = _assigned_in_time(shard, V, one, zero, int(request.values["node_cap"]))
+    return None, Update(assignment_counts(shard, U, V))
 
 
 def _assigned_in_time(
@@ -112,6 +131,36 @@ def assigned_exactly(
     sums = yield Request(ASSIGN, components=components, weights=weights, node_cap=node_cap, all_clients=True)
     one, zero = (float(weight) for weight in weights)
     return counted(sums, components, weights=(one, zero), **outcome)
+
+
+def least_assigned(
+    known: Known, lower: Sequence[Known], objective: Objective, *, node_cap: int
+) -> Generator[Request, Sums, Known]:
+    """Return what has the smallest objective when rows are assigned exactly: `known`, or one of lower effort.
+
+    Searches compare losses of quick assignments, which the last, exact one may turn round. Only those that are close
+    are asked for; the exact loss is never larger than the quick one.
+    """
+    best, least = known, known.value
+    for other in lower:
+        if other.value is None or least is None or np.array_equal(other.boolean(), known.boolean()):
+            continue
+        if least < other.value - CLOSE * abs(other.value):
+            continue
+        exact = yield from _exact_value(other, objective, node_cap)
+        if exact < least and best is known:
+            least = yield from _exact_value(known, objective, node_cap)
+        if exact < least:
+            best, least = other, exact
+    return best
+
+
+def _exact_value(known: Known, objective: Objective, node_cap: int) -> Generator[Request, Sums, float]:
+    weights = as_array(objective.weights(read_counts(known.counts)))
+    sums = yield Request(EXACT_COUNTS, components=known.boolean(), weights=weights, node_cap=node_cap, all_clients=True)
+    value = objective.value(read_counts(sums["counts"]))
+    sums.report(loss=value)
+    return value
 
 
 def counted(sums: Sums, components: NDArray[np.bool_], **outcome: Any) -> Outcome:
