@@ -156,6 +156,8 @@ def draw() -> None:
         axes.set_xscale("log")
         axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
         axes.minorticks_off()
+        axes.set_ylim(0, 1.03)
+        axes.set_ylabel("F1*" if data in PLANTED else "F1", color=NOTE_COLOUR)
         axes.set_title(data, loc="left", color=TITLE_COLOUR, fontsize=10, fontweight="bold")
         axes.tick_params(colors=NOTE_COLOUR)
         axes.grid(color="#eeeeee")
@@ -163,8 +165,6 @@ def draw() -> None:
             axes.spines[side].set_visible(False)
     for axes in panels[1]:
         axes.set_xlabel("total ε", color=NOTE_COLOUR)
-    for axes, label in zip(panels[:, 0], ("F1*", "F1"), strict=True):
-        axes.set_ylabel(label, color=NOTE_COLOUR)
     panels[0, 0].legend(frameon=False, title="noise")
     with replacing(FIGURE) as partial, partial.open("wb") as file:
         FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
