@@ -183,9 +183,9 @@ def table_of(n_rows: int, k: int) -> NDArray[np.float32]:
 
 
 def scratch_space(n_rows: int, k: int) -> tuple[NDArray[Any], ...]:
-    """Return what one thread needs: blocks (points, sums, products, targets, pulls), sums of UᵀU, lanes, cursors."""
+    """Return what one thread needs: blocks of points, sums, products, targets, pulls, steps; UᵀU, lanes, cursors."""
     block = min(BLOCK, -(-max(1, n_rows) // SIDE_BY_SIDE) * SIDE_BY_SIDE)
-    rows = tuple(block_of(block, k) for _ in range(5))
+    rows = tuple(block_of(block, k) for _ in range(6))
     gram = block_of(4 * len(width_of(k)), k)
     lanes = aligned(2 * k * SIDE_BY_SIDE).reshape(2, k, SIDE_BY_SIDE)
     return *rows, gram, lanes, np.zeros(block, np.int64)
