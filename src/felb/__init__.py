@@ -6,10 +6,10 @@ share them; felb finds one shared Boolean V, and every client keeps its own U.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from felb._version import __version__
+from felb.late import late_names
 
 if TYPE_CHECKING:
     from felb import data, metrics, privacy
@@ -95,15 +95,7 @@ _LAZY = {
     "simulate": "felb.runs.job_runner",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'felb' has no attribute {name!r}")
-    module, _, attribute = _LAZY[name].partition(":")
-    loaded = import_module(module)
-    value = loaded if _LAZY[name].endswith(":") else getattr(loaded, attribute or name)
-    globals()[name] = value
-    return value
+__getattr__ = late_names(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:

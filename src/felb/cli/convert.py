@@ -10,7 +10,6 @@ import click
 from felb.cli import options
 from felb.cli.output import print_json, warnings_as_notes
 from felb.cli.progress import row_progress
-from felb.data import Limits, convert
 
 
 @click.command("convert")
@@ -41,6 +40,8 @@ def command(
     What SOURCE may ask for is limited in proportion to its size. Where a limit is too low for a legitimate file, raise
     it here. The other commands have no limits for a .felb file.
     """
+    from felb.data import Limits, convert
+
     limits = options.given(max_rows=max_rows, max_columns=max_columns, max_line=max_line, max_expansion=max_expansion)
     with row_progress() as advance, warnings_as_notes():
         matrix = convert(

@@ -13,16 +13,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from felb.data.schema_words import grouped
-from felb.federated.task_table import rounds_by_phase
-from felb.privacy.disclosure import Disclosure
-from felb.runs.result import ITERATION, Result, finite
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from felb.data.schema import Schema
-    from felb.runs.result import Component
+    from felb.runs.result import Component, Result
 
 SHOWN_FEATURES = 12
 SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
@@ -30,6 +25,8 @@ SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 
 def print_json(data: Any) -> None:
     """Print plain data as JSON."""
+    from felb.runs.result import finite
+
     click.echo(json.dumps(finite(data), indent=1, allow_nan=False))
 
 
@@ -70,6 +67,8 @@ def plain_console() -> Console:
 
 def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result as text."""
+    from felb.privacy.disclosure import Disclosure
+
     made, source = result.provenance, result.provenance.data
     gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
@@ -96,6 +95,9 @@ def describe(result: Result, folder: str) -> dict[str, str]:
 
 def describe_rounds(rounds: Mapping[str, int]) -> str:
     """Return how many rounds a run had, and in which phases."""
+    from felb.federated.task_table import rounds_by_phase
+    from felb.runs.result import ITERATION
+
     total, phases = sum(rounds.values()), rounds_by_phase(rounds)
     if rounds.keys() <= {ITERATION}:  # a centralized method
         return f"{total} iterations"
@@ -145,6 +147,8 @@ def component_table(
     components: Sequence[Component], *, shown: int = SHOWN_FEATURES, schema: Schema | None = None
 ) -> Table:
     """Return a table of components: number, support, size, feature names (the first few, by column of a schema)."""
+    from felb.data.schema_words import grouped
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     known = any(component.support is not None for component in components)
     for name in ("component", "support", "size") if known else ("component", "size"):

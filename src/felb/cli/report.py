@@ -9,7 +9,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_facts, warnings_as_notes
-from felb.report import gather, result_page, write_figures, write_tables
 
 PAGE = "report.html"
 
@@ -43,6 +42,16 @@ def command(
     options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
     so.
     """
+    from felb.runs.result import check_result_folder
+
+    check_result_folder(result)
+    from felb.report import (  # slow to import, and not needed to refuse a wrong folder
+        gather,
+        result_page,
+        write_figures,
+        write_tables,
+    )
+
     with warnings_as_notes():
         evidence = gather(result, data=data, **options.given(**reading))
         target = Path(out) if out is not None else evidence.folder / PAGE

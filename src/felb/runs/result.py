@@ -224,8 +224,7 @@ class Result:
     def read(cls, folder: str | os.PathLike[str]) -> Result:
         """Read a result folder back; a damaged file is an `InputError` that names it and what is wrong in it."""
         path = Path(folder)
-        if not (path / RESULT).is_file():
-            raise InputError(f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run")
+        check_result_folder(path)
         stored = read_record(path / RESULT, _Stored, advice=AGAIN)
         if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
             owned = read_record(path / PRIVATE, _Owned, advice=AGAIN)
@@ -292,6 +291,13 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
                 raise ValueError(f"`provenance.data.{name}` is {type(data[name]).__name__}, not {kind.__name__}")
         if not isinstance((self.privacy or {"text": ""}).get("text"), str):
             raise ValueError("`privacy.text` does not say what was guaranteed")
+
+
+def check_result_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise if a folder holds no result."""
+    path = Path(folder)
+    if not (path / RESULT).is_file():
+        raise InputError(f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run")
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from felb.engines.nvflare.reasons import REASONS
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_budget import Spent
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.errors import FederationError
 from felb.metrics import confusion
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from felb.choices import MechanismName, NoisePlace
 from felb.data import Schema, read
 from felb.errors import FelbError, InputError, SchemaWarning
 from felb.privacy.cost import Unit
 from felb.privacy.disclosure import Disclosure
-from felb.privacy.spec import LARGEST_DELTA, MechanismName, NoisePlace
+from felb.privacy.spec import LARGEST_DELTA
 from felb.records import read_record
 
 if TYPE_CHECKING:

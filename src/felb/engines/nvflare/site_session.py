@@ -17,6 +17,7 @@ from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.replay import Replay
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_logs import OUTBOUND
 from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
@@ -26,8 +27,8 @@ from felb.federated.steps.assignment import ASSIGN
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
-from felb.privacy.log_chain import Head, drop_unsent, verify
-from felb.privacy.outbound_log import OutboundLog, read_log, read_outbound_log
+from felb.privacy.log_chain import drop_unsent
+from felb.privacy.outbound_log import OutboundLog, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from felb.privacy.outbound_log import OutboundRecord
     from felb.privacy.plan import PrivacyPlan
 
-ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
+ASSIGNMENT, RESPONSES, PLAN = "assignment.npz", "responses", "plan.json"
 ATTEMPTS, REPLAY, LOCK = "attempts", "replay", "lock"
 
 
@@ -267,21 +268,3 @@ def read_plan(arguments: Any) -> Plan:
 def limits_of(plan: Plan) -> Limits:
     """Return what the requests of a plan may hold."""
     return Limits.of(plan.n_features, plan.most_components, plan.parameters, privacy=plan.algorithm().privacy)
-
-
-def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, Any]]:
-    """Return the lines of a site's outbound logs, each with its run; a line that was cut short is left out."""
-    lines = []
-    for log in sorted(state.glob(f"*/{OUTBOUND}")):
-        if run_id is not None and log.parent.name != run_id:
-            continue
-        lines += [{"run": log.parent.name, **line} for line in read_outbound_log(log)]
-    return lines
-
-
-def verify_outbound(state: Path, *, run_id: str | None = None) -> dict[str, Head]:
-    """Return where the chain of each run's outbound log ends, or raise an error that names the first wrong line."""
-    logs = [log for log in sorted(state.glob(f"*/{OUTBOUND}")) if run_id in (None, log.parent.name)]
-    if run_id is not None and not logs:
-        raise InputError(f"there is no log of a run {run_id!r}; `felb site log` shows those there are")
-    return {log.parent.name: verify(log) for log in logs}
