@@ -98,7 +98,7 @@ def published() -> list[Cell]:
     ]
 
 
-def measure(A: felb.BinaryMatrix, cell: Cell, *, effort: str, limit: float) -> dict[str, Any]:
+def measure(A: felb.BinaryMatrix, cell: Cell, *, effort: str, limit: float | None) -> dict[str, Any]:
     """Fit one cell; return its errors with the seconds of a clock and of a processor."""
     start, used = time.perf_counter(), time.process_time()
     model = felb.FederatedBMF(cell.k, objective="hamming", effort=effort, time_limit=limit, random_state=0).fit(A)
@@ -124,14 +124,22 @@ def play(cells: Iterable[Cell], options: argparse.Namespace) -> dict[str, dict[s
         for effort in options.efforts:
             key = cell.key(effort)
             if options.again or key not in kept:
-                kept[key] = measure(A, cell, effort=effort, limit=options.time_limit)
-                found = kept[key]
+                limit = options.time_limit if effort == "high" else None
+                found = kept[key] = measure(A, cell, effort=effort, limit=limit)
+                if not options.no_record:
+                    write(MEASURED, json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
                 print(
                     f"{key}: {found['errors']} (best {cell.best}, {cell.excess(found['errors']):+.1f}%), "
                     f"{found['seconds']:.1f} s, {found['processor']:.1f} s of a processor",
                     flush=True,
                 )
     return kept
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def verdicts(pairs: Iterable[tuple[int, int]]) -> str:
@@ -225,7 +233,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder that has the folder records")
     parser.add_argument("--only", default="", metavar="PREFIX", help="cells of data sets whose names begin like this")
     parser.add_argument("--efforts", nargs="+", choices=EFFORTS, default=list(EFFORTS))
-    parser.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS", help="of each fit")
+    parser.add_argument("--time-limit", type=float, default=60.0, metavar="SECONDS", help="of a fit with high effort")
     parser.add_argument("--again", action="store_true", help="measure also cells that are measured already")
     parser.add_argument("--no-record", action="store_true", help="measure all again and write nothing")
     options = parser.parse_args()
@@ -237,10 +245,7 @@ def main() -> None:
         return
     if not kept:
         sys.exit("nothing was measured")
-    with replacing(MEASURED) as partial:
-        partial.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n", encoding="utf-8")
-    with replacing(TABLE) as partial:
-        partial.write_text(page(cells, kept), encoding="utf-8")
+    write(TABLE, page(cells, kept))
 
 
 if __name__ == "__main__":
