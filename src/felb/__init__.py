@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from felb.federated.participation import Participation
     from felb.runs.job import Job
     from felb.runs.job_runner import fit, resume, simulate
+    from felb.runs.model_file import load, save
     from felb.runs.result import Result
 
 __all__ = [
@@ -57,9 +58,11 @@ __all__ = [
     "__version__",
     "data",
     "fit",
+    "load",
     "metrics",
     "privacy",
     "resume",
+    "save",
     "simulate",
 ]
 
@@ -89,9 +92,11 @@ _LAZY = {
     "Zhang": "felb.centralized.zhang",
     "data": "felb.data:",
     "fit": "felb.runs.job_runner",
+    "load": "felb.runs.model_file",
     "metrics": "felb.metrics:",
     "privacy": "felb.privacy:",
     "resume": "felb.runs.job_runner",
+    "save": "felb.runs.model_file",
     "simulate": "felb.runs.job_runner",
 }
 

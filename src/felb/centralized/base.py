@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +20,12 @@ from felb.metrics.counts import DECIDED, confusion, to_boolean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from os import PathLike
 
     import scipy.sparse as sp
     from numpy.typing import ArrayLike, NDArray
+
+    from felb.metrics.history import History
 
 MOST_COMPONENTS = 4096
 """Where the data is smaller; more than twice its rows or columns are a mistake beyond that."""
@@ -39,6 +43,13 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     binarize_threshold: float | None
     random_state: Any
     components_: NDArray[np.bool_]
+    supports_: NDArray[np.int64] | None
+    history_: History
+    n_records_: int | None
+    n_iter_: int
+    integrality_gap_: float
+    converged_: bool
+    complete_: bool
 
     if_collapsed = "a smaller l2, another random_state"
     """What to try if nothing was found, in a warning."""
@@ -99,6 +110,24 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         fitted = getattr(self, "feature_names_in_", None)
         names = feature_names(fitted, self.n_features_in_)
         return [tuple(names[j] for j in np.flatnonzero(row)) for row in self.components_]
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write the fitted model to one file, ``NAME.felbmodel``, which `felb.load` reads back; not a pickle."""
+        check_is_fitted(self)
+        # The package that stores results is above this one, and is known here by name only.
+        import_module("felb.runs.model_file").save(self, path, force=force)
+
+    def report(self, path: str | PathLike[str], X: Any = None, *, force: bool = False) -> None:
+        """Write a self-contained HTML page of the fitted model.
+
+        Parameters
+        ----------
+        path : file to write
+        X : the records it was fitted on, or others, for plots of the data and intervals over records
+        force : replace the file if it exists
+        """
+        check_is_fitted(self)
+        import_module("felb.report.model_page").report_model(self, path, X, force=force)
 
     @property
     def _n_features_out(self) -> int:

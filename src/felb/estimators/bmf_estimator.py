@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
+    from felb.metrics.history import History
 
 
 class FederatedBMF(FederatedEstimator):
@@ -280,15 +281,7 @@ class FederatedBMF(FederatedEstimator):
         self.weights_ = finished.outcome.weights
         self.belief_ = finished.outcome.belief
         if self.n_components == MDL:
-            self.rank_curve_ = {
-                int(row["n_components"]): float(row["description_length"])
-                for row in finished.history
-                if "description_length" in row
-            }
-        self.privacy_statement_ = None
-        if algorithm.privacy is not None:
-            bounds = [float(row["row_bound"]) for row in finished.history if "row_bound" in row]
-            self.privacy_statement_ = algorithm.privacy.statement(row_bound=bounds[0] if bounds else None)
+            self.rank_curve_ = rank_curve(finished.history)
         super()._keep(finished, algorithm)
 
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
@@ -302,3 +295,10 @@ class FederatedBMF(FederatedEstimator):
             )
         else:
             super().warn_about(components, supports, gap)
+
+
+def rank_curve(history: History) -> dict[int, float]:
+    """Return the description length in bits of each number of components that rank selection has tried."""
+    return {
+        int(row["n_components"]): float(row["description_length"]) for row in history if "description_length" in row
+    }

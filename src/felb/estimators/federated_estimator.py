@@ -18,6 +18,7 @@ from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.errors import InputError
+from felb.privacy.guarantee import guarantee
 from felb.privacy.spec import Population
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm, Outcome
+    from felb.metrics import Counts
 
 ONE_CLIENT = "client-01"
 
@@ -39,6 +41,9 @@ class FederatedEstimator(BooleanFactorization):
     participation: Participation | None
     secure: bool = False
     n_jobs: int | None
+    relaxed_components_: NDArray[np.floating[Any]] | None
+    privacy_guarantee_: Mapping[str, Any] | None
+    counts_: Counts | None
     time_limit: float | None = None
 
     @abstractmethod
@@ -210,6 +215,7 @@ class FederatedEstimator(BooleanFactorization):
             on_round=on_round or (lambda _: None),
             deadline=deadline,
         )
+        self.n_records_ = shape[0]
         self._keep(finished, algorithm)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
         late = sorted(rows.keys() - finished.assignments.keys())
@@ -224,8 +230,10 @@ class FederatedEstimator(BooleanFactorization):
             U[picked] = self._assign(shards[name]) if name in late else finished.assignments[name]
         return U
 
-    def _keep(self, finished: Run, algorithm: Algorithm) -> None:  # noqa: ARG002
-        outcome = finished.outcome
+    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
+        outcome, plan = finished.outcome, algorithm.privacy
+        self.privacy_guarantee_ = None if plan is None else guarantee(plan, finished.history)
+        self.privacy_statement_ = None if self.privacy_guarantee_ is None else self.privacy_guarantee_["text"]
         self.components_ = outcome.components
         self.relaxed_components_ = outcome.relaxed
         self.history_ = finished.history
