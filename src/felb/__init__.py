@@ -13,6 +13,9 @@ from felb._version import __version__
 
 if TYPE_CHECKING:
     from felb import data, metrics, privacy
+    from felb.analysis.choice_estimator import FederatedBMFCV
+    from felb.analysis.rank_choice import choose_k
+    from felb.analysis.refits import stability
     from felb.centralized.asso import Asso
     from felb.centralized.elbmf import ELBMF
     from felb.centralized.grecond import GreConD
@@ -43,6 +46,7 @@ __all__ = [
     "FedNMF",
     "FedProx",
     "FederatedBMF",
+    "FederatedBMFCV",
     "FelbError",
     "FelbSetting",
     "GreConD",
@@ -55,12 +59,14 @@ __all__ = [
     "Scaffold",
     "Zhang",
     "__version__",
+    "choose_k",
     "data",
     "fit",
     "metrics",
     "privacy",
     "resume",
     "simulate",
+    "stability",
 ]
 
 # Imported on first use: `import felb` and `felb --help` stay instant.
@@ -75,6 +81,7 @@ _LAZY = {
     "FedNMF": "felb.estimators.competitor_estimators",
     "FedProx": "felb.estimators.competitor_estimators",
     "FederatedBMF": "felb.estimators.bmf_estimator",
+    "FederatedBMFCV": "felb.analysis.choice_estimator",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.algorithms.felb_setting:Setting",
     "GreConD": "felb.centralized.grecond",
@@ -87,12 +94,14 @@ _LAZY = {
     "Result": "felb.runs.result",
     "Scaffold": "felb.estimators.competitor_estimators",
     "Zhang": "felb.centralized.zhang",
+    "choose_k": "felb.analysis.rank_choice",
     "data": "felb.data:",
     "fit": "felb.runs.job_runner",
     "metrics": "felb.metrics:",
     "privacy": "felb.privacy:",
     "resume": "felb.runs.job_runner",
     "simulate": "felb.runs.job_runner",
+    "stability": "felb.analysis.refits",
 }
 
 
