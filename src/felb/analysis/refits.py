@@ -75,31 +75,45 @@ def stability(
     >>> stable.found, stable.records.shape
     (array([1., 1., 1.]), (300, 3))
     """
-    if n_resamples < 1:
-        raise InputError(f"n_resamples must be at least 1, got {n_resamples}", parameter="n_resamples")
-    check_refittable(model)
+    check_is_fitted(model)
     shards, rows_of = shards_of(model.binarize_threshold, X, groups, unknown)
-    V = model.components_
     for shard in shards.values():
         model._check_columns(shard, reset=False)
-    refit = cheapest_refit(model, shards)
+    V, recovered = model.components_, getattr(model, "belief_", None) is not None
+    refit = cheapest_refit(model, V, shards, recovered=recovered)
+    return refitted(V, refit, shards, rows_of, n_resamples=n_resamples, seed=random_state, on_refit=on_refit)
+
+
+def refitted(
+    V: NDArray[np.bool_],
+    refit: Refit,
+    shards: Mapping[str, BinaryMatrix],
+    /,
+    rows_of: Mapping[str, NDArray[np.int64]],
+    *,
+    n_resamples: int,
+    seed: int,
+    on_refit: Callable[[int], None] = lambda _: None,
+) -> Stability:
+    """Match the components V with those of refits; `rows_of` has the numbers of the rows of each shard."""
+    if n_resamples < 1:
+        raise InputError(f"n_resamples must be at least 1, got {n_resamples}", parameter="n_resamples")
     n = sum(len(shard) for shard in shards.values())
     match = np.empty((n_resamples, len(V)))
     features, records = np.zeros(V.shape, dtype=np.int64), np.zeros((n, len(V)), dtype=np.int64)
     for number in range(n_resamples):
-        W = refit.components(shards, number=number, seed=random_state)
+        W = refit.components(shards, number=number, seed=seed)
         places, match[number] = match_components(V, W)
         found = np.flatnonzero((match[number] >= FOUND) & (places != NO_MATCH))
         features[found] += W[places[found]]
         for name, shard in shards.items():
             records[np.ix_(rows_of[name], found)] += assign_rows(shard, W)[:, places[found]]
         on_refit(number + 1)
-    return Stability(match, features / n_resamples, records / n_resamples, int(random_state))
+    return Stability(match, features / n_resamples, records / n_resamples, int(seed))
 
 
 def check_refittable(model: BooleanFactorization) -> None:
-    """Raise unless the model is fitted, and may be fitted again."""
-    check_is_fitted(model)
+    """Raise if the model may not be fitted again."""
     if model.get_params(deep=False).get("privacy") is not None:
         raise InputError(
             "every refit of a private model spends its privacy budget again; fit a model without privacy where the "
@@ -125,21 +139,24 @@ class Refit:
         return fitted_components(clone(self.estimator).set_params(random_state=other), samples)
 
 
-def cheapest_refit(model: BooleanFactorization, shards: Mapping[str, BinaryMatrix]) -> Refit:
-    """Return the refits of least cost that can find the components of the model."""
+def cheapest_refit(
+    model: BooleanFactorization, V: NDArray[np.bool_], shards: Mapping[str, BinaryMatrix], *, recovered: bool
+) -> Refit:
+    """Return the refits of least cost that can find the components V of a model; `recovered` by belief propagation."""
+    check_refittable(model)
     parameters = model.get_params(deep=False)
     changed: dict[str, Any] = {}
     if parameters.get("n_components") == "mdl":
-        changed["n_components"] = len(model.components_)
+        changed["n_components"] = len(V)
     if "effort" in parameters:
         changed["effort"] = "fast"
     refit: BooleanFactorization = clone(model).set_params(**changed)
     if parameters.get("objective") != "auto":
         return Refit(refit)
     fast: BooleanFactorization = clone(refit).set_params(objective="hamming")
-    if getattr(model, "belief_", None) is not None:
-        there = model.components_[model.components_.any(axis=1)]
-        if (match_components(there, fitted_components(clone(fast), shards))[1] < FOUND).any():
+    if recovered:
+        again = match_components(V[V.any(axis=1)], fitted_components(clone(fast), shards))[1]
+        if (again < FOUND).any():
             return Refit(clone(refit).set_params(objective="recover"), BELIEF_SAMPLE)
     return Refit(fast)
 

@@ -28,7 +28,7 @@ FOUND = 0.75
 TAILS = (2.5, 97.5)
 """Percentiles between which 95% of the refits lie."""
 DIGITS = 4
-"""Decimals of a stored probability; with up to thousands of refits, there are no more."""
+"""Decimals of the stored probability of a feature."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Stability:
             "n_resamples": self.n_resamples,
             "seed": self.seed,
             "components": self.rows(),
-            "match": np.round(self.match, DIGITS).tolist(),
+            "match": self.match.tolist(),
             "features": np.round(self.features, DIGITS).tolist(),
         }
 

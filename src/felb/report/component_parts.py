@@ -72,6 +72,8 @@ def components_section(evidence: Evidence) -> Section:
     columns += [Column("Records", hint="Records that have it"), Column("Share")] if with_support else []
     columns += [Column("Size", hint="Number of its features")]
     columns += [Column("Filled", hint="Ones among the cells of its records and features")] if pure is not None else []
+    stable = evidence.stability
+    columns += [Column("Found", hint="Share of refits on resampled records that find it")] if stable is not None else []
     rows = []
     for component in found:
         support, size = component.support, len(component.features)
@@ -85,6 +87,9 @@ def components_section(evidence: Evidence) -> Section:
         if pure is not None:
             filled = float(pure[component.number])
             row += [Cell(parts.DASH) if np.isnan(filled) else Cell(percent(filled), order=f"{filled:.4f}")]
+        if stable is not None:
+            found_in = float(stable.found[component.number])
+            row += [Cell(percent(found_in), order=found_in, bar=found_in)]
         rows.append(row)
     unnamed = None
     if evidence.result.columns is None:
@@ -111,6 +116,9 @@ def _caption(evidence: Evidence, pure: Any) -> str:
         told = ["Components; how many records have each is not part of what this run releases"]
     if pure is not None:
         told.append("filled: share of ones among the cells of its records and features")
+    if evidence.stability is not None:
+        times = evidence.stability.n_resamples
+        told.append(f"found: share of {counted(times, 'refit')} on resampled records that find the component again")
     return "; ".join(told)
 
 

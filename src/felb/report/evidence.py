@@ -21,6 +21,7 @@ from felb.errors import FelbError, InputError
 from felb.kernels.assign import assign_rows
 from felb.privacy.outbound_log import read_outbound_log
 from felb.report.measures import row_counts, total
+from felb.report.result_stability import stored_stability
 from felb.runs.result import OUTBOUND, RESULT, Result, read_assignment
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.analysis.stability_record import Stability
     from felb.data import Table
     from felb.data.binary import BinaryMatrix
     from felb.metrics import Counts
@@ -87,6 +89,7 @@ class Evidence:
     outbound : lines of the clients' logs
     measured : the result held against data, or None
     absent : why there is no `measured`
+    stability : how often refits find the components, if `felb stability` has stored it
     """
 
     folder: Path
@@ -95,6 +98,7 @@ class Evidence:
     outbound: tuple[Mapping[str, Any], ...]
     measured: Measured | None
     absent: str | None
+    stability: Stability | None = None
 
     @property
     def statement(self) -> str | None:
@@ -162,7 +166,8 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
         measured, absent = _search(found, folder, assignments)
     else:
         measured, absent = _measure(found, data, assignments, _reading(found, data) | options), None
-    return Evidence(folder, found, assignments, tuple(_outbound(folder)), measured, absent)
+    stable = stored_stability(folder, len(found.components))
+    return Evidence(folder, found, assignments, tuple(_outbound(folder)), measured, absent, stable)
 
 
 def _is_private(result: Result) -> bool:
