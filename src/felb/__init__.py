@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from felb._version import __version__
 
 if TYPE_CHECKING:
-    from felb import data, metrics, privacy
+    from felb import data, metrics, privacy, scverse
     from felb.analysis.choice_estimator import FederatedBMFCV
     from felb.analysis.rank_choice import choose_k
     from felb.analysis.refits import stability
@@ -65,6 +65,7 @@ __all__ = [
     "metrics",
     "privacy",
     "resume",
+    "scverse",
     "simulate",
     "stability",
 ]
@@ -100,6 +101,7 @@ _LAZY = {
     "metrics": "felb.metrics:",
     "privacy": "felb.privacy:",
     "resume": "felb.runs.job_runner",
+    "scverse": "felb.scverse:",
     "simulate": "felb.runs.job_runner",
     "stability": "felb.analysis.refits",
 }

@@ -24,6 +24,7 @@ VERBS = {
     "score": "score a result on data",
     "show": "show a result: components, scores and provenance",
     "report": "write a self-contained HTML page of a result",
+    "interpret": "tell what components mean: lift, labels, sets and rules",
     "stability": "tell how often refits find the components of a result again",
     "choose-k": "choose the number of components by held-out cells",
     "privacy": "show releases and guarantees; forecast the noise of a guarantee",

@@ -20,6 +20,9 @@ PAGE = "report.html"
 @click.option(
     "--data", metavar="FILE", help="Data file to evaluate the result on (default: the data of the run, if it is found)."
 )
+@click.option(
+    "--labels", metavar="SOURCE", help="Labels of the records to compare with the components; see `felb interpret`."
+)
 @click.option("--png", metavar="DIR", help="Also write the plots as PNG files to this folder; requires felb[report].")
 @click.option("--csv", metavar="DIR", help="Also write the tables as CSV files to this folder.")
 @click.option("--client-column", metavar="NAME", help="Column of the data with the name of the client of each row.")
@@ -30,6 +33,7 @@ def command(
     result: str,
     out: str | None,
     data: str | None,
+    labels: str | None,
     png: str | None,
     csv: str | None,
     force: bool,
@@ -44,7 +48,7 @@ def command(
     so.
     """
     with warnings_as_notes():
-        evidence = gather(result, data=data, **options.given(**reading))
+        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
         target = Path(out) if out is not None else evidence.folder / PAGE
         facts: dict[str, Any] = {"page": str(target), "bytes": result_page(evidence).write(target, force=force)}
         if png is not None:
