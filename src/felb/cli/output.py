@@ -163,6 +163,18 @@ def component_table(
     return table
 
 
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same keys as a table; the last column is wrapped, the others are aligned to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    names = list(rows[0]) if rows else []
+    for name in names:
+        last = name == names[-1]
+        table.add_column(name, justify="left" if last else "right", no_wrap=not last, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in names))
+    plain_console().print(table)
+
+
 def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     """Print named facts, as a table or as JSON."""
     if as_json:

@@ -24,6 +24,9 @@ PAGE = "report.html"
 @click.option(
     "--data", metavar="FILE", help="Data file to evaluate the result on (default: the data of the run, if it is found)."
 )
+@click.option(
+    "--labels", metavar="SOURCE", help="Labels of the records to compare with the components; see `felb interpret`."
+)
 @click.option("--png", metavar="DIR", help="Also write the plots as PNG files to this folder; requires felb[report].")
 @click.option("--csv", metavar="DIR", help="Also write the tables as CSV files to this folder.")
 @click.option("--client-column", metavar="NAME", help="Column of the data with the name of the client of each row.")
@@ -34,6 +37,7 @@ def command(
     result: str,
     out: str | None,
     data: str | None,
+    labels: str | None,
     png: str | None,
     csv: str | None,
     force: bool,
@@ -60,7 +64,7 @@ def command(
     )
 
     with warnings_as_notes():
-        evidence = gather(result, data=data, **options.given(**reading))
+        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
         beside = evidence.folder / PAGE if evidence.folder.is_dir() else evidence.folder.with_suffix(".html")
         target = beside if out is None else Path(out)
         facts: dict[str, Any] = {"page": str(target), "bytes": result_page(evidence).write(target, force=force)}
