@@ -24,6 +24,8 @@ VERBS = {
     "score": "score a result on data",
     "show": "show a result: components, scores and provenance",
     "report": "write a self-contained HTML page of a result",
+    "compare": "compare methods on data: tables for papers and a page",
+    "cite": "print the references of a method as BibTeX",
     "privacy": "show releases and guarantees; forecast the noise of a guarantee",
     "schema": "define how raw tables become binary features",
     "convert": "convert a data file of any size to .felb, which is memory-mapped",

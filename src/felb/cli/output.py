@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from felb.data.schema import Schema
+    from felb.report.marked_tables import MarkedTable
     from felb.runs.result import Component, Result
 
 SHOWN_FEATURES = 12
@@ -161,6 +162,16 @@ def component_table(
         support = ["" if component.support is None else str(component.support)] if known else []
         table.add_row(str(component.number), *support, str(len(component.features)), text or "(empty)")
     return table
+
+
+def marked_grid(table: MarkedTable) -> Table:
+    """Return a table of scores for the terminal; the best of a column is marked with *."""
+    grid = Table(box=None, header_style="bold", pad_edge=False, title=table.title, title_justify="left")
+    for number, text in enumerate(table.head):
+        grid.add_column(text, justify="right" if number else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*row)
+    return grid
 
 
 def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
