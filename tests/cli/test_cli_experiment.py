@@ -18,7 +18,8 @@ from felb.paper.catalogue import NAMES
 from felb.paper.experiment_cells import MethodUse
 from felb.paper.experiments.noise import QUICK
 from felb.paper.runner import _manifest
-from felb.paper.study import CELLS, CellRecord, StudyRecord
+from felb.paper.study import StudyRecord
+from felb.runs.cell_records import CELLS, CellRecord
 
 TINY = replace(
     QUICK,

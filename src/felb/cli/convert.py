@@ -33,8 +33,8 @@ def command(
 ) -> None:
     """Convert the data file SOURCE to the .felb file TARGET, which the other commands use from disk.
 
-    SOURCE is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, because it is
-    read block by block. With --schema it can be a raw table, or the URL of a database. TARGET is created when it is
+    SOURCE is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, since it
+    is read block by block. With --schema it can be a raw table, or the URL of a database. TARGET is created when it is
     complete; until then its folder needs twice the space.
 
     What SOURCE may ask for is limited in proportion to its size. Where a limit is too low for a legitimate file, raise

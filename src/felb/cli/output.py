@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from felb.data.schema import Schema
+    from felb.report.marked_tables import MarkedTable
     from felb.runs.result import Component, Result
 
 SHOWN_FEATURES = 12
@@ -173,6 +174,16 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(str(row[name]) for name in names))
     plain_console().print(table)
+
+
+def marked_grid(table: MarkedTable) -> Table:
+    """Return a table of scores for the terminal; the best of a column is marked with *."""
+    grid = Table(box=None, header_style="bold", pad_edge=False, title=table.title, title_justify="left")
+    for number, text in enumerate(table.head):
+        grid.add_column(text, justify="right" if number else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*row)
+    return grid
 
 
 def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:

@@ -114,8 +114,8 @@ def command(
 ) -> None:
     """Factorize DATA that is split among simulated clients, which share sums only.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data list`), or
-    with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
+    DATA is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data
+    list`), or with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The output folder contains the components (components.csv, .npz), the assignments of each client (assignments/), the
     outbound log of each client (outbound/), and result.json with parameters, seed, version, data fingerprint, scores
     and history.

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from felb.atomic import replacing
 from felb.cli import options
-from felb.cli.output import plain_console, print_facts, print_json
+from felb.cli.output import marked_grid, plain_console, print_facts, print_json
 from felb.cli.progress import step_progress
 from felb.cli.resuming import advising
 from felb.errors import InputError, MissingExtraError
@@ -22,8 +22,8 @@ from felb.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.paper.runner import Progress
     from felb.paper.study import Claim, StudyRecord
+    from felb.runs.cell_runner import Progress
 
 ALL = "all"
 FOLDER = "felb-experiments"
@@ -284,8 +284,8 @@ def cores() -> int:
 
 def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> dict[str, Any]:
     """Return an experiment as plain data."""
-    from felb.paper.study import STATUSES
     from felb.paper.tables import to_rows
+    from felb.runs.cell_records import STATUSES
 
     return {
         "experiment": record.name,
@@ -307,12 +307,7 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
     for line in (f"{record.title} ({record.form} form)", record.view.note, ""):
         console.print(line)
     for each in study_tables(record):
-        grid = Table(box=None, header_style="bold", pad_edge=False, title=each.title, title_justify="left")
-        for number, text in enumerate(each.head):
-            grid.add_column(text, justify="right" if number else "left", overflow="fold")
-        for row in each.rows:
-            grid.add_row(*row)
-        console.print(grid)
+        console.print(marked_grid(each))
         console.print()
     console.print(summary(record))
     for reason in failures(record):
