@@ -207,7 +207,7 @@ class Policy:
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'",
                 code="privacy",
             )
-        self._check_size(guaranteed)
+        self.check_size(guaranteed.total_epsilon, guaranteed.delta)
 
     def _check_shares(self, guaranteed: PrivacyPlan) -> None:
         """Refuse noise that is divided among more sites than there can be: each would add next to none."""
@@ -218,18 +218,17 @@ class Policy:
                 code="privacy",
             )
 
-    def _check_size(self, guaranteed: PrivacyPlan) -> None:
-        epsilon, most = guaranteed.total_epsilon, self.max_epsilon or LARGEST_EPSILON
+    def check_size(self, epsilon: float, delta: float) -> None:
+        """Refuse more ε or δ than this site spends on one run."""
+        most = self.max_epsilon or LARGEST_EPSILON
         most = most if self.total_epsilon is None else min(most, self.total_epsilon)
         if epsilon > most:
             raise Refusal(
-                f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}", code="epsilon"
+                f"this site spends at most epsilon {most:g} on a run, and {epsilon:g} is asked for", code="epsilon"
             )
-        delta = self.max_delta or LARGEST_DELTA
-        if guaranteed.delta > delta:
-            raise Refusal(
-                f"this site accepts delta up to {delta:g}, and the plan asks for {guaranteed.delta:g}", code="delta"
-            )
+        largest = self.max_delta or LARGEST_DELTA
+        if delta > largest:
+            raise Refusal(f"this site accepts delta up to {largest:g}, and {delta:g} is asked for", code="delta")
 
     def check_delta(self, matrix: BinaryMatrix, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""
