@@ -69,6 +69,25 @@ Steps = Generator[Request | Step | Checkpoint, Any, Known]
 
 
 @dataclass(frozen=True, slots=True)
+class Cover:
+    """Rows that were assigned to some V for some weights of cells, as long as requests ask for these.
+
+    Parameters
+    ----------
+    components, weights : V and (s₁, s₀)
+    assigned : U, rows × components
+    """
+
+    components: NDArray[np.bool_]
+    weights: NDArray[np.float64]
+    assigned: NDArray[np.bool_]
+
+    def is_of(self, components: NDArray[np.bool_], weights: NDArray[np.float64]) -> bool:
+        """Tell whether the rows were assigned to this V for these weights."""
+        return np.array_equal(self.components, components) and np.array_equal(self.weights, weights)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientState:
     """Private to a client.
 
@@ -81,6 +100,7 @@ class ClientState:
     local : V at its last local step, features × components, until the server's V is known
     step_size : of its last local step
     t : round of local steps that `local` is from
+    cover : its rows as they were assigned for the last request of a residual
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -90,6 +110,7 @@ class ClientState:
     local: NDArray[np.floating[Any]] | None = None
     step_size: float | None = None
     t: int | None = None
+    cover: Cover | None = field(default=None, metadata=holding(Cover))
 
 
 def required(value: Any, what: str) -> Any:
