@@ -48,14 +48,14 @@ def optimal_suffixes(
     -------
     Array of m + 1 values of which the last is 0, with −1 where OPT is not known.
     """
-    n, m = cells.shape
+    m = cells.shape[1]
     optima = np.full(m + 1, -1, dtype=np.int64)
     optima[m] = 0
     # Errors of row r, of the set S, in a column of the set T: cells[r] xor [S meets T].
     meets = (np.arange(1 << n_components)[:, None] & np.arange(1 << n_components)) != 0
     row_weights, column_weights = weights
     for first in range(m - 1, -1, -1):
-        # One more column adds at most what leaving it empty, or full where all rows can be, costs.
+        # One more column adds at most what leaving it empty costs.
         ones = int(row_weights[cells[:, first]].sum()) * int(column_weights[first])
         best = int(optima[first + 1]) + ones
         if first == 0:
@@ -116,7 +116,7 @@ def doll_search_into(
         if depth < 0:
             break
         T = sets[depth]
-        if T == n_sets:
+        if n_sets == T:
             depth -= 1
             continue
         sets[depth] = T + 1
