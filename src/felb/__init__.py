@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from felb.estimators.post_hoc_estimator import PostHoc
     from felb.federated.algorithms.felb_setting import Setting as FelbSetting
     from felb.federated.participation import Participation
+    from felb.runs.applying import drift
     from felb.runs.job import Job
     from felb.runs.job_runner import fit, resume, simulate
     from felb.runs.model_file import load, save
@@ -57,6 +58,7 @@ __all__ = [
     "Zhang",
     "__version__",
     "data",
+    "drift",
     "fit",
     "load",
     "metrics",
@@ -91,6 +93,7 @@ _LAZY = {
     "Scaffold": "felb.estimators.competitor_estimators",
     "Zhang": "felb.centralized.zhang",
     "data": "felb.data:",
+    "drift": "felb.runs.applying",
     "fit": "felb.runs.job_runner",
     "load": "felb.runs.model_file",
     "metrics": "felb.metrics:",

@@ -71,8 +71,8 @@ def _read_folder(path: Path) -> Result:
         disclosure=stored.disclosure,
         withheld=tuple(stored.withheld),
         schema=_read_schema(path, stored.schema),
-        weights=stored.weights,
-        n_iter=stored.n_iter,
+        weights=stored.weights or None,
+        n_iter=None if stored.n_iter is msgspec.UNSET else stored.n_iter,
         belief=_read_belief(path / BELIEF, shape) if stored.belief else None,
         features=features,
     )
@@ -133,13 +133,18 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     disclosure: dict[str, Any] | None
     withheld: list[Natural]
     schema: str | None = None
-    weights: tuple[float, float] | None = None
-    n_iter: Natural | None = None
-    belief: bool = False
+    weights: tuple[float, float] | msgspec.UnsetType | None = msgspec.UNSET
+    n_iter: Natural | msgspec.UnsetType | None = msgspec.UNSET
+    belief: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ValueError(f"the format {self.format!r} is not known; a newer felb may have written it")
+        for name in ("weights", "n_iter", "belief"):  # the first format did not have them
+            if getattr(self, name) is msgspec.UNSET:
+                if self.format != FORMATS[0]:
+                    raise ValueError(f"Object missing required field `{name}`")
+                setattr(self, name, None)
         for number, row in enumerate(self.history):
             if type(row.get("round", 0)) is not int or not isinstance(row.get("task", ""), str):
                 raise ValueError(f"row {number} of the history has no round or task")
