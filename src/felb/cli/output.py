@@ -17,6 +17,7 @@ from felb.data.schema_words import grouped
 from felb.federated.task_table import rounds_by_phase
 from felb.privacy.disclosure import Disclosure
 from felb.runs.result import ITERATION, Result, finite
+from felb.runs.result_words import records_in_words, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,8 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         summary = {key: value for key, value in result.to_json().items() if key not in ("history", "columns")}
         components = [asdict(component) for component in result.described()]
         conflicts = {} if result.schema is None else {"conflicts": result.conflicts()}
-        print_json({**summary, "rounds": result.rounds(), "components": components, **conflicts, "folder": folder})
+        told = {"remarks": remarks(result), "rounds": result.rounds(), "components": components, **conflicts}
+        print_json({**summary, **told, "folder": folder})
         return
     console = plain_console()
     facts = Table(box=None, show_header=False, pad_edge=False)
@@ -54,7 +56,7 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         console.print(f"scores stay at the clients; compute them where the data is: {asking}", soft_wrap=True)
     console.print()
     console.print(component_table(result.described(), shown=shown, schema=result.schema))
-    for sentence in result.conflicts():
+    for sentence in [*remarks(result), *result.conflicts()]:
         click.echo(f"warning: {sentence}", err=True)
 
 
@@ -76,8 +78,7 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: "
-        + ("" if source["rows"] is None else f"{source['rows']} records x ")
-        + f"{source['columns']} features"
+        + f"{records_in_words(result)} x {source['columns']} features"
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         **({} if result.schema is None else {"schema": result.schema.digest}),

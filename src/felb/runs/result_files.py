@@ -30,6 +30,7 @@ from felb.runs.result import (
     Result,
     read_boolean,
 )
+from felb.runs.result_words import AGREED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +57,10 @@ def _read_folder(path: Path) -> Result:
         stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
         if owned.features is not None:
             features = FeatureCounts.of_json(owned.features, stored.n_features, source=str(path / PRIVATE))
+    if stored.format == FORMATS[0] and stored.privacy is not None and stored.provenance.data.get("rows") is not None:
+        # The first format told the agreed number of records of a private run as if it were the number of records.
+        data = {**stored.provenance.data, "rows": None, AGREED: stored.provenance.data["rows"]}
+        stored.provenance = replace(stored.provenance, data=data)
     found = Result(
         components=read_boolean(path / COMPONENTS, shape),
         columns=None if stored.columns is None else tuple(stored.columns),
@@ -149,7 +154,8 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
             if type(row.get("round", 0)) is not int or not isinstance(row.get("task", ""), str):
                 raise ValueError(f"row {number} of the history has no round or task")
         data = self.provenance.data
-        for name, kind in (("source", str), ("rows", int), ("columns", int), ("ones", int), ("fingerprint", str)):
+        numbers = dict.fromkeys(("rows", "columns", "ones", AGREED), int)
+        for name, kind in {"source": str, "fingerprint": str, **numbers}.items():
             if not isinstance(data.get(name), kind | None):
                 raise ValueError(f"`provenance.data.{name}` is {type(data[name]).__name__}, not {kind.__name__}")
         if not isinstance((self.privacy or {"text": ""}).get("text"), str):

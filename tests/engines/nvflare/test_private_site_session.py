@@ -427,5 +427,5 @@ def test_a_file_of_settings_makes_the_plan(tmp_path):
         path.write_text(RUN.replace(old, new))
         with pytest.raises(InputError, match=said):
             DeployedRun.read(path)
-    path.write_text(RUN.partition("[privacy]")[0].replace("components = 3", 'components = "auto"'))
+    path.write_text(RUN.partition("[privacy]")[0].replace("components = 3", 'components = "mdl"'))
     assert DeployedRun.read(path).plan.n_components == "mdl"
