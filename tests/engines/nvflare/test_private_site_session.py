@@ -95,7 +95,8 @@ def test_with_the_same_noise_it_is_the_local_engine(tmp_path):
     assert stored.privacy["epsilon"] == 1.0
     assert stored.privacy["clients"] == 3
     assert (stored.scores, stored.supports) == ({}, (None,) * 3)
-    assert stored.provenance.data["rows"] == 600, "as the plan says, not as counted"
+    data = stored.provenance.data
+    assert (data["rows"], data["agreed_records"]) == (None, 600), "agreed on, and counted by nobody"
     assert stored.provenance.data["ones"] is None
 
 
