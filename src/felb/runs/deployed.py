@@ -16,11 +16,11 @@ from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, InputError
 from felb.estimators.methods import DEFAULT
-from felb.federated.algorithms.bmf import MDL
 from felb.metrics.history import History
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.guarantee import guarantee
 from felb.runs.result import RESULT, Provenance, Result
+from felb.runs.result_words import AGREED
 
 if TYPE_CHECKING:
     import os
@@ -44,8 +44,6 @@ SETTINGS = (
     "terms",
     "disclosure",
 )
-AUTO = "auto"
-"""For people: the number of components is to be found."""
 ALL_ROUNDS = 100_000
 """In one job: nobody is waited for who could rejoin with the next one."""
 
@@ -116,7 +114,7 @@ class DeployedRun:
             {
                 "run_id": raw["id"],
                 "method": raw.get("method", DEFAULT),
-                "n_components": MDL if raw["components"] == AUTO else raw["components"],
+                "n_components": raw["components"],
                 "n_features": raw["features"] if columns is None else len(columns),
                 "parameters": raw.get("parameters", {}),
                 "seed": raw.get("seed", 0),
@@ -249,7 +247,9 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
             seed=plan.seed,
             data={
                 "source": f"federation {federation}, run {plan.run_id}",
-                "rows": plan.records if counts is None or plan.privacy is not None else counts.cells // plan.n_features,
+                # A private run knows how many records were agreed on, not how many there are.
+                "rows": None if counts is None or plan.privacy is not None else counts.cells // plan.n_features,
+                **({} if plan.records is None else {AGREED: plan.records}),
                 "columns": plan.n_features,
                 "ones": None if counts is None or plan.privacy is not None else counts.tp + counts.fn,
                 "fingerprint": None,

@@ -21,12 +21,11 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
 
     Raw data is read by the schema of the result; values that are new to it are told as a `SchemaWarning`.
     """
-    from felb.kernels.assign import assign_rows
     from felb.metrics import confusion
 
     found = Result.read(result)
     matrix = matrix_for(found, data, **options)
-    return confusion(matrix, assign_rows(matrix, found.components), found.components)
+    return confusion(matrix, found.assign(matrix), found.components)
 
 
 def matrix_for(found: Result, data: str, **options: Any) -> BinaryMatrix:

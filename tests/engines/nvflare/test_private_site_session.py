@@ -95,7 +95,8 @@ def test_with_the_same_noise_it_is_the_local_engine(tmp_path):
     assert stored.privacy["epsilon"] == 1.0
     assert stored.privacy["clients"] == 3
     assert (stored.scores, stored.supports) == ({}, (None,) * 3)
-    assert stored.provenance.data["rows"] == 600, "as the plan says, not as counted"
+    data = stored.provenance.data
+    assert (data["rows"], data["agreed_records"]) == (None, 600), "agreed on, and counted by nobody"
     assert stored.provenance.data["ones"] is None
 
 
@@ -427,5 +428,5 @@ def test_a_file_of_settings_makes_the_plan(tmp_path):
         path.write_text(RUN.replace(old, new))
         with pytest.raises(InputError, match=said):
             DeployedRun.read(path)
-    path.write_text(RUN.partition("[privacy]")[0].replace("components = 3", 'components = "auto"'))
+    path.write_text(RUN.partition("[privacy]")[0].replace("components = 3", 'components = "mdl"'))
     assert DeployedRun.read(path).plan.n_components == "mdl"
