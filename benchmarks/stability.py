@@ -27,8 +27,10 @@ from felb.data import load, partition, planted
 TABLE = Path(__file__).with_name("STABILITY.md")
 KEPT = Path(__file__).with_name("stability.json")
 REFITS = 50
-NUMBERS = range(6, 15)
+NUMBERS = range(7, 14)
 SEEDS = 10
+SHARED_SEEDS = 2
+"""Seeds for which the choice is repeated with ten clients; it is the same by construction."""
 
 
 def s1(noise: float, seed: int) -> Any:
@@ -62,10 +64,12 @@ def measure_choice() -> list[list[Any]]:
         for seed in range(SEEDS):
             A = s1(noise, seed).A
             pooled = choose_k(A, NUMBERS, n_resamples=0, random_state=seed)
-            groups = partition.even(2000, 10, seed=seed)
-            shared = choose_k(A, NUMBERS, groups=groups, n_resamples=0, random_state=seed)
-            same = [row.held_out for row in pooled.scores] == [row.held_out for row in shared.scores]
-            rows.append([noise, seed, pooled.best_k, shared.best_k, same, pooled.shortest_k])
+            same = None
+            if seed < SHARED_SEEDS:
+                groups = partition.even(2000, 10, seed=seed)
+                shared = choose_k(A, NUMBERS, groups=groups, n_resamples=0, random_state=seed)
+                same = pooled == shared
+            rows.append([noise, seed, pooled.best_k, same, pooled.shortest_k])
             print(rows[-1], flush=True)
     return rows
 
@@ -73,7 +77,7 @@ def measure_choice() -> list[list[Any]]:
 def measure_real() -> list[list[Any]]:
     """Components of zoo and of cells: how often each is found, and its match."""
     rows = []
-    for name, k in (("zoo", 5), ("sc_10x_brain_10k", 5), ("sc_10x_brain_10k", 10)):
+    for name, k in (("zoo", 5), ("sc_10x_brain_10k", 5)):
         A = load(name)
         model = felb.FederatedBMF(k, random_state=0).fit(A)
         stable = felb.stability(model, A, n_resamples=REFITS)
@@ -126,10 +130,10 @@ def shown(kept: dict[str, Any]) -> str:
         for noise in (0.05, 0.1):
             rows = [row for row in kept["choice"] if row[0] == noise]
             near = sum(abs(row[2] - 10) <= 1 for row in rows)
-            agree = sum(row[2] == row[3] and row[4] for row in rows)
+            agree = [row[3] for row in rows if row[3] is not None]
             lines.append(
                 f"| {noise:.0%} | {', '.join(str(row[2]) for row in rows)} | {near} of {len(rows)} | "
-                f"{agree} of {len(rows)} | {', '.join(str(row[5]) for row in rows)} |"
+                f"{sum(agree)} of {len(agree)} | {', '.join(str(row[4]) for row in rows)} |"
             )
     if "real" in kept:
         lines += ["", "## Real data", "", "| data | k | component | records | found | match | 95% | features by lift |"]
