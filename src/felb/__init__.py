@@ -6,10 +6,10 @@ share them; felb finds one shared Boolean V, and every client keeps its own U.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from felb._version import __version__
+from felb.late import late_names
 
 if TYPE_CHECKING:
     from felb import data, metrics, privacy, scverse
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from felb.federated.participation import Participation
     from felb.runs.job import Job
     from felb.runs.job_runner import fit, resume, simulate
+    from felb.runs.model_file import load, save
     from felb.runs.result import Result
 
 __all__ = [
@@ -62,9 +63,11 @@ __all__ = [
     "choose_k",
     "data",
     "fit",
+    "load",
     "metrics",
     "privacy",
     "resume",
+    "save",
     "scverse",
     "simulate",
     "stability",
@@ -98,23 +101,17 @@ _LAZY = {
     "choose_k": "felb.analysis.rank_choice",
     "data": "felb.data:",
     "fit": "felb.runs.job_runner",
+    "load": "felb.runs.model_file",
     "metrics": "felb.metrics:",
     "privacy": "felb.privacy:",
     "resume": "felb.runs.job_runner",
+    "save": "felb.runs.model_file",
     "scverse": "felb.scverse:",
     "simulate": "felb.runs.job_runner",
     "stability": "felb.analysis.refits",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'felb' has no attribute {name!r}")
-    module, _, attribute = _LAZY[name].partition(":")
-    loaded = import_module(module)
-    value = loaded if _LAZY[name].endswith(":") else getattr(loaded, attribute or name)
-    globals()[name] = value
-    return value
+__getattr__ = late_names(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:

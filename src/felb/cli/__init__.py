@@ -27,6 +27,8 @@ VERBS = {
     "interpret": "tell what components mean: lift, labels, sets and rules",
     "stability": "tell how often refits find the components of a result again",
     "choose-k": "choose the number of components by held-out cells",
+    "compare": "compare methods on data: tables for papers and a page",
+    "cite": "print the references of a method as BibTeX",
     "privacy": "show releases and guarantees; forecast the noise of a guarantee",
     "schema": "define how raw tables become binary features",
     "convert": "convert a data file of any size to .felb, which is memory-mapped",

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
 
 from felb.cli import options
 from felb.cli.output import plain_console, print_facts, print_json, warnings_as_notes
-from felb.data import Schema, read
-from felb.data.propose_schema import disclosed, infer, make_schema, merged, read_proposal, write_proposal
-from felb.data.schema import Roles
-from felb.data.schema_diff import differences
-from felb.data.schema_file import schema_text
-from felb.data.summarize import summarize
 from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from felb.data import Schema
 
 DIFFERENT = 1
 
@@ -70,6 +67,8 @@ def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: A
 
     Categories and codes become features by frequency, numbers are cut at rounded quantiles.
     """
+    from felb.data.propose_schema import infer
+
     schema, skipped = infer(data, **_counting(settings))
     schema.write(out, force=force)
     _print_schema(schema, {"schema": out}, skipped, as_json=as_json)
@@ -84,6 +83,8 @@ def check_command(schema: str, data: str | None, as_json: bool) -> None:
 
     Values that are new to the schema are told.
     """
+    from felb.data import Schema, read
+
     agreed = Schema.read(schema)
     facts: dict[str, Any] = {"schema": schema, "digest": agreed.digest, "features": len(agreed.features)}
     if data is not None:
@@ -103,6 +104,8 @@ def check_command(schema: str, data: str | None, as_json: bool) -> None:
 @options.as_json
 def show_command(schema: str, as_json: bool) -> None:
     """Show the features of SCHEMA with their rules, and its digest."""
+    from felb.data import Schema
+
     _print_schema(Schema.read(schema), {"schema": schema}, {}, as_json=as_json)
 
 
@@ -112,6 +115,9 @@ def show_command(schema: str, as_json: bool) -> None:
 @options.as_json
 def diff_command(old: str, new: str, as_json: bool) -> int:
     """Say how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
+    from felb.data import Schema
+    from felb.data.schema_diff import differences
+
     first, second = Schema.read(old), Schema.read(new)
     found = differences(first, second)
     if as_json:
@@ -145,6 +151,9 @@ def propose_command(
     The file names categories and codes that at least --min-count records share, with rounded counts, and rounded
     quantiles of numbers; look at it before you send it.
     """
+    from felb.data.propose_schema import disclosed, write_proposal
+    from felb.data.summarize import summarize
+
     counting = _counting(settings)
     summary = disclosed(summarize(data, **counting), min_count=min_count, base=rounding)
     write_proposal(summary, out, prefixes=counting["prefix_length"] is not None, force=force)
@@ -160,6 +169,8 @@ def propose_command(
 @options.as_json
 def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
     """At the coordinator: make one schema of all sites' PROPOSALS..., for them to approve by its digest."""
+    from felb.data.propose_schema import make_schema, merged, read_proposal
+
     read_back = [read_proposal(path) for path in proposals]
     if len({prefixes for _, prefixes in read_back}) > 1:
         raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")
@@ -169,12 +180,16 @@ def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bo
 
 
 def _counting(settings: dict[str, Any]) -> dict[str, Any]:
+    from felb.data.schema import Roles
+
     roles = {name: settings.pop(name) for name in ("record", "item", "value", "time")}
     given = Roles(**roles) if any(roles.values()) else None
     return {**settings, "leave_out": tuple(settings["leave_out"]), "roles": given}
 
 
 def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str], *, as_json: bool) -> None:
+    from felb.data.schema_file import schema_text
+
     facts = {**facts, "digest": schema.digest, "features": len(schema.features)}
     if as_json:
         print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": schema_text(schema)})
