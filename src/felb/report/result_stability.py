@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from felb.analysis.refits import cheapest_refit, refitted
-from felb.analysis.stability_record import Stability
+from felb.analysis.stability_record import FILE, Stability
 from felb.errors import InputError
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.runs.job_runner import POOLED
@@ -52,11 +52,17 @@ def stability_of(
     return refitted(result.components, refit, shards, rows_of, n_resamples=n_resamples, seed=seed, on_refit=on_refit)
 
 
+def store_stability(stable: Stability, folder: Path) -> Path:
+    """Store the stability in the folder of a result, where the report finds it; return the file."""
+    stable.write(folder / FILE)
+    return folder / FILE
+
+
 def stored_stability(folder: Path, n_components: int) -> Stability | None:
     """Return the stability that is stored beside a result, or None."""
     try:
-        found = Stability.read(folder)
-    except FileNotFoundError:
+        found = Stability.read(folder / FILE)
+    except (FileNotFoundError, NotADirectoryError):  # a model file has none beside it
         return None
     if found.match.shape[1] != n_components:
         raise InputError(f"the stability in {folder} is of another result; run `felb stability` again")
