@@ -49,7 +49,15 @@ def stability_of(
     shards = {name: measured.matrix.take(rows) for name, rows in rows_of.items()}
     recovered = ASSIGN_BY_BELIEF in result.rounds()
     refit = cheapest_refit(model, result.components, shards, recovered=recovered)
-    return refitted(result.components, refit, shards, rows_of, n_resamples=n_resamples, seed=seed, on_refit=on_refit)
+    return refitted(
+        result.components,
+        refit,
+        shards,
+        rows_of=rows_of,
+        n_resamples=n_resamples,
+        seed=seed,
+        on_refit=on_refit,
+    )
 
 
 def store_stability(stable: Stability, folder: Path) -> Path:
