@@ -10,7 +10,7 @@ from typing import Literal
 MechanismName = Literal["cooccurrence", "statistics", "hybrid", "uploads", "paper"]
 """What a private run releases, see `felb.privacy.Privacy`."""
 
-NoisePlace = Literal["client", "aggregate"]
+NoisePlace = Literal["client", "distributed"]
 """Who adds the noise: each client all of it, or a share of it."""
 
 DISCLOSURE_PRESETS = ("strict", "datashield", "ohdsi", "cms", "opensafely", "none")

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import warnings
+import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,8 +119,6 @@ def as_bytes(write: Callable[[Path], object], suffix: str, folder: Path) -> byte
 
 def repacked_npz(content: bytes) -> bytes:
     """Return an archive with the right checksums, if the parts of a mutated one can still be found."""
-    import zipfile
-
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             out = io.BytesIO()
@@ -237,7 +236,7 @@ def sparse_target() -> Target:
 
 def record_targets(folder: Path) -> dict[str, Target]:
     """Return the records that felb stores and reads back."""
-    from felb import Job, simulate
+    from felb import FederatedBMF, Job, load, simulate
     from felb.federated.entries import write_entry
     from felb.federated.journal import Journal
     from felb.federated.protocol import Sums
@@ -284,7 +283,27 @@ def record_targets(folder: Path) -> dict[str, Target]:
     def account(place: Path) -> None:
         Accountant(1.0, 1e-5, unit="record", path=place / "accountant.json")
 
+    Result.read(folder / "result").save(folder / "grecond.felbmodel", force=True)
+    FederatedBMF(2, effort="fast", objective="recover", random_state=0).fit(CELLS).save(folder / "bmf.felbmodel")
+    models = [(folder / name).read_bytes() for name in ("grecond.felbmodel", "bmf.felbmodel")]
+
+    def use_model(place: Path) -> None:
+        model = load(place / "mutant.felbmodel")
+        assert model.transform(np.zeros((2, model.n_features_in_), dtype=bool)).shape == (2, len(model.components_))
+
+    def model_file(rng: random.Random) -> bytes:
+        if rng.random() < 0.4:
+            return mutated(models, rng)
+        with zipfile.ZipFile(io.BytesIO(rng.choice(models))) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        name, out = rng.choice(sorted(members)), io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for member, content in members.items():
+                archive.writestr(member, mutated([content], rng) if member == name else content)
+        return out.getvalue()
+
     targets = {
+        "model": Target(model_file, record("mutant.felbmodel", models, use_model).attempt),
         "result.json": record("result.json", [held["result.json"]], show, held),
         "components.npz": record("components.npz", [held["components.npz"]], show, held),
         "assignment": record(assignment, [held[assignment]], show, held),

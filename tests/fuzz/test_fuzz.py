@@ -15,7 +15,7 @@ CASES = {"estimators": 25, "h5ad": 40, "parquet": 60}
 NAMES = [
     "felb", "csv", "csv.gz", "dat", "mtx", "npz", "npy", "mat", "parquet", "h5ad", "scipy", "result.json",
     "components.npz", "assignment", "outbound", "job", "journal round", "journal step", "accountant", "budget",
-    "site config", "plan", "status", "wire", "estimators",
+    "site config", "plan", "status", "wire", "estimators", "model",
 ]  # fmt: skip
 
 

@@ -164,6 +164,18 @@ def component_table(
     return table
 
 
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same keys as a table; the last column is wrapped, the others are aligned to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    names = list(rows[0]) if rows else []
+    for name in names:
+        last = name == names[-1]
+        table.add_column(name, justify="left" if last else "right", no_wrap=not last, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in names))
+    plain_console().print(table)
+
+
 def marked_grid(table: MarkedTable) -> Table:
     """Return a table of scores for the terminal; the best of a column is marked with *."""
     grid = Table(box=None, header_style="bold", pad_edge=False, title=table.title, title_justify="left")

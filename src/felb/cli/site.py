@@ -120,6 +120,12 @@ def rotate(folder: str, as_json: bool) -> None:
 )
 @click.option("--min-rows", help="Minimum number of rows for taking part in a run (default: 20).", **options.COUNT)
 @click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Maximum time that this site computes for one request (default: 3600).",
+)
+@click.option(
     "--require-privacy/--allow-exact",
     default=None,
     help="Refuse runs without a privacy guarantee, or accept exact runs too (default: refuse).",
@@ -161,7 +167,7 @@ def rotate(folder: str, as_json: bool) -> None:
 @click.option(
     "--noise",
     type=click.Choice(get_args(NoisePlace)),
-    help="Where noise must be added: all of it at this client, or a share of it in the aggregate (default: client).",
+    help="Where noise must be added: all of it at this client, or a share of it, distributed (default: client).",
 )
 @click.option("--notify", metavar="CMD", help="Command to call with JSON on stdin when a run asks, ends or is refused.")
 @click.option(
