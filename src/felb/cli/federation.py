@@ -11,6 +11,7 @@ import click
 from felb.cli import options
 from felb.cli.output import print_facts, print_json, print_result
 from felb.cli.progress import run_progress
+from felb.cli.roster_commands import federation_roster
 from felb.engines.nvflare.authority import VALID_DAYS, Authority
 from felb.engines.nvflare.certificates import CertificateRequest
 from felb.engines.nvflare.flare import environment
@@ -224,3 +225,6 @@ def demo(sites: int, n_components: int, method: str, out: str | None, keep: str 
             sites=sites, n_components=n_components, method=method, out=out, keep=keep, on_status=advance, on_event=tell
         )
     print_result(result, where, as_json=as_json)
+
+
+command.add_command(federation_roster)

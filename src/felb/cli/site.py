@@ -11,11 +11,12 @@ import click
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.cli.roster_commands import site_roster
 from felb.cli.site_runs import RUN_VERBS
 from felb.data.database_url import check_no_password
 from felb.data.raw_source import is_url
 from felb.engines.nvflare.approvals import Approvals
-from felb.engines.nvflare.certificates import read_fingerprint
+from felb.engines.nvflare.certificates import read_fingerprint, written
 from felb.engines.nvflare.provisioning import Invitation, Site
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.site_budget import USUAL, Spent
@@ -80,8 +81,8 @@ def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: boo
             "fingerprint does not match the invitation, which may have been changed in transit; ask the coordinator"
         )
     site, request = Site.join(folder, invited, name=name)
-    facts = {"send": str(request), "key fingerprint": site.key_fingerprint(), "folder": str(site.folder)}
-    print_facts(facts, as_json=as_json)
+    keys = {"key fingerprint": site.key_fingerprint(), "vault key fingerprint": written(site.rosters.own.fingerprint)}
+    print_facts({"send": str(request), **keys, "folder": str(site.folder)}, as_json=as_json)
 
 
 @command.command("rotate")
@@ -338,5 +339,5 @@ def check_columns(own: Sequence[str] | None, path: Path) -> None:
         raise InputError(f"the data has {len(own)} columns and {path} has {len(wanted)}")
 
 
-for verb in RUN_VERBS:
+for verb in (*RUN_VERBS, site_roster):
     command.add_command(verb)
