@@ -73,6 +73,11 @@ DEFAULT_CLIENTS = 10
     help="Probability that a sampled client drops out.",
 )
 @click.option(
+    "--secure",
+    is_flag=True,
+    help="Add up by secure aggregation: the server learns the sums and no client's part. Needs 3 to 50 clients.",
+)
+@click.option(
     "--workers", default=1, show_default=True, help="Number of clients that compute in parallel.", **options.COUNT
 )
 @options.time_limit
@@ -95,6 +100,7 @@ def command(
     rounds: int | None,
     sample: float,
     dropout: float,
+    secure: bool,
     workers: int,
     seed: int,
     schema: str | None,
@@ -140,6 +146,7 @@ def command(
         privacy=privacy,
         disclosure=disclosure,
         participation={"fraction": sample, "dropout": dropout},
+        secure=secure,
         workers=workers,
         **reading,
     )

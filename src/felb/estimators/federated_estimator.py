@@ -36,6 +36,7 @@ class FederatedEstimator(BooleanFactorization):
     """Base class of federated estimators; a subclass defines `algorithm`."""
 
     participation: Participation | None
+    secure: bool = False
     n_jobs: int | None
     time_limit: float | None = None
 
@@ -182,6 +183,7 @@ class FederatedEstimator(BooleanFactorization):
             shards,
             seed=self._seed(),
             participation=self.participation,
+            secure=self.secure,
             workers=effective_workers(self.n_jobs),
             on_round=on_round or (lambda _: None),
             deadline=deadline,

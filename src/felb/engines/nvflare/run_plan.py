@@ -23,7 +23,7 @@ WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 METHOD = re.compile(r"[a-z][a-z0-9-]{0,39}(\+[a-z][a-z0-9-]{0,39})?")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NOT_OF_THE_METHOD = frozenset(
-    {"participation", "n_jobs", "random_state", "binarize_threshold", "n_components", "privacy"}
+    {"participation", "n_jobs", "random_state", "binarize_threshold", "n_components", "privacy", "secure"}
 )
 """Parameters of estimators that a plan says in another way, or that are not the coordinator's to choose."""
 MAX_FEATURES, MAX_COMPONENTS, MAX_CELLS, MAX_STEPS = 10_000_000, 4096, 200_000_000, 1_000_000
