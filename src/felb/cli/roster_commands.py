@@ -84,7 +84,7 @@ def confirm(folder: str, digest: str, as_json: bool) -> None:
 
 @click.command("roster")
 @click.argument("folder", type=click.Path())
-@click.argument("sites", nargs=-1)
+@click.option("--site", "sites", multiple=True, metavar="NAME", help="Only these sites (default: all admitted ones).")
 @click.option(
     "--authority",
     type=click.Path(),
@@ -93,7 +93,7 @@ def confirm(folder: str, digest: str, as_json: bool) -> None:
 )
 @options.as_json
 def federation_roster(folder: str, sites: tuple[str, ...], authority: str | None, as_json: bool) -> None:
-    """Show the roster that the coordinator in FOLDER proposes to SITES (default: all admitted sites).
+    """Show the sites and keys of vaults that the coordinator in FOLDER proposes as a roster.
 
     It is proposed with each run whose sums are masked. The sites compare and confirm it by `felb site roster`.
     """
