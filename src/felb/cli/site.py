@@ -166,7 +166,7 @@ def rotate(folder: str, as_json: bool) -> None:
 @click.option(
     "--noise",
     type=click.Choice(get_args(NoisePlace)),
-    help="Where noise must be added: all of it at this client, or a share of it in the aggregate (default: client).",
+    help="Where noise must be added: all of it at this client, or a share of it, distributed (default: client).",
 )
 @click.option("--notify", metavar="CMD", help="Command to call with JSON on stdin when a run asks, ends or is refused.")
 @click.option(

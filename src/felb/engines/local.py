@@ -158,10 +158,12 @@ def run(
     check_resumable(algorithm, journal, responses)
     add_up: AddUp = plain_sums
     if secure:
-        add_up = masked = MaskedSums.simulated(shards, run=algorithm.name)
+        plan = algorithm.privacy
+        dropouts = plan.privacy.dropouts if plan is not None and plan.distributed else None
+        add_up = masked = MaskedSums.simulated(shards, run=algorithm.name, dropouts=dropouts)
         participation = _all_asked(participation or Participation(), masked.least)
     gates = {
-        name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism)
+        name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism, secure=secure)
         for name in sorted(shards)
     }
     if disclosure is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from felb.errors import InputError, missing_extra
+from felb.privacy.quorum import most_dropouts, threshold
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -91,16 +92,13 @@ class Roster:
 
     @property
     def threshold(self) -> int:
-        """Return t, the smallest number above 2n/3: so many shares open a secret, so many signatures name survivors.
-
-        Two sets of t sites share more than n/3 of them, so if fewer collude, two survivor lists never both get t.
-        """
-        return 2 * len(self.members) // 3 + 1
+        """Return t, the number of shares that open a secret, and of signatures that name survivors."""
+        return threshold(len(self.members))
 
     @property
     def most_dropouts(self) -> int:
         """Return n − t, the most sites that a sum can do without."""
-        return len(self.members) - self.threshold
+        return most_dropouts(len(self.members))
 
     def position(self, name: str) -> int:
         """Return where a site stands, from 0."""

@@ -49,7 +49,7 @@ def plan(run_id, **terms):
     ("made", "said"),
     [
         (plan("too-much", epsilon=4.0), "this site spends at most epsilon 2 on a run, and the plan asks for 4"),
-        (plan("shares", noise="aggregate"), "leaves it a share"),
+        (plan("shares", noise="distributed"), "leaves it a share"),
         (Plan("bare", "bmf", 4, 60), "guarantees none"),
     ],
     ids=lambda value: value.run_id if isinstance(value, Plan) else "",

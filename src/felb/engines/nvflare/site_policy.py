@@ -67,7 +67,7 @@ class Policy:
     require_privacy : refuse to release anything that no privacy mechanism protects; False allows exact sums as well
     mechanisms : mechanisms the site accepts; None for all that guarantee a total for the run
     unit : whose presence must be hidden, a "record" (also if None) or a "client"
-    noise : "client" (also if None): each site must add all the noise itself; "aggregate": a share of it is accepted,
+    noise : "client" (also if None): each site must add all the noise itself; "distributed": a share of it is accepted,
         which protects only if the coordinator looks at nothing but the sum
     max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
     total_epsilon : largest sum of the ε of all runs that this site has ever answered
@@ -195,7 +195,7 @@ class Policy:
 
     def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a guarantee that is less than this site asks for, before its data is read."""
-        if guaranteed is not None and guaranteed.privacy.noise == "aggregate":
+        if guaranteed is not None and guaranteed.privacy.noise == "distributed":
             self._check_shares(guaranteed)
         if not self.asks_for_privacy:
             return
@@ -216,7 +216,7 @@ class Policy:
                 f"this site asks for privacy of a {unit}, and the plan guarantees that of a {privacy.unit}",
                 code="privacy",
             )
-        if privacy.noise == "aggregate" and self.noise != "aggregate":
+        if privacy.noise == "distributed" and self.noise != "distributed":
             raise Refusal(
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'",
                 code="privacy",
