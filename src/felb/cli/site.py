@@ -157,6 +157,11 @@ def rotate(folder: str, as_json: bool) -> None:
     help="Answer exact runs after private ones, which ends their guarantee (default: no).",
 )
 @click.option(
+    "--require-secure/--allow-plain-sums",
+    default=None,
+    help="Refuse runs whose sums are not masked, or accept them too (default: accept).",
+)
+@click.option(
     "--mechanism",
     multiple=True,
     type=click.Choice(get_args(MechanismName)),

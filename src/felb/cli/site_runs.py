@@ -38,12 +38,17 @@ def pending(folder: str, as_json: bool) -> None:
 @options.as_json
 def show(folder: str, run: str, as_json: bool) -> None:
     """Show what RUN would take from the site in FOLDER: what leaves, how often, with which noise, at what cost."""
-    approval = Approvals(Site.open(folder).state).find(run)
+    site = Site.open(folder)
+    approval = Approvals(site.state).find(run)
     plan = Plan.of(approval.plan)
     rows = leaving(plan)
+    sums = "in the clear"
+    if plan.roster is not None:
+        sums = f"masked, roster {'not ' if site.rosters.find(plan.roster) is None else ''}confirmed here"
     if as_json:
         told = [{name: getattr(row, name) for name in row.__slots__} for row in rows]
-        print_json({"run": run, "digest": approval.digest, "status": approval.status, "leaves": told})
+        known = {"run": run, "digest": approval.digest, "status": approval.status, "sums": sums}
+        print_json({**known, "roster": plan.roster, "leaves": told})
         return
     facts = {
         "run": run,
@@ -51,6 +56,7 @@ def show(folder: str, run: str, as_json: bool) -> None:
         "method": plan.method,
         "components": plan.n_components,
         "features": plan.n_features,
+        "sums": sums,
         **dict(plan.parameters),
     }
     print_facts(facts, as_json=False)
@@ -65,6 +71,8 @@ def show(folder: str, run: str, as_json: bool) -> None:
         table.add_row(row.meaning, row.size, row.times, row.noise, row.cost)
     console.print(table)
     console.print()
+    if plan.roster is not None and site.rosters.find(plan.roster) is None:
+        click.echo(f"felb site roster show {folder}")
     click.echo(f"felb site approve {folder} {run} {approval.digest[:SHORT]}")
 
 

@@ -12,6 +12,7 @@ from felb._version import __version__
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
 from felb.federated.algorithms.bmf import MDL
+from felb.privacy.quorum import LEAST_SITES, MOST_SITES
 from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ MAX_FEATURES, MAX_COMPONENTS, MAX_CELLS, MAX_STEPS = 10_000_000, 4096, 200_000_0
 """Beyond these, a plan is a mistake or an attack; V alone would not fit into memory."""
 MAX_RECORDS, MAX_SITES = 10**12, 1000
 DEFAULT_MAX_COMPONENTS = 30
-LEAST_MASKED, MOST_MASKED = 3, 50
-"""Sites of a run whose sums are masked, as of `felb.privacy.secure_roster`, which needs an extra package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +122,9 @@ class Plan:
             raise InputError(f"method {self.method!r} adds no noise and can guarantee no privacy")
 
     def _check_roster(self) -> None:
-        if self.roster is not None and (self.sites is None or not LEAST_MASKED <= self.sites <= MOST_MASKED):
+        if self.roster is not None and (self.sites is None or not LEAST_SITES <= self.sites <= MOST_SITES):
             raise InputError(
-                f"sums are masked among {LEAST_MASKED} to {MOST_MASKED} sites, and the plan says "
+                f"sums are masked among {LEAST_SITES} to {MOST_SITES} sites, and the plan says "
                 f"{'not how many' if self.sites is None else self.sites}",
                 parameter="secure",
             )
