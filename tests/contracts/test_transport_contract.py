@@ -166,8 +166,8 @@ PLANS = {
 }
 SEEDED = ("felb", "felb-mu", "fednmf", "fedprox", "scaffold", "proxskip", "grecond+aligned-vote")
 """Plans whose result shows the seed; that of the others may be the same for all."""
-MASKED_AT_SITES = ("felb-mu", "asso+or", "scaffold")
-"""Plans that are played over vaults with masked sums: V on the grid, counts, and the finest grid."""
+MASKED_AT_SITES = ("felb-mu", "asso+or")
+"""Plans that are played over vaults with masked sums: V on the grid, and counts."""
 TOLD = {
     "local_factor": ("V", "curvature", "loss"),
     "local_components": ("V", "unfinished"),

@@ -141,9 +141,9 @@ class Policy:
     def check(self, plan: Plan, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a plan, and what it guarantees, that this site does not agree to, before its data is read."""
         self.check_plan(plan)
-        self.check_masks(plan, guaranteed)
         self.check_privacy(guaranteed)
         self.check_disclosure(plan)
+        self.check_masks(plan, guaranteed)
 
     def check_masks(self, plan: Plan, guaranteed: PrivacyPlan | None) -> None:
         """Refuse sums in the clear where this site asks for masks, or where it adds a share of the noise only."""
