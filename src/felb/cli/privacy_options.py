@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from felb.choices import MechanismName, NoisePlace
 from felb.cli import options
 from felb.privacy.cost import Neighbours, Unit
-from felb.privacy.spec import MechanismName, NoisePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_facts, print_json
-from felb.engines.nvflare.authority import Authority
-from felb.engines.nvflare.certificates import written
-from felb.engines.nvflare.provisioning import Coordinator, Site
-from felb.engines.nvflare.site_roster import SHORT
 
 if TYPE_CHECKING:
     from felb.engines.nvflare.site_roster import SiteRosters
@@ -37,6 +33,10 @@ def show(folder: str, as_json: bool) -> None:
     Compare a roster with all other sites by telephone: each reads out the digest and its own key, and there must be as
     many people as sites.
     """
+    from felb.engines.nvflare.certificates import written
+    from felb.engines.nvflare.provisioning import Site
+    from felb.engines.nvflare.site_roster import SHORT
+
     rosters = Site.open(folder).rosters
     own = written(rosters.own.fingerprint)
     confirmed, proposed = rosters.confirmed(), rosters.proposed()
@@ -78,6 +78,8 @@ def confirm(folder: str, digest: str, as_json: bool) -> None:
 
     Rosters with another key for one of its sites are confirmed no more.
     """
+    from felb.engines.nvflare.provisioning import Site
+
     roster = Site.open(folder).rosters.confirm(digest)
     print_facts({"confirmed": roster.digest, "sites": ", ".join(roster.names)}, as_json=as_json)
 
@@ -97,6 +99,10 @@ def federation_roster(folder: str, sites: tuple[str, ...], authority: str | None
 
     It is proposed with each run whose sums are masked. The sites compare and confirm it by `felb site roster`.
     """
+    from felb.engines.nvflare.authority import Authority
+    from felb.engines.nvflare.certificates import written
+    from felb.engines.nvflare.provisioning import Coordinator
+
     coordinator = Coordinator.open(folder)
     if authority is not None:
         coordinator.note_members(Authority.open(authority))

@@ -6,9 +6,8 @@ import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from sklearn.utils.validation import check_is_fitted
-
 from felb.data.blocks import is_distributed
+from felb.data.feature_names import text_names
 from felb.data.unknown import read_partly_known
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.federated_estimator import FederatedEstimator, is_list_of_matrices
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
+    from felb.metrics.history import History
 
 
 class FederatedBMF(FederatedEstimator):
@@ -221,25 +221,27 @@ class FederatedBMF(FederatedEstimator):
             return min(shape)
         return FederatedEstimator.check_rank(n_components, shape)
 
-    def transform(self, X: Any, *, unknown: Any = None) -> NDArray[np.bool_]:
+    def transform(self, X: Any, *, unknown: Any = None, align: str | None = None) -> NDArray[np.bool_]:
         """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
 
         Where the components were recovered from noise, rows are inferred under its model instead: a component is
         assigned if it is likely enough given the row. Cells that are missing or unknown are left out of all counts;
         ``inverse_transform`` then predicts them.
+
+        Parameters
+        ----------
+        X, unknown : as in `fit`
+        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
+            features that X does not have are unknown. Without it, X must have the very columns of the fit
         """
-        check_is_fitted(self)
-        X = self._partly_known(X, unknown)
-        if is_distributed(X):
-            return self._transform_blocks(X)  # type: ignore[no-any-return]
-        one, zero = self.weights_
-        matrix = self._matrix(X, reset=False)
+        return super().transform(self._partly_known(X, unknown), align=align)
+
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
         if self.belief_ is not None:
-            return assign_new_rows(matrix, self.belief_)
-        U, _ = assign_rows_exact(
-            matrix, self.components_, weight_one=one, weight_zero=zero, node_cap=int(self.node_cap)
-        )
-        return U
+            return assign_new_rows(rows, self.belief_)
+        one, zero = self.weights_
+        cap = int(self.node_cap)
+        return assign_rows_exact(rows, self.components_, weight_one=one, weight_zero=zero, node_cap=cap)[0]
 
     def score(self, X: Any, y: Any = None, *, unknown: Any = None) -> float:
         """F1 of the reconstruction of the known cells of X under the fixed components; greater is better."""
@@ -251,7 +253,7 @@ class FederatedBMF(FederatedEstimator):
         return tags
 
     def _read(self, X: Any) -> BinaryMatrix:
-        return read_partly_known(X, binarize_threshold=self.binarize_threshold)
+        return text_names(X, read_partly_known(X, binarize_threshold=self.binarize_threshold))
 
     def _check_cells(self, matrix: BinaryMatrix) -> None:
         """Accept unknown cells, except under privacy."""
@@ -279,15 +281,7 @@ class FederatedBMF(FederatedEstimator):
         self.weights_ = finished.outcome.weights
         self.belief_ = finished.outcome.belief
         if self.n_components == MDL:
-            self.rank_curve_ = {
-                int(row["n_components"]): float(row["description_length"])
-                for row in finished.history
-                if "description_length" in row
-            }
-        self.privacy_statement_ = None
-        if algorithm.privacy is not None:
-            bounds = [float(row["row_bound"]) for row in finished.history if "row_bound" in row]
-            self.privacy_statement_ = algorithm.privacy.statement(row_bound=bounds[0] if bounds else None)
+            self.rank_curve_ = rank_curve(finished.history)
         super()._keep(finished, algorithm)
 
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
@@ -301,3 +295,10 @@ class FederatedBMF(FederatedEstimator):
             )
         else:
             super().warn_about(components, supports, gap)
+
+
+def rank_curve(history: History) -> dict[int, float]:
+    """Return the description length in bits of each number of components that rank selection has tried."""
+    return {
+        int(row["n_components"]): float(row["description_length"]) for row in history if "description_length" in row
+    }

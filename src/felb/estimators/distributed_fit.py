@@ -43,6 +43,7 @@ def fit_on_dask(
     rows = DistributedRows.of(X, client, read=reader(model))
     model._check_columns(rows.template, reset=True)
     model.check_rank(model.rank(), rows.shape)
+    model.n_records_ = rows.shape[0]
     algorithm = distributed_algorithm(model, rows)
     finished = run(
         algorithm,

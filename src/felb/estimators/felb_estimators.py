@@ -127,7 +127,8 @@ class FELB(UploadingEstimator):
 
     def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
         """Return the algorithm with as many rounds as there may be uploads, in which V alone leaves a client."""
-        return self._with_rounds(n_features, uploads.rounds, start=UNWEIGHTED.start, average=UNWEIGHTED.average)
+        alone = {name: getattr(UNWEIGHTED, name) for name in ("start", "step", "average")}
+        return self._with_rounds(n_features, uploads.rounds, **alone)
 
     def plain_rounds(self) -> int:
         """Return the rounds at most before refinement: those of the start and of local steps."""

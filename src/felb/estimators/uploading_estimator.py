@@ -12,7 +12,6 @@ from felb.federated.algorithms.uploads import private_uploads
 from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
-    from felb.federated.loop import Run
     from felb.federated.protocol import Algorithm
     from felb.privacy.private_uploads import Uploads
 
@@ -51,7 +50,3 @@ class UploadingEstimator(RefinableEstimator):
         uploads = self.uploads(n_features, rounds=privacy.rounds)
         plan = privacy.plan(**asdict(population), n_columns=n_features, uploads=uploads)
         return private_uploads(self.uploading_algorithm(n_features, uploads), plan)
-
-    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
-        self.privacy_statement_ = None if algorithm.privacy is None else algorithm.privacy.statement()
-        super()._keep(finished, algorithm)

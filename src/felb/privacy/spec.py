@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
+from felb.choices import MechanismName, NoisePlace
 from felb.errors import InputError
 from felb.privacy.accountant import calibrated_mu, check_budget
 from felb.privacy.bounds import check_bound
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from felb.privacy.private_uploads import Uploads
 
-MechanismName = Literal["cooccurrence", "statistics", "hybrid", "uploads", "paper"]
-NoisePlace = Literal["client", "distributed"]
 PaperNoise = Literal["gaussian", "laplace", "xor"]
 ClipName = Literal["frobenius", "elementwise"]
 

@@ -8,7 +8,8 @@ from felb.federated.task_table import rounds_by_phase
 from felb.report import parts
 from felb.report.component_parts import clients_section, components_section, overlap_section
 from felb.report.curves import curves
-from felb.report.measures import bootstrap, cell_intervals, stored_counts
+from felb.report.label_part import labels_section
+from felb.report.measures import bootstrap, cell_intervals
 from felb.report.page import Page, section, tag
 from felb.report.parts import Headline, counted, number, significant
 from felb.report.picture_part import pictures_section
@@ -48,6 +49,7 @@ def result_page(evidence: Evidence) -> Page:
     sections = [
         scores_section(evidence),
         components_section(evidence),
+        labels_section(evidence),
         pictures_section(evidence),
         overlap_section(evidence),
         clients_section(evidence),
@@ -86,7 +88,7 @@ def scores_with_intervals(evidence: Evidence) -> tuple[dict[str, float], dict[st
             "themselves would vary."
         )
         return measured.counts.scores(), intervals, f"{_measured_on(measured)} {how}"
-    counts = stored_counts(evidence.result)
+    counts = evidence.result.counts
     if counts is None:
         return dict(evidence.result.scores), {}, "No intervals: the result does not keep the counts they need."
     how = (
@@ -179,7 +181,7 @@ def run_section(evidence: Evidence) -> Section:
         "felb": made.felb,
         "Machine": f"{machine.get('system')}, {machine.get('processor')}, {machine.get('cores')} cores",
         "Python, NumPy": f"{machine.get('python')}, {machine.get('numpy')}",
-        "Folder": evidence.folder.name or str(evidence.folder),
+        **({"Folder": evidence.folder.name or str(evidence.folder)} if evidence.folder.is_dir() else {}),
     }
     parameters = {name: parts.code(_value(value)) for name, value in sorted(made.parameters.items())}
     return section("Run", parts.facts(facts), parts.details("All parameters", parts.facts(parameters)))

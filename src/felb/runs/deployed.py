@@ -19,8 +19,8 @@ from felb.estimators.methods import DEFAULT
 from felb.federated.algorithms.bmf import MDL
 from felb.metrics.history import History
 from felb.privacy.disclosure import Disclosure
+from felb.privacy.guarantee import guarantee
 from felb.privacy.quorum import LEAST_SITES, MOST_SITES
-from felb.runs.guarantee import guarantee
 from felb.runs.result import RESULT, Provenance, Result
 
 if TYPE_CHECKING:
@@ -267,6 +267,9 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         integrality_gap=outcome.integrality_gap,
         history=history,
         complete=outcome.complete,
+        weights=outcome.weights,
+        belief=outcome.belief,
+        n_iter=outcome.n_iter,
         privacy=None if privacy is None else guarantee(privacy, history),
         provenance=Provenance(
             method=plan.method,

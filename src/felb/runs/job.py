@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from felb.data.database_url import check_no_password
 from felb.data.schema import Schema
 from felb.data.sharding import PARTITIONS as PARTITIONS
-from felb.data.sharding import dealt
+from felb.data.sharding import check_named, dealt
 from felb.data.sharding import read_data as read_data
 from felb.errors import InputError
+from felb.estimators.methods import check_known
 from felb.privacy import Privacy
 from felb.privacy.disclosure import Disclosure
 
@@ -102,6 +103,12 @@ class Job:
     def rules(self) -> Disclosure | None:
         """The disclosure rules, if there are any."""
         return None if self.disclosure is None else Disclosure.of(self.disclosure)
+
+    def check_names(self) -> None:
+        """Raise if there is no such method or data; quick, as neither is imported or read."""
+        check_known(self.method)
+        if self.dask is None:  # which may name a pattern of files
+            check_named(self.data)
 
     def read(self) -> Table:
         """Read the data."""

@@ -91,6 +91,7 @@ class Vault:
     config : reads the site's settings; asked for every plan, so that a changed policy holds from then on
     rosters : of secure aggregation, and the key of this vault; without them no sums are masked here
     on_event : told what happens, for the console of the site
+    end_process : see `SiteSession`
     """
 
     def __init__(
@@ -100,8 +101,10 @@ class Vault:
         *,
         rosters: SiteRosters | None = None,
         on_event: Callable[[Event], None] = lambda _: None,
+        end_process: Callable[[], None] | None = None,
     ) -> None:
-        self._name, self._config, self._rosters, self._tell = name, config, rosters, on_event
+        self._name, self._config, self._rosters = name, config, rosters
+        self._tell, self._end_process = on_event, end_process
         self._sessions: OrderedDict[str, SiteSession] = OrderedDict()
         self._masked: dict[str, tuple[SiteSession, MaskedSession]] = {}
         self._plans: OrderedDict[str, Plan] = OrderedDict()
@@ -204,7 +207,7 @@ class Vault:
             raise Refusal("a run of this name with another plan is being answered", code="known")
         while len(self._sessions) >= MOST_SESSIONS:
             self._sessions.popitem(last=False)[1].close()
-        session = SiteSession(self._name, plan.to_json(), config)
+        session = SiteSession(self._name, plan.to_json(), config, end_process=self._end_process)
         self._sessions[plan.run_id] = session
         self._tell(Event("began", plan.run_id, f"{plan.method}, {plan.n_components} components"))
         return session
