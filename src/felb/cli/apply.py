@@ -10,8 +10,6 @@ from rich.table import Table
 
 from felb.cli import options
 from felb.cli.output import plain_console, print_json, print_scores, warnings_as_notes
-from felb.runs.applying import NO_DRIFT, apply_file
-from felb.runs.assignment_files import check_target, write_assignment, write_drift
 
 if TYPE_CHECKING:
     from felb.metrics.population_drift import Drift, Share
@@ -66,11 +64,14 @@ def command(
     in standard errors, and a star marks what has changed (1% level over all rows of the table).
 
     \b
-    feature    ones:    fraction of the records that have the feature
-               wrong:   fraction of the records for which the reconstruction of the feature is wrong
-    component  records: fraction of the records that have the component
-               ones:    fraction of ones among the features of the component in these records
+    feature    ones:    fraction of records that have the feature
+               wrong:   fraction of records whose reconstruction of it is wrong
+    component  records: fraction of records that have the component
+               ones:    fraction of ones among its features in these records
     """  # noqa: D301
+    from felb.runs.applying import NO_DRIFT, apply_file
+    from felb.runs.assignment_files import check_target, write_assignment, write_drift
+
     check_target(out, force=force)
     with warnings_as_notes():
         found = apply_file(
@@ -98,6 +99,8 @@ def command(
 
 
 def _print(found: Applied, data: str, out: str, rows: int) -> None:
+    from felb.runs.applying import NO_DRIFT
+
     click.echo(f"{out}: {found.U.shape[0]} records x {found.U.shape[1]} components")
     columns = found.alignment
     if columns.missing:

@@ -9,7 +9,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_json, warnings_as_notes
-from felb.runs.certifying import certify_file
 
 
 @click.command("certify")
@@ -35,6 +34,8 @@ def command(data: str, as_json: bool, **parameters: Any) -> None:
     optimal. For small data: up to six components are searched, and bounds for more are weak. Nothing leaves this
     computer.
     """
+    from felb.runs.certifying import certify_file
+
     with warnings_as_notes():
         found = certify_file(data, **options.given(**parameters))
     if as_json:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from felb.federated.algorithms.bmf import MDL
-from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
-
 if TYPE_CHECKING:
     from felb.runs.result import Result
 
@@ -35,6 +32,8 @@ def records_in_words(result: Result) -> str:
 
 def remarks(result: Result) -> list[str]:
     """Return what a reader should know before trusting the result, a sentence or two each."""
+    from felb.federated.algorithms.bmf import MDL  # slow to import, and a missing result is told without it
+
     found = []
     data, parameters = result.provenance.data, result.provenance.parameters
     if data.get(AGREED) is not None and data.get("rows") is None:
@@ -56,6 +55,8 @@ def remarks(result: Result) -> list[str]:
 
 def _why(result: Result) -> str:
     """Say why a result with so many wrong cells was chosen."""
+    from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
+
     if not any(row.get("task") == ASSIGN_BY_BELIEF for row in result.history):
         return "Empty components would have fewer; take fewer components, or another method."
     asked = result.provenance.parameters.get("objective", "auto")
