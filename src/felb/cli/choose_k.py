@@ -6,12 +6,10 @@ from typing import Any
 
 import click
 
-from felb.analysis.rank_choice import choose_k
+from felb.choices import SPLITS
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
 from felb.cli.progress import step_progress
-from felb.data.sharding import PARTITIONS, dealt, read_data
-from felb.report.choice_figure import write_choice
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]
@@ -59,7 +57,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 @click.option("--clients", help="Split the rows among this number of simulated clients.", **options.COUNT)
 @click.option(
     "--split",
-    type=click.Choice(list(PARTITIONS)),
+    type=click.Choice(SPLITS),
     default="even",
     show_default=True,
     help="How the rows are split among the clients.",
@@ -91,9 +89,13 @@ def command(
     \b
     held-out F1  F1 on the held-out cells, mean of the folds
     error        share of wrong cells of a fit to all cells
-    stability    mean share of refits on resampled records that find a component again
+    stability    mean share of refits on resampled records that find a component
     bits         description length
     """  # noqa: D301
+    from felb.analysis.rank_choice import choose_k
+    from felb.data.sharding import dealt, read_data
+    from felb.report.choice_figure import write_choice
+
     with warnings_as_notes(), step_progress("numbers") as advance:
         table = read_data(data, **options.given(**reading))
         groups: Any = table.clients

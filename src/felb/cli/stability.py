@@ -6,13 +6,9 @@ from typing import Any
 
 import click
 
-from felb.analysis.stability_record import FILE
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
 from felb.cli.progress import step_progress
-from felb.report import gather
-from felb.report.component_parts import described
-from felb.report.result_stability import stability_of
 
 
 @click.command("stability")
@@ -35,6 +31,11 @@ def command(result: str, data: str | None, n_resamples: int, seed: int, as_json:
     match    mean Jaccard index of the features with those of the match
     low/high 95% of the refits lie between these
     """  # noqa: D301
+    from felb.analysis.stability_record import FILE
+    from felb.report import gather
+    from felb.report.component_parts import described
+    from felb.report.result_stability import stability_of
+
     with warnings_as_notes(), step_progress("refits") as advance:
         evidence = gather(result, data=data, **options.given(**reading))
         stable = stability_of(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.errors import InputError
-from felb.kernels.boolean import boolean_product_dense
 from felb.metrics.counts import Counts
 from felb.records import as_record
 
@@ -90,6 +89,8 @@ class FeatureCounts:
 
 def feature_counts(A: BinaryMatrix, U: NDArray[Any], V: NDArray[Any]) -> FeatureCounts:
     """Count the cells of U∘V against A for each feature and each component; unknown cells count nowhere."""
+    from felb.kernels.boolean import boolean_product_dense  # compiled, and not needed to read stored counts
+
     rows, components = np.asarray(U, dtype=bool), np.asarray(V, dtype=bool)
     m, k = A.shape[1], len(components)
     tp, claimed, inside, inside_ones = (np.zeros(size, dtype=np.int64) for size in (m, m, k, k))
