@@ -9,7 +9,6 @@ import click
 from felb.choices import SPLITS
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
-from felb.cli.progress import step_progress
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]
@@ -92,12 +91,15 @@ def command(
     stability    mean share of refits on resampled records that find a component
     bits         description length
     """  # noqa: D301
-    from felb.analysis.rank_choice import choose_k
     from felb.data.sharding import dealt, read_data
+
+    with warnings_as_notes():
+        table = read_data(data, **options.given(**reading))
+    from felb.analysis.rank_choice import choose_k  # slow to import, and not needed to refuse wrong data
+    from felb.cli.progress import step_progress
     from felb.report.choice_figure import write_choice
 
     with warnings_as_notes(), step_progress("numbers") as advance:
-        table = read_data(data, **options.given(**reading))
         groups: Any = table.clients
         if clients is not None:
             groups = dealt(len(table.matrix), clients, split=split, seed=seed)
