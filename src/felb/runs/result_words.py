@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from felb.choices import MDL
-from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 
 if TYPE_CHECKING:
     from felb.runs.result import Result
@@ -56,6 +55,8 @@ def remarks(result: Result) -> list[str]:
 
 def _why(result: Result) -> str:
     """Say why a result with so many wrong cells was chosen."""
+    from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF  # compiled code, not needed for errors
+
     if not any(row.get("task") == ASSIGN_BY_BELIEF for row in result.history):
         return "Empty components would have fewer; take fewer components, or another method."
     asked = result.provenance.parameters.get("objective", "auto")
