@@ -25,5 +25,8 @@ FELB_SETTINGS = ("recommended", "unweighted", "literal")
 AGGREGATIONS = ("mean", "vote", "or")
 """Of Boolean components, see `felb.federated.aggregate`; each also as aligned-WORD."""
 
+MDL = "mdl"
+"""In place of a number of components: the method finds it by minimum description length."""
+
 CERTIFICATE_DAYS = 730
 """Days that a certificate of a federation is valid."""

@@ -73,8 +73,8 @@ def test_parameters_of_one_method_and_of_all(felb, in_folder):
     [
         (("missing.csv", "-o", "cmp"), "there is no file"),
         (("zoo", "-o", "cmp", "--methods", "nothing"), "unknown method"),
-        (("zoo", "-o", "cmp", "-k", "five"), "list of whole numbers"),
-        (("zoo", "-o", "cmp", "-k", "0"), "at least 1"),
+        (("zoo", "-o", "cmp", "-k", "five"), "no list of numbers"),
+        (("zoo", "-o", "cmp", "-k", "0"), "no list of numbers"),
         (("zoo", "-o", "cmp", "-k", "3", "-p", "asso:tau=1"), "not compared"),
         (("zoo", "-o", "cmp", "--methods", "no.such:Method"), "cannot be imported"),
     ],

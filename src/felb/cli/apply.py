@@ -64,10 +64,10 @@ def command(
     in standard errors, and a star marks what has changed (1% level over all rows of the table).
 
     \b
-    feature    ones:    fraction of records that have the feature
-               wrong:   fraction of records whose reconstruction of it is wrong
-    component  records: fraction of records that have the component
-               ones:    fraction of ones among its features in these records
+    feature    ones:    fraction of the records that have the feature
+               wrong:   fraction of the records in which its cell is wrong
+    component  records: fraction of the records that have the component
+               ones:    fraction of ones of its features in these records
     """  # noqa: D301
     from felb.runs.applying import NO_DRIFT, apply_file
     from felb.runs.assignment_files import check_target, write_assignment, write_drift

@@ -11,6 +11,7 @@ import click
 
 from felb.choices import SPLITS
 from felb.cli import options
+from felb.cli.choose_k import Numbers
 from felb.cli.output import marked_grid, plain_console, print_facts, print_json, warnings_as_notes
 from felb.cli.progress import step_progress
 from felb.cli.resuming import advising
@@ -24,19 +25,6 @@ if TYPE_CHECKING:
     from felb.runs.comparison import Compared
 
 METHODS = "bmf,felb,felb-mu,asso+vote,grecond+vote,mebf+vote"
-
-
-class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in newer versions of click
-    """Whole numbers with commas between them."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return the numbers, each once and in order."""
-        try:
-            return tuple(sorted({int(word) for word in str(value).split(",")}))
-        except ValueError:
-            return self.fail(f"{value!r} is not a list of whole numbers such as 5,10,20", param, ctx)
 
 
 @click.command("compare", epilog=options.methods(*summaries()))
@@ -55,7 +43,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gener
     type=Numbers(),
     default="5,10,20",
     show_default=True,
-    metavar="N,N,…",
+    metavar="N,N,…|N-N",
     help="Numbers of components.",
 )
 @click.option(
@@ -98,7 +86,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gener
 def command(
     data: str,
     methods: str,
-    components: tuple[int, ...],
+    components: list[int],
     clients: int | None,
     split: str,
     client_column: str | None,
@@ -139,7 +127,7 @@ def command(
     job.check_names()
     from felb.runs.comparison import Comparison, compare  # slow to import, and not needed to refuse wrong names
 
-    comparison = Comparison(job, names, components, seeds, by_method(given))
+    comparison = Comparison(job, names, tuple(sorted(set(components))), seeds, by_method(given))
     advice = f"measured cells are kept; resume with: felb {shlex.join(sys.argv[1:])}"
     with warnings_as_notes(), advising(lambda: advice), step_progress("cells") as advance:
         compared = compare(

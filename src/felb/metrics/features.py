@@ -89,7 +89,7 @@ class FeatureCounts:
 
 def feature_counts(A: BinaryMatrix, U: NDArray[Any], V: NDArray[Any]) -> FeatureCounts:
     """Count the cells of U∘V against A for each feature and each component; unknown cells count nowhere."""
-    from felb.kernels.boolean import boolean_product_dense  # slow to import, and not needed to read stored counts
+    from felb.kernels.boolean import boolean_product_dense  # compiled, and not needed to read stored counts
 
     rows, components = np.asarray(U, dtype=bool), np.asarray(V, dtype=bool)
     m, k = A.shape[1], len(components)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from felb.choices import MDL
+
 if TYPE_CHECKING:
     from felb.runs.result import Result
 
@@ -32,8 +34,6 @@ def records_in_words(result: Result) -> str:
 
 def remarks(result: Result) -> list[str]:
     """Return what a reader should know before trusting the result, a sentence or two each."""
-    from felb.federated.algorithms.bmf import MDL  # slow to import, and a missing result is told without it
-
     found = []
     data, parameters = result.provenance.data, result.provenance.parameters
     if data.get(AGREED) is not None and data.get("rows") is None:
@@ -55,7 +55,7 @@ def remarks(result: Result) -> list[str]:
 
 def _why(result: Result) -> str:
     """Say why a result with so many wrong cells was chosen."""
-    from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
+    from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF  # compiled code, not needed for errors
 
     if not any(row.get("task") == ASSIGN_BY_BELIEF for row in result.history):
         return "Empty components would have fewer; take fewer components, or another method."

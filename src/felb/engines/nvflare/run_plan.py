@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
+from felb.choices import MDL
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
 from felb.privacy.quorum import LEAST_SITES, MOST_SITES
@@ -94,15 +95,11 @@ class Plan:
     @property
     def most_components(self) -> int:
         """Components at most; a run that finds their number has a limit."""
-        from felb.federated.algorithms.bmf import MDL  # the method itself is needed by runs only, not by their records
-
         if self.n_components == MDL:
             return int(self.parameters.get("max_components", DEFAULT_MAX_COMPONENTS))
         return int(self.n_components)
 
     def _check_rank(self) -> None:
-        from felb.federated.algorithms.bmf import MDL
-
         most: Any = self.n_components
         if most == MDL:
             if self.method not in METHODS or "max_components" not in METHODS[self.method].parameters():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.choices import MDL as MDL
 from felb.errors import InputError
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
@@ -76,8 +77,6 @@ EFFORTS = {
     "high": Effort(tries=60, patience=15, cover_features=2_000, cuts=False, restarts=0, proposals=4_000),
 }
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
-MDL = "mdl"
-"""In place of a number of components: the number with the shortest description."""
 
 RECOVERY_ROUNDS = 40
 """Rounds of belief propagation at most under the objective "auto"; where it matches the data, it ends earlier."""
