@@ -6,13 +6,16 @@ share them; felb finds one shared Boolean V, and every client keeps its own U.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from felb._version import __version__
+from felb.late import late_names
 
 if TYPE_CHECKING:
-    from felb import data, metrics, privacy
+    from felb import data, metrics, privacy, scverse
+    from felb.analysis.choice_estimator import FederatedBMFCV
+    from felb.analysis.rank_choice import choose_k
+    from felb.analysis.refits import stability
     from felb.centralized.asso import Asso
     from felb.centralized.elbmf import ELBMF
     from felb.centralized.grecond import GreConD
@@ -45,6 +48,7 @@ __all__ = [
     "FedNMF",
     "FedProx",
     "FederatedBMF",
+    "FederatedBMFCV",
     "FelbError",
     "FelbSetting",
     "GreConD",
@@ -57,6 +61,7 @@ __all__ = [
     "Scaffold",
     "Zhang",
     "__version__",
+    "choose_k",
     "data",
     "drift",
     "fit",
@@ -65,7 +70,9 @@ __all__ = [
     "privacy",
     "resume",
     "save",
+    "scverse",
     "simulate",
+    "stability",
 ]
 
 # Imported on first use: `import felb` and `felb --help` stay instant.
@@ -80,6 +87,7 @@ _LAZY = {
     "FedNMF": "felb.estimators.competitor_estimators",
     "FedProx": "felb.estimators.competitor_estimators",
     "FederatedBMF": "felb.estimators.bmf_estimator",
+    "FederatedBMFCV": "felb.analysis.choice_estimator",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.algorithms.felb_setting:Setting",
     "GreConD": "felb.centralized.grecond",
@@ -92,6 +100,7 @@ _LAZY = {
     "Result": "felb.runs.result",
     "Scaffold": "felb.estimators.competitor_estimators",
     "Zhang": "felb.centralized.zhang",
+    "choose_k": "felb.analysis.rank_choice",
     "data": "felb.data:",
     "drift": "felb.runs.applying",
     "fit": "felb.runs.job_runner",
@@ -100,18 +109,12 @@ _LAZY = {
     "privacy": "felb.privacy:",
     "resume": "felb.runs.job_runner",
     "save": "felb.runs.model_file",
+    "scverse": "felb.scverse:",
     "simulate": "felb.runs.job_runner",
+    "stability": "felb.analysis.refits",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'felb' has no attribute {name!r}")
-    module, _, attribute = _LAZY[name].partition(":")
-    loaded = import_module(module)
-    value = loaded if _LAZY[name].endswith(":") else getattr(loaded, attribute or name)
-    globals()[name] = value
-    return value
+__getattr__ = late_names(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:

@@ -34,18 +34,22 @@ class Played:
     left: dict = field(default_factory=dict)
 
 
-def in_process(plan, shards, folder, *, workers=1, stop_after=None):
+def in_process(plan, shards, folder, *, workers=1, secure=False, stop_after=None):
     left, algorithm = {}, plan.algorithm()
 
     def outbound(name):
         return lambda record: left.setdefault(name, []).append((record.round, record.what, record.shape))
 
-    options = {"seed": plan.seed, "workers": workers, "outbound": outbound}
+    options = {"seed": plan.seed, "workers": workers, "outbound": outbound, "secure": secure}
     if stop_after is not None:
         with pytest.raises(KeyboardInterrupt):
             run(algorithm, shards, journal=Journal(folder / "j"), on_round=stop(stop_after), **options)
     finished = run(algorithm, shards, journal=Journal(folder / "j"), **options)
     return Played(finished.outcome, list(finished.history), dict(finished.assignments), left)
+
+
+def masked(plan, shards, folder, **options):
+    return in_process(plan, shards, folder, secure=True, **options)
 
 
 def two_threads(plan, shards, folder, **options):
@@ -134,6 +138,7 @@ def dask_workers(plan, shards, folder, *, stop_after=None):
 TRANSPORTS = {
     "in process": in_process,
     "in process, two threads": two_threads,
+    "in process, masked": masked,
     "centralized": centralized,
     "flare, by loopback": flare_by_loopback,
     "dask workers": dask_workers,

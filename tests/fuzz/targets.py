@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.io
 import scipy.sparse as sp
 
 from felb.data import BinaryMatrix, read
@@ -77,9 +78,11 @@ def record(
     """Return the target of a file in a folder that `use` reads."""
 
     def attempt(content: bytes, folder: Path) -> None:
-        for other, held in {**(others or {}), name: content}.items():
-            (folder / other).parent.mkdir(parents=True, exist_ok=True)
-            (folder / other).write_bytes(held)
+        if not (folder / name).exists():  # the others stay as they are: `use` only reads
+            for other, held in {**(others or {}), name: content}.items():
+                (folder / other).parent.mkdir(parents=True, exist_ok=True)
+                (folder / other).write_bytes(held)
+        (folder / name).write_bytes(content)
         use(folder)
 
     return Target(lambda rng: mutated(seeds, rng), attempt)
@@ -135,6 +138,21 @@ def repacked_npz(content: bytes) -> bytes:
         return content
 
 
+def repacked_mat(content: bytes) -> bytes:
+    """Return a MATLAB file whose elements are packed anew, so that mutations are of what was packed."""
+    header, elements, at = content[:128], [], 128
+    while at + 8 <= len(content):
+        kind, length = (int.from_bytes(content[at + i : at + i + 4], "little") for i in (0, 4))
+        held = content[at : at + 8 + length]
+        if kind == 15:
+            elements.append(held)
+        else:
+            packed = zlib.compress(held)
+            elements.append((15).to_bytes(4, "little") + len(packed).to_bytes(4, "little") + packed)
+        at += 8 + length
+    return header + b"".join(elements)
+
+
 def data_targets(folder: Path) -> dict[str, Target]:
     """Return the readers of data files."""
     partly = BinaryMatrix.of(CELLS).with_unknown(~CELLS & (np.arange(7) == 3))
@@ -156,6 +174,11 @@ def data_targets(folder: Path) -> dict[str, Target]:
         for c in (False, True)
     ]
     npy = [as_bytes(lambda p, d=d: np.save(p, CELLS.astype(d)), ".npy", folder) for d in (bool, np.int8, float)]
+    mat = [
+        as_bytes(lambda p, X=X, c=c: scipy.io.savemat(p, {"X": X, "labels": [1, 2]}, do_compression=c), ".mat", folder)
+        for X in (CELLS, CELLS.astype(float), csr.astype(float))
+        for c in (False, True)
+    ]
     targets = {
         "felb": reader(".felb", felb, resealed_felb),
         "csv": reader(".csv", csv),
@@ -164,6 +187,7 @@ def data_targets(folder: Path) -> dict[str, Target]:
         "mtx": reader(".mtx", [pattern, integer, array]),
         "npz": reader(".npz", npz, repacked_npz),
         "npy": reader(".npy", npy),
+        "mat": reader(".mat", mat, repacked_mat),
     }
     try:
         import pandas as pd

@@ -16,7 +16,9 @@ from felb.data.feature_names import Alignment, in_order_of, mismatch, select_kno
 from felb.errors import ConvergenceWarning, InputError
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import boolean_product, boolean_product_dense
+from felb.metrics.component_profile import profile_components
 from felb.metrics.counts import DECIDED, confusion, to_boolean
+from felb.metrics.frames import frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +130,17 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         """
         check_is_fitted(self)
         import_module("felb.report.model_page").report_model(self, path, X, force=force)
+
+    def to_frame(self, X: Any) -> Any:
+        """Return a tidy table of what the components mean in X: a row for each component and feature of it.
+
+        Features of a component are in the order of their lift, P(feature | component) / P(feature | not the component).
+        The other columns are its support, coverage and exclusive gain; see `felb.metrics.component_profile`. A pandas
+        DataFrame, or a dict of columns where pandas is not installed.
+        """
+        matrix = self._matrix(X, reset=False)
+        profile = profile_components(matrix, self.transform(matrix), self.components_)
+        return frame(profile.columns(feature_names(getattr(self, "feature_names_in_", None), self.n_features_in_)))
 
     @property
     def _n_features_out(self) -> int:

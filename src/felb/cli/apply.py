@@ -10,8 +10,6 @@ from rich.table import Table
 
 from felb.cli import options
 from felb.cli.output import plain_console, print_json, print_scores, warnings_as_notes
-from felb.runs.applying import NO_DRIFT, apply_file
-from felb.runs.assignment_files import check_target, write_assignment, write_drift
 
 if TYPE_CHECKING:
     from felb.metrics.population_drift import Drift, Share
@@ -71,6 +69,9 @@ def command(
     component  records: fraction of the records that have the component
                ones:    fraction of ones among the features of the component in these records
     """  # noqa: D301
+    from felb.runs.applying import NO_DRIFT, apply_file
+    from felb.runs.assignment_files import check_target, write_assignment, write_drift
+
     check_target(out, force=force)
     with warnings_as_notes():
         found = apply_file(
@@ -110,6 +111,8 @@ def _print(found: Applied, data: str, out: str, rows: int) -> None:
     print_scores({data: found.counts.total.scores()})
     click.echo()
     if found.drift is None:
+        from felb.runs.applying import NO_DRIFT
+
         click.echo(f"{NO_DRIFT} (option --reference)")
         return
     drift, console = found.drift, plain_console()

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from felb.privacy.disclosure import PRESETS
+from felb.choices import DISCLOSURE_PRESETS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -143,7 +143,7 @@ time_limit = click.option(
 
 disclosure = click.option(
     "--disclosure",
-    type=click.Choice(list(PRESETS)),
+    type=click.Choice(DISCLOSURE_PRESETS),
     help="Disclosure rules for sums without noise: fewest records of a component, sites, and more.",
 )
 

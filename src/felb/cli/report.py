@@ -9,7 +9,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_facts, warnings_as_notes
-from felb.report import gather, result_page, write_figures, write_tables
 
 PAGE = "report.html"
 
@@ -25,6 +24,9 @@ PAGE = "report.html"
 @click.option(
     "--data", metavar="FILE", help="Data file to evaluate the result on (default: the data of the run, if it is found)."
 )
+@click.option(
+    "--labels", metavar="SOURCE", help="Labels of the records to compare with the components; see `felb interpret`."
+)
 @click.option("--png", metavar="DIR", help="Also write the plots as PNG files to this folder; requires felb[report].")
 @click.option("--csv", metavar="DIR", help="Also write the tables as CSV files to this folder.")
 @click.option("--client-column", metavar="NAME", help="Column of the data with the name of the client of each row.")
@@ -35,6 +37,7 @@ def command(
     result: str,
     out: str | None,
     data: str | None,
+    labels: str | None,
     png: str | None,
     csv: str | None,
     force: bool,
@@ -48,8 +51,20 @@ def command(
     options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
     so.
     """
+    from felb.runs.model_file import is_model_file
+    from felb.runs.result import check_result_folder
+
+    if not is_model_file(Path(result)):
+        check_result_folder(result)
+    from felb.report import (  # slow to import, and not needed to refuse a wrong folder
+        gather,
+        result_page,
+        write_figures,
+        write_tables,
+    )
+
     with warnings_as_notes():
-        evidence = gather(result, data=data, **options.given(**reading))
+        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
         beside = evidence.folder / PAGE if evidence.folder.is_dir() else evidence.folder.with_suffix(".html")
         target = beside if out is None else Path(out)
         facts: dict[str, Any] = {"page": str(target), "bytes": result_page(evidence).write(target, force=force)}

@@ -6,7 +6,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import SHOWN_FEATURES, print_result
-from felb.runs.result import Result
 
 
 @click.command("show")
@@ -24,4 +23,6 @@ def command(result: str, features: int, as_json: bool) -> None:
 
     The support of a component is the number of records that have it. Its size is the number of its features.
     """
+    from felb.runs.result import Result
+
     print_result(Result.read(result), result, as_json=as_json, shown=features)

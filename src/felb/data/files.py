@@ -6,18 +6,21 @@ import os
 import warnings
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from felb.data.binary import BinaryMatrix, check_column_names
+from felb.data.binary import BinaryMatrix
 from felb.data.cells import MISSING_MEANS, check_threshold
 from felb.data.coercion import dense_blocks
 from felb.data.h5ad import h5ad_blocks
 from felb.data.limits import Bounds, Limits
+from felb.data.mat import mat_blocks
 from felb.data.matrixmarket import matrix_market_blocks
 from felb.data.missing_mask import marked
+from felb.data.names_beside import names_beside
 from felb.data.npz import npz_blocks
 from felb.data.parquet import parquet_blocks
 from felb.data.raw_source import is_url
@@ -78,6 +81,7 @@ def read(
     | ``.dat``, ``.fimi`` | one record a line: its items, integers separated by blanks |
     | ``.npz`` | SciPy sparse matrix; column names from ``NAME.columns.txt`` beside it, one a line |
     | ``.npy`` | NumPy array |
+    | ``.mat`` | MATLAB, versions 6 and 7: its only matrix, dense or sparse; names as for ``.npz`` |
     | ``.mtx`` | MatrixMarket |
     | ``.parquet`` | needs ``felb[parquet]`` |
     | ``.h5ad`` | AnnData, its ``X``; needs ``felb[anndata]`` |
@@ -97,7 +101,7 @@ def read(
         Make a one of every value above it. Without it, any value but 0 and 1 is an error.
     missing : "error", "unknown" or "zero"
         What a missing cell is (empty, ``NA``, ``NaN``, ``?`` and the like in text, a null of ``.parquet``, a NaN of
-        ``.npy`` and of dense ``.h5ad``): an error, a cell that counts neither as one nor as zero
+        ``.npy``, dense ``.mat`` and ``.h5ad``): an error, a cell that counts neither as one nor as zero
         (`BinaryMatrix.unknown`; `felb.FederatedBMF` takes them), or a zero. Cells that a ``.felb`` file stores as
         unknown stay so, unless this is "zero". Sparse files have none: what they do not store is 0.
     unknown : path, optional
@@ -307,25 +311,17 @@ def _fimi(source: Path, options: _Options) -> Generator[Table]:
 
 
 def _npz(source: Path, options: _Options) -> Generator[Table]:
-    def names(n_columns: int) -> tuple[str, ...] | None:
-        return _names_beside(source, n_columns)
-
+    names, threshold = partial(names_beside, source), options.binarize_threshold
     with _reading("NumPy archive"):
-        blocks = npz_blocks(source, names, bounds=options.bounds, binarize_threshold=options.binarize_threshold)
-        for matrix in blocks:
+        for matrix in npz_blocks(source, names, bounds=options.bounds, binarize_threshold=threshold):
             yield Table(matrix)
 
 
-def _names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
-    """Return the column names in NAME.columns.txt beside NAME.npz, if that file is there and fits."""
-    beside = source.with_suffix(".columns.txt")
-    if not beside.is_file():
-        return None
-    try:
-        names = beside.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        return check_column_names(names, n_columns) if len(names) == n_columns else None
-    except (OSError, UnicodeDecodeError, InputError) as error:
-        raise InputError(f"column names in {beside.name}: {error}; mend that file or move it away") from error
+def _mat(source: Path, options: _Options) -> Generator[Table]:
+    given = {name: value for name, value in options.of_cells.items() if name != "client_column"}
+    with _reading("MATLAB file"):
+        for matrix in mat_blocks(source, partial(names_beside, source), **given):
+            yield Table(matrix)
 
 
 def _npy(source: Path, options: _Options) -> Generator[Table]:
@@ -372,6 +368,7 @@ _FORMATS = {
     ".fimi": _Format(_fimi, gz=True),
     ".npz": _Format(_npz),
     ".npy": _Format(_npy, missing=True),
+    ".mat": _Format(_mat, missing=True),
     ".mtx": _Format(_mtx, gz=True),
     ".parquet": _Format(_parquet, clients=True, missing=True),
     ".h5ad": _Format(_h5ad, clients=True, missing=True),

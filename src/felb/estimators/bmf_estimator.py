@@ -62,6 +62,7 @@ class FederatedBMF(FederatedEstimator):
         one on the same records spends as much again
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
         clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
     node_cap : limit of the search for the best assignment of a row
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
@@ -110,6 +111,7 @@ class FederatedBMF(FederatedEstimator):
         time_limit: float | None = None,
         privacy: Privacy | None = None,
         participation: Participation | None = None,
+        secure: bool = False,
         n_jobs: int | None = None,
         node_cap: int = 1_000,
         binarize_threshold: float | None = None,
@@ -124,6 +126,7 @@ class FederatedBMF(FederatedEstimator):
         self.time_limit = time_limit
         self.privacy = privacy
         self.participation = participation
+        self.secure = secure
         self.n_jobs = n_jobs
         self.node_cap = node_cap
         self.binarize_threshold = binarize_threshold

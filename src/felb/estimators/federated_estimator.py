@@ -39,6 +39,7 @@ class FederatedEstimator(BooleanFactorization):
     """Base class of federated estimators; a subclass defines `algorithm`."""
 
     participation: Participation | None
+    secure: bool = False
     n_jobs: int | None
     relaxed_components_: NDArray[np.floating[Any]] | None
     privacy_guarantee_: Mapping[str, Any] | None
@@ -209,6 +210,7 @@ class FederatedEstimator(BooleanFactorization):
             shards,
             seed=self._seed(),
             participation=self.participation,
+            secure=self.secure,
             workers=effective_workers(self.n_jobs),
             on_round=on_round or (lambda _: None),
             deadline=deadline,

@@ -31,6 +31,7 @@ class PlainEstimator(FederatedEstimator):
     ----------
     n_components : number of components
     participation : who plays a round, see `felb.Participation`; everybody without it
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : clients that work at the same time; does not change the result
     binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
     random_state : int, RandomState or None
@@ -39,6 +40,7 @@ class PlainEstimator(FederatedEstimator):
     n_components: int = 10
     _: KW_ONLY
     participation: Participation | None = None
+    secure: bool = False
     n_jobs: int | None = None
     binarize_threshold: float | None = None
     random_state: Any = None

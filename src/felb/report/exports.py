@@ -56,10 +56,12 @@ def write_tables(evidence: Evidence, folder: str) -> list[str]:
 
 def _components(evidence: Evidence) -> list[list[Any]]:
     pure = None if evidence.measured is None else purity(evidence.measured)
-    rows: list[list[Any]] = [["component", "support", "size", "filled", "features"]]
+    stable = evidence.stability
+    rows: list[list[Any]] = [["component", "support", "size", "filled", "found", "features"]]
     for c in described(evidence):
         filled = None if pure is None or np.isnan(pure[c.number]) else float(pure[c.number])
-        rows.append([c.number, c.support, len(c.features), filled, "; ".join(c.features)])
+        found = None if stable is None else float(stable.found[c.number])
+        rows.append([c.number, c.support, len(c.features), filled, found, "; ".join(c.features)])
     return rows
 
 
@@ -110,19 +112,20 @@ def write_figures(evidence: Evidence, folder: str) -> list[str]:
                 partial.write_bytes(png(enlarged(getattr(drawn, name)), PALETTES["light"]))
             written.append(f"{name}.png")
     if len(evidence.result.components) > 1:
-        _draw(place / "overlap.png", (5.2, 4.4), lambda figure: _draw_overlap(figure, evidence))
+        draw_png(place / "overlap.png", (5.2, 4.4), lambda figure: _draw_overlap(figure, evidence))
         written.append("overlap.png")
     curves = figures(evidence.result.history)
     if curves:
         down = -(-len(curves) // 3)
-        _draw(
+        draw_png(
             place / "rounds.png", (3.6 * min(3, len(curves)), 2.6 * down), lambda figure: _draw_curves(figure, curves)
         )
         written.append("rounds.png")
     return written
 
 
-def _draw(path: Path, size: tuple[float, float], paint: Callable[[Any], None]) -> None:
+def draw_png(path: Path, size: tuple[float, float], paint: Callable[[Any], None]) -> None:
+    """Write a PNG file of a figure of that size in inches, which `paint` draws."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

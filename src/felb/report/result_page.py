@@ -8,6 +8,7 @@ from felb.federated.task_table import rounds_by_phase
 from felb.report import parts
 from felb.report.component_parts import clients_section, components_section, overlap_section
 from felb.report.curves import curves
+from felb.report.label_part import labels_section
 from felb.report.measures import bootstrap, cell_intervals
 from felb.report.page import Page, section, tag
 from felb.report.parts import Headline, counted, number, significant
@@ -49,6 +50,7 @@ def result_page(evidence: Evidence) -> Page:
     sections = [
         scores_section(evidence),
         components_section(evidence),
+        labels_section(evidence),
         pictures_section(evidence),
         overlap_section(evidence),
         clients_section(evidence),

@@ -192,7 +192,7 @@ class Federation:
         """Read the data and check every parameter; the quick checks come first."""
         model, participation = make_federated(job.method, **method_parameters(job)), Participation(**job.participation)
         # A method does without comparing rounds where only a sample of the clients plays them.
-        model.set_params(participation=participation)
+        model.set_params(participation=participation, secure=job.secure)
         check_parameters(model)
         table = job.read()
         shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
@@ -221,6 +221,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             deadline=Deadline(model.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
             disclosure=job.rules,
+            secure=job.secure,
         )
         result = result_of(
             job,
@@ -330,6 +331,7 @@ def _provenance(job: Job, model: BooleanFactorization, data: Mapping[str, Any]) 
             "split": job.split,
             "client_column": job.client_column,
             "participation": dict(job.participation),
+            "secure": job.secure,
             "header": job.header,
             "binarize_threshold": job.binarize_threshold,
             "missing": job.missing,

@@ -28,7 +28,7 @@ from felb.privacy import Privacy
 from felb.records import as_record
 from felb.runs.result import Provenance, Result
 
-NOT_OF_THE_METHOD = {"participation", "n_jobs", "random_state", "binarize_threshold"}
+NOT_OF_THE_METHOD = {"participation", "secure", "n_jobs", "random_state", "binarize_threshold"}
 """Parameters of estimators that a job says in another way."""
 RECORDS: dict[str, type[Any]] = {"privacy": Privacy, "effort": Effort, "setting": Setting}
 """Parameters that are records of their own."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from felb.federated.algorithms.bmf import MDL
-from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
-
 if TYPE_CHECKING:
     from felb.runs.result import Result
 
 AGREED = "agreed_records"
 """Of the facts about the data: the number of records that was agreed on, from which the noise was calibrated."""
+MDL, ASSIGN_BY_BELIEF = "mdl", "assign_by_belief"
+"""As in `felb.federated.algorithms.bmf` and its tasks, which would take long to import."""
 DEFAULT_MOST = 30
 """`max_components` of runs that do not say it."""
 

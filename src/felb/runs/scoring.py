@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
-from felb.metrics import Counts, confusion
 from felb.runs.job import read_data
 from felb.runs.result import Result
 
 if TYPE_CHECKING:
     import os
+
+    from felb.metrics import Counts
 
 
 def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Counts:
@@ -34,4 +35,6 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
             f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {found.columns[at]!r}; "
             "bring the columns into the order of the result"
         )
+    from felb.metrics import confusion
+
     return confusion(matrix, found.assign(matrix), found.components)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.atomic import replace_folder, replacing
-from felb.engines.nvflare.authority import VALID_DAYS, Authority, check_name, organisation
+from felb.choices import CERTIFICATE_DAYS
+from felb.engines.nvflare.authority import Authority, check_name, organisation
 from felb.engines.nvflare.certificates import CertificateRequest, key_fingerprint, signed_certificate
 from felb.engines.nvflare.flare import COORDINATOR_ORG, FlareError, flare, require_flare, server_command, site_command
 from felb.engines.nvflare.hardening import listen_on_loopback, lock_server, lock_site, write_json
@@ -136,7 +137,7 @@ class Coordinator:
         *,
         name: str,
         key_fingerprint: str,
-        valid_days: int = VALID_DAYS,
+        valid_days: int = CERTIFICATE_DAYS,
         rotate: bool = False,
     ) -> Path:
         """Sign a site's request as `Authority.approve` does; a key that it replaces is refused from now on."""

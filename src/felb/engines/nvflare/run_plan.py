@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from felb._version import __version__
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
-from felb.federated.algorithms.bmf import MDL
 from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 METHOD = re.compile(r"[a-z][a-z0-9-]{0,39}(\+[a-z][a-z0-9-]{0,39})?")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NOT_OF_THE_METHOD = frozenset(
-    {"participation", "n_jobs", "random_state", "binarize_threshold", "n_components", "privacy"}
+    {"participation", "n_jobs", "random_state", "binarize_threshold", "n_components", "privacy", "secure"}
 )
 """Parameters of estimators that a plan says in another way, or that are not the coordinator's to choose."""
 MAX_FEATURES, MAX_COMPONENTS, MAX_CELLS, MAX_STEPS = 10_000_000, 4096, 200_000_000, 1_000_000
@@ -90,11 +89,15 @@ class Plan:
     @property
     def most_components(self) -> int:
         """Components at most; a run that finds their number has a limit."""
+        from felb.federated.algorithms.bmf import MDL  # the method itself is needed by runs only, not by their records
+
         if self.n_components == MDL:
             return int(self.parameters.get("max_components", DEFAULT_MAX_COMPONENTS))
         return int(self.n_components)
 
     def _check_rank(self) -> None:
+        from felb.federated.algorithms.bmf import MDL
+
         most: Any = self.n_components
         if most == MDL:
             if self.method not in METHODS or "max_components" not in METHODS[self.method].parameters():

@@ -86,12 +86,18 @@ class Vault:
     name : of the site
     config : reads the site's settings; asked for every plan, so that a changed policy holds from then on
     on_event : told what happens, for the console of the site
+    end_process : see `SiteSession`
     """
 
     def __init__(
-        self, name: str, config: Callable[[], SiteConfig], *, on_event: Callable[[Event], None] = lambda _: None
+        self,
+        name: str,
+        config: Callable[[], SiteConfig],
+        *,
+        on_event: Callable[[Event], None] = lambda _: None,
+        end_process: Callable[[], None] | None = None,
     ) -> None:
-        self._name, self._config, self._tell = name, config, on_event
+        self._name, self._config, self._tell, self._end_process = name, config, on_event, end_process
         self._sessions: OrderedDict[str, SiteSession] = OrderedDict()
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
@@ -156,7 +162,7 @@ class Vault:
             raise Refusal("a run of this name with another plan is being answered", code="known")
         while len(self._sessions) >= MOST_SESSIONS:
             self._sessions.popitem(last=False)[1].close()
-        session = SiteSession(self._name, plan.to_json(), config)
+        session = SiteSession(self._name, plan.to_json(), config, end_process=self._end_process)
         self._sessions[plan.run_id] = session
         self._tell(Event("began", plan.run_id, f"{plan.method}, {plan.n_components} components"))
         return session

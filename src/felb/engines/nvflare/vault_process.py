@@ -29,6 +29,8 @@ LOCK, LOG = "vault.lock", "vault.log"
 NOTIFIED = frozenset({"pending", "refused", "budget", "ended"})
 NOTIFY_SECONDS = 30.0
 LOG_BYTES, LOGS = 2_000_000, 3
+OVERTIME = 75
+"""Exit code of a vault that computed longer for a request than its policy allows; it is started again."""
 
 
 def line_of(event: Event) -> str:
@@ -90,7 +92,7 @@ def run_vault(site: Site, *, group: int | None = None) -> None:
         raise InputError(f"{site.name} runs already; stop it before it is started again")
     handler = logging.handlers.RotatingFileHandler(site.state / LOG, maxBytes=LOG_BYTES, backupCount=LOGS)
     logging.getLogger("felb").addHandler(handler)
-    vault = Vault(site.name, site.config, on_event=Console(site))
+    vault = Vault(site.name, site.config, on_event=Console(site), end_process=lambda: os._exit(OVERTIME))
     server = VaultServer(vault, site.socket, group=group)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())
