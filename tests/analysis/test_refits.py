@@ -103,14 +103,14 @@ def test_refits_use_belief_propagation_only_where_it_is_needed():
 
 def test_the_record_is_stored_without_records(tmp_path):
     stable = felb.stability(MODEL, DATA.A, n_resamples=3)
-    stable.write(tmp_path)
-    again = Stability.read(tmp_path)
+    stable.write(tmp_path / FILE)
+    again = Stability.read(tmp_path / FILE)
     np.testing.assert_allclose(again.match, stable.match, atol=1e-4)
     np.testing.assert_allclose(again.features, stable.features, atol=1e-4)
     assert again.records is None
     (tmp_path / FILE).write_text("{}")
     with pytest.raises(felb.InputError, match=r"stability\.json is damaged"):
-        Stability.read(tmp_path)
+        Stability.read(tmp_path / FILE)
 
 
 def test_wrong_input_is_named():

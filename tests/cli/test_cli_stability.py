@@ -18,7 +18,7 @@ def test_stability_is_printed_stored_and_shown_in_the_report(felb, in_folder):
     done = felb("stability", "out", "--resamples", 3)
     assert done.code == 0, done.err
     assert done.out.split()[:6] == ["component", "found", "match", "low", "high", "features"]
-    stored = Stability.read("out")
+    stored = Stability.read("out/stability.json")
     assert stored.match.shape == (3, 3)
     again = felb("stability", "out", "--resamples", 3, "--json").json
     assert again["components"] == stored.to_json()["components"]

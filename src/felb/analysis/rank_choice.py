@@ -133,6 +133,14 @@ def choose_k(
     n_resamples : number of refits for the stability of each number; 0 to leave it out
     random_state : seed of everything
     on_rank : called with each number of components that is done
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(300, 40, 3, noise=0.02, seed=0)
+    >>> choice = felb.choose_k(data.A, [2, 3, 4], groups=felb.data.partition.even(300, 3), n_resamples=2)
+    >>> choice.best_k, choice.shortest_k
+    (3, 3)
     """
     numbers = check_numbers(n_components)
     if cv < 1:

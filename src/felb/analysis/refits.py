@@ -81,16 +81,15 @@ def stability(
         model._check_columns(shard, reset=False)
     V, recovered = model.components_, getattr(model, "belief_", None) is not None
     refit = cheapest_refit(model, V, shards, recovered=recovered)
-    return refitted(V, refit, shards, rows_of, n_resamples=n_resamples, seed=random_state, on_refit=on_refit)
+    return refitted(V, refit, shards, rows_of=rows_of, n_resamples=n_resamples, seed=random_state, on_refit=on_refit)
 
 
 def refitted(
     V: NDArray[np.bool_],
     refit: Refit,
     shards: Mapping[str, BinaryMatrix],
-    /,
-    rows_of: Mapping[str, NDArray[np.int64]],
     *,
+    rows_of: Mapping[str, NDArray[np.int64]],
     n_resamples: int,
     seed: int,
     on_refit: Callable[[int], None] = lambda _: None,
@@ -146,7 +145,7 @@ def cheapest_refit(
     check_refittable(model)
     parameters = model.get_params(deep=False)
     changed: dict[str, Any] = {}
-    if parameters.get("n_components") == "mdl":
+    if isinstance(parameters.get("n_components"), str):
         changed["n_components"] = len(V)
     if "effort" in parameters:
         changed["effort"] = "fast"

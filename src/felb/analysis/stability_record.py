@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORMAT = "felb-stability-1"
 FILE = "stability.json"
-"""Of the folder of a result."""
+"""In the folder of a result."""
 FOUND = 0.75
 """A component is found by a refit if the Jaccard index with its match is at least this."""
 TAILS = (2.5, 97.5)
@@ -105,20 +105,17 @@ class Stability:
         }
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, or ``stability.json`` into the folder of a result; probabilities of records are left out."""
-        place = Path(path)
-        with replacing(place / FILE if place.is_dir() else place) as partial:
+        """Write a JSON file; probabilities of records are left out."""
+        with replacing(Path(path)) as partial:
             partial.write_text(json.dumps(self.to_json(), allow_nan=False), encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Stability:
-        """Read a file that `write` has written, or that of a folder."""
-        place = Path(path)
-        place = place / FILE if place.is_dir() else place
-        stored = read_record(place, _Stored, advice="run `felb stability` again")
+        """Read a file that `write` has written."""
+        stored = read_record(path, _Stored, advice="run `felb stability` again")
         match, features = (np.asarray(values, dtype=np.float64) for values in (stored.match, stored.features))
         if match.ndim != 2 or features.ndim != 2 or match.shape != (stored.n_resamples, len(features)):
-            raise InputError(f"{place} is damaged (its tables have different sizes); run `felb stability` again")
+            raise InputError(f"{path} is damaged (its tables have different sizes); run `felb stability` again")
         return cls(match, features, None, stored.seed)
 
 

@@ -6,12 +6,9 @@ from typing import Any
 
 import click
 
-from felb.analysis.rank_choice import choose_k
+from felb.choices import SPLITS
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
-from felb.cli.progress import step_progress
-from felb.data.sharding import PARTITIONS, dealt, read_data
-from felb.report.choice_figure import write_choice
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]
@@ -59,7 +56,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 @click.option("--clients", help="Split the rows among this number of simulated clients.", **options.COUNT)
 @click.option(
     "--split",
-    type=click.Choice(list(PARTITIONS)),
+    type=click.Choice(SPLITS),
     default="even",
     show_default=True,
     help="How the rows are split among the clients.",
@@ -94,8 +91,15 @@ def command(
     stability    mean share of refits on resampled records that find a component again
     bits         description length
     """  # noqa: D301
-    with warnings_as_notes(), step_progress("numbers") as advance:
+    from felb.data.sharding import dealt, read_data
+
+    with warnings_as_notes():
         table = read_data(data, **options.given(**reading))
+    from felb.analysis.rank_choice import choose_k  # slow to import, and not needed to refuse wrong data
+    from felb.cli.progress import step_progress
+    from felb.report.choice_figure import write_choice
+
+    with warnings_as_notes(), step_progress("numbers") as advance:
         groups: Any = table.clients
         if clients is not None:
             groups = dealt(len(table.matrix), clients, split=split, seed=seed)

@@ -8,8 +8,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
-from felb.report import gather
-from felb.report.feature_sets import interpretation, write_columns, write_rules, write_sets
 
 SHOWN = 6
 
@@ -49,6 +47,12 @@ def command(
     coverage   share of the ones of the data in its records and features
     gain       by how much the wrong cells would increase without it
     """  # noqa: D301
+    from felb.runs.result import check_result_folder
+
+    check_result_folder(result)
+    from felb.report import gather, write_rules, write_sets  # slow to import, and not needed to refuse a wrong folder
+    from felb.report.feature_sets import interpretation, write_columns
+
     with warnings_as_notes():
         evidence = gather(result, data=data, labels=labels, **options.given(**reading))
         found = interpretation(evidence)

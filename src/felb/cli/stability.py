@@ -6,13 +6,8 @@ from typing import Any
 
 import click
 
-from felb.analysis.stability_record import FILE
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
-from felb.cli.progress import step_progress
-from felb.report import gather
-from felb.report.component_parts import described
-from felb.report.result_stability import stability_of
 
 
 @click.command("stability")
@@ -35,14 +30,22 @@ def command(result: str, data: str | None, n_resamples: int, seed: int, as_json:
     match    mean Jaccard index of the features with those of the match
     low/high 95% of the refits lie between these
     """  # noqa: D301
+    from felb.runs.result import check_result_folder
+
+    check_result_folder(result)
+    from felb.cli.progress import step_progress  # slow to import, and not needed to refuse a wrong folder
+    from felb.report import gather, stability_of
+    from felb.report.component_parts import described
+    from felb.report.result_stability import store_stability
+
     with warnings_as_notes(), step_progress("refits") as advance:
         evidence = gather(result, data=data, **options.given(**reading))
         stable = stability_of(
             evidence, n_resamples=n_resamples, seed=seed, on_refit=lambda done: advance(done, n_resamples)
         )
-    stable.write(evidence.folder)
+    place = store_stability(stable, evidence.folder)
     if as_json:
-        print_json({"result": result, "file": str(evidence.folder / FILE), **stable.to_json()})
+        print_json({"result": result, "file": str(place), **stable.to_json()})
         return
     rows = {row["component"]: row for row in stable.rows()}
     table = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.data.client_column import client_labels, find_client_column, split_columns
 from felb.data.coercion import anndata_blocks
+from felb.data.hdf5_probe import check_hdf5
 from felb.data.table import Table
 from felb.errors import InputError, missing_extra
 
@@ -34,6 +35,7 @@ def h5ad_blocks(
         import anndata
     except ImportError as error:
         missing_extra("reading .h5ad files", "anndata", error)
+    check_hdf5(path)
     _check_announced(path, bounds)
     data = anndata.read_h5ad(path, backed="r")
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from felb.data.hdf5_probe import check_hdf5
 from felb.errors import InputError, missing_extra
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def opened(path: Path) -> Any:
         import anndata
     except ImportError as error:
         missing_extra("reading .h5ad files", "anndata", error)
+    check_hdf5(path)
     try:
         return anndata.read_h5ad(path, backed="r")
     except Exception as error:  # what the readers of HDF5 raise on damage is nearly anything

@@ -63,7 +63,8 @@ class FederatedBMF(FederatedEstimator):
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
         clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
+    n_jobs : number of clients that compute in parallel, or of threads that share the rows of one owner; -1 for all
+        cores. It does not change the result
     node_cap : limit of the search for the best assignment of a row
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
@@ -140,6 +141,7 @@ class FederatedBMF(FederatedEstimator):
         groups: ArrayLike | None = None,
         unknown: Any = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Find components shared by all clients.
 
@@ -152,8 +154,9 @@ class FederatedBMF(FederatedEstimator):
         unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
             there. For a list of matrices, a list of them, None for a client that knows all its cells
         on_round : called after each round; the `history` of what it is given has a row for every round so far
+        verbose : show a progress bar over the rounds
         """
-        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
+        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose)
 
     def fit_transform(  # type: ignore[override]
         self,
@@ -163,9 +166,12 @@ class FederatedBMF(FederatedEstimator):
         groups: ArrayLike | None = None,
         unknown: Any = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the assignments: in the order of the rows, or client by client for a list."""
-        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
+        return super().fit_transform(
+            self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose
+        )
 
     def algorithm(
         self, n_features: int, *, population: Population | None = None, centralized: bool = False

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
 
-ROWS_AT_A_TIME = 4096
+CELLS_AT_A_TIME = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,9 @@ def profile_components(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool
     """Count the features of the records of each component; unknown cells count as zeros of the features."""
     (n, m), k = A.shape, len(V)
     joint, exclusive = np.zeros((k, m), dtype=np.int64), np.zeros(k, dtype=np.int64)
-    for start in range(0, n, ROWS_AT_A_TIME):
-        rows = A.rows(start, min(start + ROWS_AT_A_TIME, n))
+    step = max(1, CELLS_AT_A_TIME // max(1, m))
+    for start in range(0, n, step):
+        rows = A.rows(start, min(start + step, n))
         data, members = rows.to_scipy(np.int64), U[start : start + len(rows)]
         joint += np.asarray((data.T @ members.astype(np.int64)).T)
         exclusive += _exclusive(rows, members, V)
@@ -138,9 +139,10 @@ def profile_components(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool
 
 def _exclusive(rows: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return ones less zeros among the known cells that each component alone covers."""
-    worth = np.where(rows.toarray(), 1, -1)
+    # Whole numbers below 2^24, which single precision holds exactly.
+    members, features = U.astype(np.float32), V.astype(np.float32)
+    worth = np.where(rows.toarray(), np.float32(1), np.float32(-1))
     if rows.unknown is not None:
         worth[rows.unknown.toarray()] = 0
-    times = U.astype(np.int32) @ V.astype(np.int32)
-    worth[times != 1] = 0
-    return np.asarray([(worth[U[:, number]][:, V[number]]).sum() for number in range(len(V))], dtype=np.int64)
+    worth[members @ features != 1] = 0
+    return np.asarray(np.rint(((members.T @ worth) * V).sum(axis=1)), dtype=np.int64)

@@ -35,7 +35,7 @@ def write_sets(evidence: Evidence, path: str) -> None:
     >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
     >>> write_sets(gather("zoo-run"), "zoo.gmt")
     >>> Path("zoo.gmt").read_text().split()[:3]
-    ['component-0', 'support', '47']
+    ['component-3', 'support', '41']
     """
     place = Path(path)
     components = described(evidence)
@@ -55,7 +55,17 @@ def write_sets(evidence: Evidence, path: str) -> None:
 
 
 def write_rules(evidence: Evidence, path: str) -> int:
-    """Write the components as rules to a CSV file, largest lift first; return their number."""
+    """Write the components as rules to a CSV file, largest lift first; return their number.
+
+    Examples
+    --------
+    >>> from felb import Job, fit
+    >>> from felb.report import gather
+    >>> _ = fit(Job("zoo", "grecond", 2), "zoo-run")
+    >>> found = gather("zoo-run")
+    >>> write_rules(found, "rules.csv") == int(found.result.components.sum())
+    True
+    """
     measured = at_hand(evidence)
     names = evidence.feature_names
     rows = [

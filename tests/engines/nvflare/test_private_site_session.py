@@ -217,7 +217,7 @@ def test_a_coordinator_that_asks_again_under_new_numbers_is_refused(tmp_path):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("change", [{"epsilon": 4.0}, {"noise": "distributed"}, {"row_bound": 3}])
+@pytest.mark.parametrize("change", [{"epsilon": 4.0}, {"delta": 2e-6}, {"row_bound": 3}])
 def test_a_run_s_name_stands_for_one_plan(tmp_path, change):
     loop = Loopback(tmp_path)
     loop.round()

@@ -10,7 +10,7 @@ recovers more. With high effort, a local search goes on from the best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,6 +87,9 @@ MOST_WORK = 1 << 28
 
 FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
 """Columns up to which components are also started from groups of columns, in all and for each component."""
+
+RACE_ROUNDS = 3
+"""Rounds of refinement after which one of several starts is chosen."""
 
 PAIR_CELLS = 500_000
 """Seeds times columns of co-occurrence at most, so that messages stay small."""
@@ -170,7 +173,7 @@ def federated_bmf(
         return (yield from assigned_rows(known, complete=complete, node_cap=node_cap))
 
     tasks = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task} if centralized else BMF_TASKS
-    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True)
+    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True, row_tasks=frozenset(BMF_TASKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +219,7 @@ class BooleanFit:
 
     def fit(self, known: Known, seed: int) -> Steps:
         """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
-        known = yield from best_of(*self.starts(known, seed))
+        known = yield from self.raced(known, seed)
         if self.selects_rank:
             known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))
         last: Objective = self.cost
@@ -228,6 +231,15 @@ class BooleanFit:
         if self.effort.proposals and not self.sampled:
             known = yield from self.searched(known, last, seed)
         return known
+
+    def raced(self, known: Known, seed: int) -> Steps:
+        """Refine all starts for a few rounds, and that with the smallest loss to the end."""
+        race = replace(self, effort=replace(self.effort, refine_rounds=min(RACE_ROUNDS, self.effort.refine_rounds)))
+        starts = race.starts(known, seed)
+        if len(starts) == 1:
+            return (yield from self.refined(known, self.cost, seed))
+        known = yield from best_of(*starts)
+        return known if known.settled else (yield from self.refined(known, self.cost, seed))
 
     def starts(self, known: Known, seed: int) -> list[Steps]:
         """Return the refined relaxed start, and others if losses of rounds can be compared."""
