@@ -51,6 +51,7 @@ def test_help_of_every_command_imports_no_numerical_library(tmp_path):
         ["show", "missing"],
         ["report", "missing"],
         ["score", "missing", "zoo"],
+        ["apply", "missing", "zoo", "-o", "U.csv"],
         ["convert", "missing.csv", "out.felb"],
         ["status", "missing"],
         ["site", "log", "missing"],

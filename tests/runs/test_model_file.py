@@ -23,7 +23,7 @@ ZOO = load("zoo")
 
 @pytest.fixture(scope="module")
 def model():
-    return felb.FederatedBMF(3, effort="fast", random_state=0).fit(ZOO)
+    return felb.FederatedBMF(3, effort="fast", objective="recover", random_state=0).fit(ZOO)
 
 
 @pytest.fixture

@@ -113,6 +113,8 @@ def _print(found: Applied, data: str, out: str, rows: int) -> None:
     print_scores({data: found.counts.total.scores()})
     click.echo()
     if found.drift is None:
+        from felb.runs.applying import NO_DRIFT
+
         click.echo(f"{NO_DRIFT} (option --reference)")
         return
     drift, console = found.drift, plain_console()

@@ -185,7 +185,7 @@ def gather(
         measured, absent = _search(found, folder, assignments)
     else:
         measured, absent = _measure(found, data, assignments, _reading(found, data) | options), None
-    stable = stored_stability(folder, len(found.components))
+    stable = stored_stability(folder, len(found.components)) if folder.is_dir() else None  # not in a model file
     enriched = None
     if labels is not None:
         if measured is None:

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.centralized.base import feature_names
 from felb.data.feature_names import Alignment
 from felb.data.sharding import read_data
 from felb.errors import InputError
-from felb.metrics.features import feature_counts
 from felb.metrics.population_drift import drift_between
 from felb.runs.result import Result
 
@@ -77,6 +75,8 @@ def apply_file(
     ((101, 4), 0.0)
     """
     stored = Result.read(result)
+    from felb.metrics.features import feature_counts
+
     model = stored.model()
     table, rows, alignment = _rows(stored, model, data, align=align, record_column=record_column, **reading)
     U = model._assign(rows)
@@ -112,6 +112,8 @@ def drift(model: BooleanFactorization, X: Any, reference: Any, *, align: str | N
     >>> felb.drift(model, data, data).components[0].changed
     False
     """
+    from felb.metrics.features import feature_counts
+
     found = []
     for records in (reference, X):
         rows, _ = model.new_rows(records, align=align)
@@ -120,6 +122,8 @@ def drift(model: BooleanFactorization, X: Any, reference: Any, *, align: str | N
 
 
 def _names(model: BooleanFactorization) -> list[str]:
+    from felb.centralized.base import feature_names
+
     return feature_names(getattr(model, "feature_names_in_", None), model.n_features_in_)
 
 

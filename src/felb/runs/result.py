@@ -35,8 +35,6 @@ from felb._version import __version__
 from felb.data.npz import read_sparse
 from felb.data.schema_words import conflicts
 from felb.errors import InputError
-from felb.federated.wire import pack
-from felb.metrics import Counts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from felb.centralized.base import BooleanFactorization
     from felb.data.binary import BinaryMatrix
     from felb.data.schema import Schema
+    from felb.metrics.counts import Counts
     from felb.metrics.features import FeatureCounts
     from felb.metrics.history import History
     from felb.optim.belief import Belief
@@ -200,6 +199,8 @@ class Result:
         errors, rmsd = round(scores["errors"]), scores.get("rmsd")
         # Unknown cells are not counted, so the number of cells follows from RMSD² = errors / cells if there are errors.
         cells = round(errors / rmsd**2) if errors and rmsd else rows * columns
+        from felb.metrics.counts import Counts
+
         return Counts(tp, errors - fn, fn, cells)
 
     def to_json(self) -> dict[str, Any]:
@@ -244,6 +245,8 @@ class Result:
         if self.schema is not None:
             self.schema.write(folder / SCHEMA, force=True)
         if self.belief is not None:
+            from felb.federated.wire import pack
+
             (folder / BELIEF).write_bytes(pack(self.belief.to_values()))
         whole = finite(self.to_json())
         made, data = whole["provenance"], whole["provenance"]["data"]

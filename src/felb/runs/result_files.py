@@ -12,10 +12,7 @@ import numpy as np
 from felb.data.binary import check_column_names
 from felb.data.schema import Schema
 from felb.errors import FelbError, InputError
-from felb.federated.wire import unpack
-from felb.metrics.features import FeatureCounts
 from felb.metrics.history import History
-from felb.optim.belief import Belief
 from felb.records import Natural, read_bounded, read_record
 from felb.runs.model_file import is_model_file, unpacked
 from felb.runs.result import (
@@ -36,6 +33,8 @@ from felb.runs.result_words import AGREED
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from felb.optim.belief import Belief
+
 
 def read_result(path: Path) -> Result:
     """Read a result folder or a model file; damage is an `InputError` that names the file and what is wrong in it."""
@@ -54,6 +53,8 @@ def _read_folder(path: Path) -> Result:
         stored.clients = {**stored.clients, **owned.clients}
         stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
         if owned.features is not None:
+            from felb.metrics.features import FeatureCounts
+
             features = FeatureCounts.of_json(owned.features, stored.n_features, source=str(path / PRIVATE))
     if stored.format == FORMATS[0] and stored.privacy is not None and stored.provenance.data.get("rows") is not None:
         # The first format told the agreed number of records of a private run as if it were the number of records.
@@ -89,6 +90,9 @@ def _read_folder(path: Path) -> Result:
 
 def _read_belief(path: Path, shape: tuple[int, int]) -> Belief:
     """Read the model of the noise, whose numbers must be such as can be computed with."""
+    from felb.federated.wire import unpack
+    from felb.optim.belief import Belief
+
     try:
         found = Belief.from_values(unpack(read_bounded(path, advice=AGAIN)))
         rates = np.concatenate([found.row_rates, [found.column_rate, found.threshold or 0.0]])
