@@ -100,7 +100,7 @@ def main() -> None:
         "# Secure aggregation: cost of a round",
         "",
         f"Written by `python benchmarks/secure_sum.py`: vectors of {SIZE} whole numbers; processor seconds of a site "
-        "and of the server, bytes from a site relative to the plain vector, and kilobytes to a site beside the request.",
+        "and of the server, bytes from a site relative to the plain vector, kilobytes to a site beside the request.",
         "",
         "| sites | threshold | lost | s, site | s, server | bytes from a site | kB to a site |",
         "|---|---|---|---|---|---|---|",

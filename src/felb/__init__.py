@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from felb.estimators.post_hoc_estimator import PostHoc
     from felb.federated.algorithms.felb_setting import Setting as FelbSetting
     from felb.federated.participation import Participation
+    from felb.runs.applying import drift
     from felb.runs.job import Job
     from felb.runs.job_runner import fit, resume, simulate
     from felb.runs.model_file import load, save
@@ -62,6 +63,7 @@ __all__ = [
     "__version__",
     "choose_k",
     "data",
+    "drift",
     "fit",
     "load",
     "metrics",
@@ -100,6 +102,7 @@ _LAZY = {
     "Zhang": "felb.centralized.zhang",
     "choose_k": "felb.analysis.rank_choice",
     "data": "felb.data:",
+    "drift": "felb.runs.applying",
     "fit": "felb.runs.job_runner",
     "load": "felb.runs.model_file",
     "metrics": "felb.metrics:",

@@ -123,7 +123,7 @@ def test_a_private_fit_may_be_published(felb, table):
         (("--epsilon", 1, "--privacy", "rows=3"), 1, "has no 'rows'"),
         (("--epsilon", 1, "--privacy", "colluders=1"), 1, "--noise"),
         (("--epsilon", 1, "--sample", 0.5), 1, "participation"),
-        (("--epsilon", 1, "-k", "auto"), 1, "give a number"),
+        (("--epsilon", 1, "-k", "mdl"), 1, "give a number"),
     ],
 )
 def test_agreements_that_cannot_be_kept_are_refused(felb, table, in_folder, arguments, code, said):

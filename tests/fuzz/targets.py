@@ -78,9 +78,11 @@ def record(
     """Return the target of a file in a folder that `use` reads."""
 
     def attempt(content: bytes, folder: Path) -> None:
-        for other, held in {**(others or {}), name: content}.items():
-            (folder / other).parent.mkdir(parents=True, exist_ok=True)
-            (folder / other).write_bytes(held)
+        if not (folder / name).exists():  # the others stay as they are: `use` only reads
+            for other, held in {**(others or {}), name: content}.items():
+                (folder / other).parent.mkdir(parents=True, exist_ok=True)
+                (folder / other).write_bytes(held)
+        (folder / name).write_bytes(content)
         use(folder)
 
     return Target(lambda rng: mutated(seeds, rng), attempt)

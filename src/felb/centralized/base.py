@@ -143,6 +143,21 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return frame(profile.columns(feature_names(getattr(self, "feature_names_in_", None), self.n_features_in_)))
 
     @property
+    def plot(self) -> Any:
+        """Figures of the fitted model: ``components()``, ``reconstruction(X)``, ``rounds()``, ``stability(found)``."""
+        return import_module("felb.report.model_plots").ModelPlots(self)
+
+    def _repr_html_inner(self) -> str:
+        """Return what a notebook shows: the components by name, and before the fit what scikit-learn shows."""
+        if not hasattr(self, "components_"):
+            return str(super()._repr_html_inner())
+        return str(import_module("felb.report.model_summary").model_summary(self))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
+    @property
     def _n_features_out(self) -> int:
         return int(self.components_.shape[0])
 

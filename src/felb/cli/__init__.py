@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 VERBS = {
     "fit": "factorize centralized data",
     "simulate": "factorize data split among simulated clients",
+    "apply": "assign new records to the components of a result, and show drift",
     "score": "score a result on data",
+    "certify": "prove a lower bound on the errors of small data",
     "show": "show a result: components, scores and provenance",
     "report": "write a self-contained HTML page of a result",
     "interpret": "tell what components mean: lift, labels, sets and rules",

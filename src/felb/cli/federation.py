@@ -13,6 +13,7 @@ from felb.choices import CERTIFICATE_DAYS
 from felb.cli import options
 from felb.cli.output import print_facts, print_json, print_result
 from felb.cli.progress import run_progress
+from felb.cli.roster_commands import federation_roster
 from felb.errors import InputError
 from felb.estimators.methods import DEFAULT
 
@@ -241,3 +242,6 @@ def demo(sites: int, n_components: int, method: str, out: str | None, keep: str 
             sites=sites, n_components=n_components, method=method, out=out, keep=keep, on_status=advance, on_event=tell
         )
     print_result(result, where, as_json=as_json)
+
+
+command.add_command(federation_roster)

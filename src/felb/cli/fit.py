@@ -26,6 +26,13 @@ EPILOG = options.methods(*summaries())
 @options.param
 @spec
 @options.dask
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    help="Number of threads that share the rows (method bmf only). The result does not depend on it.",
+    **options.COUNT,
+)
 @options.seed
 @options.client_column_left_out
 @options.reading
@@ -39,6 +46,7 @@ def command(
     n_components: int | str,
     dask: str | None,
     block_rows: int | None,
+    jobs: int,
     seed: int,
     client_column: str | None,
     schema: str | None,
@@ -81,6 +89,7 @@ def command(
         client_column=client_column,
         dask=dask,
         block_rows=block_rows,
+        workers=jobs,
         schema=schema,
         privacy=privacy,
         **reading,

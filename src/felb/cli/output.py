@@ -33,11 +33,14 @@ def print_json(data: Any) -> None:
 
 def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHOWN_FEATURES) -> None:
     """Print the provenance, the scores and the components of a result."""
+    from felb.runs.result_words import remarks
+
     if as_json:
         summary = {key: value for key, value in result.to_json().items() if key not in ("history", "columns")}
         components = [asdict(component) for component in result.described()]
         conflicts = {} if result.schema is None else {"conflicts": result.conflicts()}
-        print_json({**summary, "rounds": result.rounds(), "components": components, **conflicts, "folder": folder})
+        told = {"remarks": remarks(result), "rounds": result.rounds(), "components": components, **conflicts}
+        print_json({**summary, **told, "folder": folder})
         return
     console = plain_console()
     facts = Table(box=None, show_header=False, pad_edge=False)
@@ -52,7 +55,7 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         console.print(f"scores stay at the clients; compute them where the data is: {asking}", soft_wrap=True)
     console.print()
     console.print(component_table(result.described(), shown=shown, schema=result.schema))
-    for sentence in result.conflicts():
+    for sentence in [*remarks(result), *result.conflicts()]:
         click.echo(f"warning: {sentence}", err=True)
 
 
@@ -69,6 +72,7 @@ def plain_console() -> Console:
 def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result as text."""
     from felb.privacy.disclosure import Disclosure
+    from felb.runs.result_words import records_in_words
 
     made, source = result.provenance, result.provenance.data
     gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
@@ -76,8 +80,7 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: "
-        + ("" if source["rows"] is None else f"{source['rows']} records x ")
-        + f"{source['columns']} features"
+        + f"{records_in_words(result)} x {source['columns']} features"
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         **({} if result.schema is None else {"schema": result.schema.digest}),

@@ -12,6 +12,7 @@ from felb.choices import MechanismName, NoisePlace
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.cli.roster_commands import site_roster
 from felb.cli.site_runs import RUN_VERBS
 from felb.errors import InputError
 from felb.privacy.cost import Unit
@@ -64,7 +65,7 @@ def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: boo
     Send the request to the coordinator, and tell the name and the key fingerprint in another way, for example by
     telephone. The private key stays in FOLDER.
     """
-    from felb.engines.nvflare.certificates import read_fingerprint
+    from felb.engines.nvflare.certificates import read_fingerprint, written
     from felb.engines.nvflare.provisioning import Invitation, Site
 
     invited = Invitation.read(invitation)
@@ -74,8 +75,8 @@ def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: boo
             "fingerprint does not match the invitation, which may have been changed in transit; ask the coordinator"
         )
     site, request = Site.join(folder, invited, name=name)
-    facts = {"send": str(request), "key fingerprint": site.key_fingerprint(), "folder": str(site.folder)}
-    print_facts(facts, as_json=as_json)
+    keys = {"key fingerprint": site.key_fingerprint(), "vault key fingerprint": written(site.rosters.own.fingerprint)}
+    print_facts({"send": str(request), **keys, "folder": str(site.folder)}, as_json=as_json)
 
 
 @command.command("rotate")
@@ -156,6 +157,11 @@ def rotate(folder: str, as_json: bool) -> None:
     "--exact-after-private/--no-exact-after-private",
     default=None,
     help="Answer exact runs after private ones, which ends their guarantee (default: no).",
+)
+@click.option(
+    "--require-secure/--allow-plain-sums",
+    default=None,
+    help="Refuse runs whose sums are not masked, or accept them too (default: accept).",
 )
 @click.option(
     "--mechanism",
@@ -361,5 +367,5 @@ def check_columns(own: Sequence[str] | None, path: Path) -> None:
         raise InputError(f"the data has {len(own)} columns and {path} has {len(wanted)}")
 
 
-for verb in RUN_VERBS:
+for verb in (*RUN_VERBS, site_roster):
     command.add_command(verb)

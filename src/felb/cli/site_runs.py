@@ -42,12 +42,17 @@ def show(folder: str, run: str, as_json: bool) -> None:
     from felb.engines.nvflare.provisioning import Site
     from felb.engines.nvflare.run_plan import Plan
 
-    approval = Approvals(Site.open(folder).state).find(run)
+    site = Site.open(folder)
+    approval = Approvals(site.state).find(run)
     plan = Plan.of(approval.plan)
     rows = leaving(plan)
+    sums = "in the clear"
+    if plan.roster is not None:
+        sums = f"masked, roster {'not ' if site.rosters.find(plan.roster) is None else ''}confirmed here"
     if as_json:
         told = [{name: getattr(row, name) for name in row.__slots__} for row in rows]
-        print_json({"run": run, "digest": approval.digest, "status": approval.status, "leaves": told})
+        known = {"run": run, "digest": approval.digest, "status": approval.status, "sums": sums}
+        print_json({**known, "roster": plan.roster, "leaves": told})
         return
     facts = {
         "run": run,
@@ -55,6 +60,7 @@ def show(folder: str, run: str, as_json: bool) -> None:
         "method": plan.method,
         "components": plan.n_components,
         "features": plan.n_features,
+        "sums": sums,
         **dict(plan.parameters),
     }
     print_facts(facts, as_json=False)
@@ -69,6 +75,8 @@ def show(folder: str, run: str, as_json: bool) -> None:
         table.add_row(row.meaning, row.size, row.times, row.noise, row.cost)
     console.print(table)
     console.print()
+    if plan.roster is not None and site.rosters.find(plan.roster) is None:
+        click.echo(f"felb site roster show {folder}")
     click.echo(f"felb site approve {folder} {run} {approval.digest[:SHORT]}")
 
 

@@ -7,7 +7,7 @@ that fail. A seed fixes everything.
 from __future__ import annotations
 
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from felb.federated.loop import Run, RunProgress, play
 from felb.federated.masked_sums import MaskedSums, plain_sums
 from felb.federated.participation import Participation
 from felb.federated.protocol import ClientStates, Release, Request, Sums
+from felb.federated.row_spans import respond_in_spans
 from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 
@@ -44,7 +45,8 @@ class InProcess:
     algorithm : knows the tasks
     shards : rows of each client by its name
     gates : exit of each client
-    pool : runs the clients
+    pool : runs the clients, or the parts of a single client's rows
+    workers : number of threads of the pool
     seed : fixes the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
     deadline : of the run; long tasks check it
@@ -59,6 +61,7 @@ class InProcess:
         *,
         pool: ThreadPoolExecutor,
         seed: int,
+        workers: int = 1,
         participation: Participation | None = None,
         deadline: Deadline | None = None,
         add_up: AddUp = plain_sums,
@@ -67,6 +70,7 @@ class InProcess:
         self._deadline = deadline
         self._algorithm, self._shards, self._gates = algorithm, shards, gates
         self._pool, self._seed = pool, seed
+        self._spans = workers if len(shards) == 1 else 1
         self._participation = participation or Participation()
         self._participation.check_names(sorted(shards))
         self._states = ClientStates()
@@ -77,7 +81,7 @@ class InProcess:
         states = dict(self._states.states)
         # Dozens of clients in one memory: from here on a state lives only until its successor is there.
         self._states = ClientStates(self._states.round)
-        jobs = {name: self._pool.submit(self._respond, name, request, states.get(name)) for name in asked}
+        jobs = {name: self._begun(name, request, states.get(name)) for name in asked}
         releases: dict[str, Release] = {}
         failed: list[str] = []
         quorum = self._participation.quorum
@@ -111,10 +115,23 @@ class InProcess:
         """Restore stored states."""
         self._states = states
 
+    def _begun(self, name: str, request: Request, state: Any) -> Future[tuple[Any, Release]]:
+        """Start a client in a thread; a single one in this thread, because the others are for parts of its rows."""
+        if self._spans == 1:
+            return self._pool.submit(self._respond, name, request, state)
+        done: Future[tuple[Any, Release]] = Future()
+        try:
+            done.set_result(self._respond(name, request, state))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
     def _respond(self, name: str, request: Request, state: Any) -> tuple[Any, Release]:
         rng = random_stream(self._seed, CLIENT_STREAM, request.round, name)
         with within(self._deadline):
-            state, update = self._algorithm.respond(state, self._shards[name], request, rng=rng)
+            state, update = respond_in_spans(
+                self._algorithm, state, self._shards[name], request, rng=rng, pool=self._pool, spans=self._spans
+            )
         noise = random_stream(self._seed, NOISE_STREAM, request.round, name)
         return state, self._gates[name].release(update, request, rng=noise)
 
@@ -143,7 +160,8 @@ def run(
     shards : rows of each client by its name
     seed : fixes the start, the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
-    workers : number of clients that compute in parallel; does not change the result
+    workers : number of clients that compute in parallel, or of parts of the rows if there is one client and the
+        algorithm has tasks that allow it; does not change the result
     deadline : when it has passed, the round that is being played is the last one of the search
     journal : of a new run or of one that was interrupted; the run goes on from there and is kept there
     on_round : called after each completed round
@@ -175,6 +193,7 @@ def run(
             gates,
             pool=pool,
             seed=seed,
+            workers=workers,
             participation=participation,
             deadline=deadline,
             add_up=add_up,

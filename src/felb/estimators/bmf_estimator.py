@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
-    from felb.federated.protocol import Algorithm
+    from felb.federated.protocol import Algorithm, Outcome
     from felb.metrics.history import History
+    from felb.optim.belief import Belief
 
 
 class FederatedBMF(FederatedEstimator):
@@ -62,7 +63,8 @@ class FederatedBMF(FederatedEstimator):
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
         clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
+    n_jobs : number of clients that compute in parallel, or of threads that share the rows of one owner; -1 for all
+        cores. It does not change the result
     node_cap : limit of the search for the best assignment of a row
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
@@ -80,6 +82,7 @@ class FederatedBMF(FederatedEstimator):
     converged_ : the refinement ended because nothing was left to improve
     complete_ : False if the time limit ended the run
     rank_curve_ : with ``n_components="mdl"``, the description length in bits of each number of components tried
+    objective_ : which objective the components were taken from; with "auto" "hamming" or "recover"
     weights_ : what covering a one and covering a zero is worth when rows are assigned
     belief_ : the model of the noise that rows are inferred under (`felb.optim.belief.Belief`), if that was chosen
     n_iter_ : rounds played
@@ -138,6 +141,7 @@ class FederatedBMF(FederatedEstimator):
         groups: ArrayLike | None = None,
         unknown: Any = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Find components shared by all clients.
 
@@ -150,8 +154,9 @@ class FederatedBMF(FederatedEstimator):
         unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
             there. For a list of matrices, a list of them, None for a client that knows all its cells
         on_round : called after each round; the `history` of what it is given has a row for every round so far
+        verbose : show a progress bar over the rounds
         """
-        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
+        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose)
 
     def fit_transform(  # type: ignore[override]
         self,
@@ -161,9 +166,12 @@ class FederatedBMF(FederatedEstimator):
         groups: ArrayLike | None = None,
         unknown: Any = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the assignments: in the order of the rows, or client by client for a list."""
-        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
+        return super().fit_transform(
+            self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose
+        )
 
     def algorithm(
         self, n_features: int, *, population: Population | None = None, centralized: bool = False
@@ -280,9 +288,21 @@ class FederatedBMF(FederatedEstimator):
     def _keep(self, finished: Run, algorithm: Algorithm) -> None:
         self.weights_ = finished.outcome.weights
         self.belief_ = finished.outcome.belief
+        self.objective_ = chosen_objective(self.objective, self.belief_)
         if self.n_components == MDL:
             self.rank_curve_ = rank_curve(finished.history)
         super()._keep(finished, algorithm)
+
+    def warn_about_outcome(self, outcome: Outcome) -> None:
+        """Warn also if rank selection ended where it began, at the most components it may take."""
+        super().warn_about_outcome(outcome)
+        if self.n_components == MDL and len(outcome.components) >= int(self.max_components):
+            warnings.warn(
+                f"rank selection ended at max_components={self.max_components}, the most components it may take; the "
+                "shortest description may need more: give a larger max_components",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
         """Warn about data in which nothing was found."""
@@ -295,6 +315,13 @@ class FederatedBMF(FederatedEstimator):
             )
         else:
             super().warn_about(components, supports, gap)
+
+
+def chosen_objective(asked: str, belief: Belief | None) -> str:
+    """Return the objective that the components are of: "auto" takes those of one of two."""
+    if belief is not None:
+        return "recover"
+    return "hamming" if asked == "auto" else asked
 
 
 def rank_curve(history: History) -> dict[int, float]:

@@ -18,6 +18,7 @@ from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.errors import InputError
+from felb.estimators.progress_bar import rounds_shown
 from felb.privacy.guarantee import guarantee
 from felb.privacy.spec import Population
 
@@ -100,6 +101,7 @@ class FederatedEstimator(BooleanFactorization):
         *,
         groups: ArrayLike | None = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Find components shared by all clients.
 
@@ -110,11 +112,13 @@ class FederatedEstimator(BooleanFactorization):
             workers of the current Dask client, and a block is a client
         groups : client label of each row; without it all rows are one client's
         on_round : called after each round; the `history` of what it is given has a row for every round so far
+        verbose : show a progress bar over the rounds
         """
-        if self._is_elsewhere(X, groups):
-            self._fit_blocks(X, on_round)
-        else:
-            self._fit(X, groups, on_round)
+        with rounds_shown(self.max_rounds, on_round, verbose=verbose) as watch:
+            if self._is_elsewhere(X, groups):
+                self._fit_blocks(X, watch)
+            else:
+                self._fit(X, groups, watch)
         return self
 
     def fit_transform(  # type: ignore[override]
@@ -124,12 +128,14 @@ class FederatedEstimator(BooleanFactorization):
         *,
         groups: ArrayLike | None = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        if self._is_elsewhere(X, groups):
-            self._fit_blocks(X, on_round)
-            return self.transform(X)
-        return self._fit(X, groups, on_round)
+        with rounds_shown(self.max_rounds, on_round, verbose=verbose) as watch:
+            if not self._is_elsewhere(X, groups):
+                return self._fit(X, groups, watch)
+            self._fit_blocks(X, watch)
+        return self.transform(X)
 
     def transform(self, X: Any, *, align: str | None = None) -> NDArray[np.bool_]:
         """Assign rows to the components, every row on its own, so that new rows need no refit.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LEAST_SITES, MOST_SITES = 3, 50
+"""With two sites a sum tells each the other's value; the work of a site grows with their number."""
+
 
 def threshold(n: int) -> int:
     """Return t, the smallest number above 2n/3: so many shares open a secret, so many signatures name survivors.

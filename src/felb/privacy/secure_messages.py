@@ -21,8 +21,9 @@ from typing import Annotated, TypeVar
 import msgspec
 
 from felb.errors import FederationError, shortened
+from felb.privacy.quorum import MOST_SITES
 from felb.privacy.secure_masks import SECRET, SHARE
-from felb.privacy.secure_roster import LONGEST_NAME, MOST_SITES
+from felb.privacy.secure_roster import LONGEST_NAME
 
 MOST_BYTES = 1 << 30
 """Of a message with a masked vector."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from felb.errors import InputError, missing_extra
-from felb.privacy.quorum import most_dropouts, threshold
+from felb.privacy.quorum import LEAST_SITES, MOST_SITES, most_dropouts, threshold
 
 try:
     from cryptography.exceptions import InvalidSignature
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     Sign = Callable[[bytes], bytes]
     SigningKey = Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
-LEAST_SITES, MOST_SITES = 3, 50
-"""With two sites a sum tells each the other's value; the work of a site grows with their number."""
 LONGEST_NAME = 64
 _PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
 

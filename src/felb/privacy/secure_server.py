@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 StepName = Literal["keys", "shares", "masked input", "consistency", "unmask"]
 ATTEMPTS = 2
 """Of a round: a site that is lost costs one repetition at most, with new keys."""
-_P = TypeVar("_P", KeyOffer, SealedShares, MaskedInput, Confirmation, Unmasking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,13 @@ class Trip:
     ----------
     step : what the sites are asked for; "masked input" needs the algorithm's request to travel along
     messages : for each site
+    survivors : sites that are named to be in the sum, in the trip that asks for their consistency; a server that may be
+        restarted keeps them before it sends them
     """
 
     step: StepName
     messages: Mapping[str, bytes]
+    survivors: tuple[str, ...] = ()
 
 
 Replies = Mapping[str, bytes]
@@ -117,10 +119,7 @@ class Prepared:
 
 
 class TooFewError(FederationError):
-    """Too few sites are left for this attempt; nothing was learned."""
-
-
-Trips = Generator[Trip, Replies, "_P"]
+    """Too few sites are left for a sum; nothing was learned."""
 
 
 class SecureServer:
@@ -139,15 +138,26 @@ class SecureServer:
         self._least = len(roster.names) - terms.dropouts
         self._prepared: Prepared | None = None
 
-    def aggregate(self, number: int, request: str) -> Generator[Trip, Replies, SecureTotal]:
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites of the roster, in order."""
+        return self._roster.names
+
+    def needed(self, trip: Trip) -> int:
+        """Return how many replies to a trip suffice to go on."""
+        return self._roster.threshold if trip.step in ("consistency", "unmask") else self._least
+
+    def aggregate(
+        self, number: int, request: str, *, named: tuple[str, ...] = ()
+    ) -> Generator[Trip, Replies, SecureTotal]:
         """Yield the trips of one round, and return its sum; the round is asked again once if too few sites are left.
 
         Parameters
         ----------
         number : of the round in the run
         request : digest of the request, which each site must find to be that of what it is asked
+        named : survivors that were named for this round before a restart; sites confirm no others
         """
-        named: tuple[str, ...] = ()
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 if self._prepared is None:
@@ -155,20 +165,20 @@ class SecureServer:
                 prepared, self._prepared = self._prepared, None
                 inputs, offers = yield from self._masked(prepared, number, request)
                 survivors = tuple(sorted(inputs))
-                if named and not set(named) <= set(survivors):
+                if not set(named) <= set(survivors):
                     raise TooFewError("a site is lost that others have confirmed to be in the sum of this round")
-                survivors = named or survivors
-                named = survivors
+                # Sites that have signed a list sign no other one, so it is asked for again.
+                named = survivors = named or survivors
                 context = self._context(prepared, number, request)
-                heard, sealed_ = yield from self._confirmed(context, survivors, offers)
+                heard, following = yield from self._confirmed(context, survivors, offers)
                 total = yield from self._opened(prepared, context, heard, {site: inputs[site] for site in survivors})
             except TooFewError as error:
-                self._prepared, reason = None, error
+                reason = error
                 continue
-            self._prepared = sealed_
+            self._prepared = following
             missing = tuple(name for name in self._roster.names if name not in survivors)
             return SecureTotal(total, inputs[survivors[0]].layout, survivors, missing, attempt)
-        raise FederationError(f"round {number}: {reason}; nothing was learned")
+        raise TooFewError(f"round {number}: {reason}; nothing was learned")
 
     # -- keys and shares ---------------------------------------------------------------------------------------------
 
@@ -258,7 +268,7 @@ class SecureServer:
             )
             for site in sorted(offering | set(survivors))
         }
-        trip = Trip("consistency", {site: encode(message) for site, message in messages.items()})
+        trip = Trip("consistency", {site: encode(message) for site, message in messages.items()}, survivors)
         replies = _read((yield trip), trip)
         text = survivors_text(name, survivors)
         heard = {

@@ -19,7 +19,6 @@ from felb.data.registry import SHIPPED
 from felb.data.sharding import PARTITIONS, dealt, read_data
 from felb.data.shards import split
 from felb.errors import FelbError, InputError
-from felb.kernels.assign import assign_rows
 from felb.metrics.component_profile import profile_components
 from felb.metrics.enrichment import enrichment
 from felb.privacy.outbound_log import read_outbound_log
@@ -266,7 +265,7 @@ def _measure(
         measured = held(stored, stored=True)
         if not result.scores or measured.counts.errors == round(result.scores["errors"]):
             return measured
-    return held(assign_rows(matrix, result.components), stored=False)
+    return held(result.assign(matrix), stored=False)
 
 
 def _rows_of_clients(result: Result, table: Table) -> Mapping[str, NDArray[np.int64]] | None:

@@ -118,7 +118,7 @@ def write_figures(evidence: Evidence, folder: str) -> list[str]:
     if curves:
         down = -(-len(curves) // 3)
         draw_png(
-            place / "rounds.png", (3.6 * min(3, len(curves)), 2.6 * down), lambda figure: _draw_curves(figure, curves)
+            place / "rounds.png", (3.6 * min(3, len(curves)), 2.6 * down), lambda figure: draw_curves(figure, curves)
         )
         written.append("rounds.png")
     return written
@@ -156,7 +156,8 @@ def _draw_overlap(figure: Any, evidence: Evidence) -> None:
     figure.colorbar(image, ax=axes, shrink=0.8).outline.set_visible(False)
 
 
-def _draw_curves(figure: Any, curves: dict[str, Any]) -> None:
+def draw_curves(figure: Any, curves: dict[str, Any]) -> None:
+    """Draw the metrics of the rounds, an axis each, up to three side by side."""
     across = min(3, len(curves))
     grid = np.atleast_1d(figure.subplots(-(-len(curves) // across), across)).reshape(-1)
     for axes in grid[len(curves) :]:

@@ -60,7 +60,7 @@ def load(path: str | os.PathLike[str]) -> BooleanFactorization:
     >>> import felb
     >>> _ = felb.fit(felb.Job("zoo", "grecond", 4), "zoo-run")
     >>> felb.load("zoo-run").component_features()[0][:2]
-    ('predator', 'backbone')
+    ('hair', 'milk')
     """
     return Result.read(path).model()
 

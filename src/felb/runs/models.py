@@ -14,7 +14,7 @@ from felb.centralized.base import BooleanFactorization
 from felb.centralized.elbmf import ELBMF
 from felb.centralized.parameters import check_parameters
 from felb.errors import InputError
-from felb.estimators.bmf_estimator import FederatedBMF, rank_curve
+from felb.estimators.bmf_estimator import FederatedBMF, chosen_objective, rank_curve
 from felb.estimators.federated_estimator import FederatedEstimator
 from felb.estimators.methods import JOIN, METHODS, make
 from felb.estimators.post_hoc_estimator import PostHoc
@@ -120,6 +120,7 @@ def model_of(result: Result) -> BooleanFactorization:
         _warn_of_lost_belief(result)
         model.weights_ = _weights(model, result)
         model.belief_ = result.belief
+        model.objective_ = chosen_objective(model.objective, result.belief)
         if model.n_components == MDL:
             model.rank_curve_ = rank_curve(result.history)
     return model

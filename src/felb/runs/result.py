@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.centralized.base import BooleanFactorization
+    from felb.data.binary import BinaryMatrix
     from felb.data.schema import Schema
     from felb.metrics.features import FeatureCounts
     from felb.metrics.history import History
@@ -275,6 +276,10 @@ class Result:
         from felb.runs.models import model_of
 
         return model_of(self)
+
+    def assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        """Return which components rows with the features of the result have, assigned as those of the run were."""
+        return self.model()._assign(rows)
 
     @classmethod
     def from_model(cls, model: BooleanFactorization, data: Any = None, *, source: str = "data in memory") -> Result:

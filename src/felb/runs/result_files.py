@@ -31,6 +31,7 @@ from felb.runs.result import (
     check_result_folder,
     read_boolean,
 )
+from felb.runs.result_words import AGREED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +55,10 @@ def _read_folder(path: Path) -> Result:
         stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
         if owned.features is not None:
             features = FeatureCounts.of_json(owned.features, stored.n_features, source=str(path / PRIVATE))
+    if stored.format == FORMATS[0] and stored.privacy is not None and stored.provenance.data.get("rows") is not None:
+        # The first format told the agreed number of records of a private run as if it were the number of records.
+        data = {**stored.provenance.data, "rows": None, AGREED: stored.provenance.data["rows"]}
+        stored.provenance = replace(stored.provenance, data=data)
     found = Result(
         components=read_boolean(path / COMPONENTS, shape),
         columns=None if stored.columns is None else tuple(stored.columns),
@@ -69,8 +74,8 @@ def _read_folder(path: Path) -> Result:
         disclosure=stored.disclosure,
         withheld=tuple(stored.withheld),
         schema=_read_schema(path, stored.schema),
-        weights=stored.weights,
-        n_iter=stored.n_iter,
+        weights=stored.weights or None,
+        n_iter=None if stored.n_iter is msgspec.UNSET else stored.n_iter,
         belief=_read_belief(path / BELIEF, shape) if stored.belief else None,
         features=features,
     )
@@ -131,18 +136,24 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     disclosure: dict[str, Any] | None
     withheld: list[Natural]
     schema: str | None = None
-    weights: tuple[float, float] | None = None
-    n_iter: Natural | None = None
-    belief: bool = False
+    weights: tuple[float, float] | msgspec.UnsetType | None = msgspec.UNSET
+    n_iter: Natural | msgspec.UnsetType | None = msgspec.UNSET
+    belief: bool | msgspec.UnsetType = msgspec.UNSET
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ValueError(f"the format {self.format!r} is not known; a newer felb may have written it")
+        for name in ("weights", "n_iter", "belief"):  # the first format did not have them
+            if getattr(self, name) is msgspec.UNSET:
+                if self.format != FORMATS[0]:
+                    raise ValueError(f"Object missing required field `{name}`")
+                setattr(self, name, None)
         for number, row in enumerate(self.history):
             if type(row.get("round", 0)) is not int or not isinstance(row.get("task", ""), str):
                 raise ValueError(f"row {number} of the history has no round or task")
         data = self.provenance.data
-        for name, kind in (("source", str), ("rows", int), ("columns", int), ("ones", int), ("fingerprint", str)):
+        numbers = dict.fromkeys(("rows", "columns", "ones", AGREED), int)
+        for name, kind in {"source": str, "fingerprint": str, **numbers}.items():
             if not isinstance(data.get(name), kind | None):
                 raise ValueError(f"`provenance.data.{name}` is {type(data[name]).__name__}, not {kind.__name__}")
         if not isinstance((self.privacy or {"text": ""}).get("text"), str):

@@ -48,7 +48,7 @@ def plan(run_id, **terms):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (plan("too-much", epsilon=4.0), "this site spends at most epsilon 2 on a run, and the plan asks for 4"),
+        (plan("too-much", epsilon=4.0), "this site spends at most epsilon 2 on a run"),
         (plan("shares", noise="distributed"), "leaves it a share"),
         (Plan("bare", "bmf", 4, 60), "guarantees none"),
     ],

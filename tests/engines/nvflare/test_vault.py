@@ -152,6 +152,9 @@ def test_h2_h3_a_courier_logs_nothing_and_replies_in_words_of_the_list(tmp_path,
         def get_site_config_dir(self):
             return str(tmp_path)
 
+        def get_identity_name(self):
+            return "site-0"
+
     monkeypatch.setattr(SiteExecutor, "log_error", lambda *_: pytest.fail("FLARE keeps errors for others to read"))
     monkeypatch.setenv("PASSWORD", "swordfish")
     for plan in ({"run_id": "{$PASSWORD}"}, "swordfish", None):

@@ -44,7 +44,7 @@ RESERVED = frozenset({"server", "coordinator", "admin", "relay", "root", "author
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A line of the registry: one certificate that the authority has signed."""
+    """A line of the registry: one certificate that the authority has signed, and the key of the site's vault."""
 
     name: str
     type: str
@@ -52,6 +52,7 @@ class Signed:
     serial: str
     signed: str
     valid_until: str
+    signing: str = ""
 
 
 class Authority:
@@ -215,6 +216,7 @@ class Authority:
                 format(certificate.serial_number, "x"),
                 datetime.now(UTC).isoformat(timespec="seconds"),
                 certificate.not_valid_after_utc.isoformat(timespec="seconds"),
+                asked.signing,
             )
             # Written down first: a certificate that nobody knows of must not exist.
             self._keep((*self.signed(), entry))

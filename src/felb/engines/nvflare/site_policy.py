@@ -80,6 +80,7 @@ class Policy:
         ones if None
     exact_after_private : whether runs that guarantee nothing are answered although private ones were, about the same
         records; they end what the private ones have guaranteed
+    require_secure : refuse runs whose sums are not masked, so that nobody ever gets this site's own
     """
 
     allowed_methods: tuple[str, ...] | None = None
@@ -98,6 +99,7 @@ class Policy:
     max_sites: int | None = None
     disclosure: str | Mapping[str, Any] | None = None
     exact_after_private: bool = False
+    require_secure: bool = False
 
     def __post_init__(self) -> None:
         for name in ("allowed_methods", "mechanisms", "auto_approve"):
@@ -108,7 +110,7 @@ class Policy:
                 object.__setattr__(self, name, tuple(words))
         if type(self.min_rows) is not int or self.min_rows < 1:
             raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
-        for name in ("require_privacy", "require_replay", "exact_after_private"):
+        for name in ("require_privacy", "require_replay", "exact_after_private", "require_secure"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"policy: {name} must be true or false, got {getattr(self, name)!r}")
         if self.max_sites is not None and (type(self.max_sites) is not int or self.max_sites < 1):
@@ -140,8 +142,24 @@ class Policy:
         words = self.auto_approve
         return "all" in words or plan.method in words or ("private" in words and plan.privacy is not None)
 
+    def check(self, plan: Plan, guaranteed: PrivacyPlan | None) -> None:
+        """Refuse a plan, and what it guarantees, that this site does not agree to, before its data is read."""
+        self.check_plan(plan)
+        self.check_privacy(guaranteed)
+        self.check_disclosure(plan)
+        self.check_masks(plan, guaranteed)
+
+    def check_masks(self, plan: Plan, guaranteed: PrivacyPlan | None) -> None:
+        """Refuse sums in the clear where this site asks for masks, or where it adds a share of the noise only."""
+        if plan.roster is not None:
+            return
+        if self.require_secure:
+            raise Refusal("this site takes part only in runs whose sums are masked", code="secure")
+        if guaranteed is not None and guaranteed.privacy.noise != "client":
+            raise Refusal("a share of the noise protects only in masked sums, and the plan's are not", code="secure")
+
     def check_plan(self, plan: Plan) -> None:
-        """Refuse a plan this site does not agree to, before its data is read."""
+        """Refuse a method this site does not run."""
         if self.allowed_methods is not None and plan.method not in self.allowed_methods:
             raise Refusal(
                 f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}", code="method"
@@ -207,7 +225,7 @@ class Policy:
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'",
                 code="privacy",
             )
-        self._check_size(guaranteed)
+        self.check_size(guaranteed.total_epsilon, guaranteed.delta)
 
     def _check_shares(self, guaranteed: PrivacyPlan) -> None:
         """Refuse noise that is divided among more sites than there can be: each would add next to none."""
@@ -218,18 +236,17 @@ class Policy:
                 code="privacy",
             )
 
-    def _check_size(self, guaranteed: PrivacyPlan) -> None:
-        epsilon, most = guaranteed.total_epsilon, self.max_epsilon or LARGEST_EPSILON
+    def check_size(self, epsilon: float, delta: float) -> None:
+        """Refuse more ε or δ than this site spends on one run."""
+        most = self.max_epsilon or LARGEST_EPSILON
         most = most if self.total_epsilon is None else min(most, self.total_epsilon)
         if epsilon > most:
             raise Refusal(
-                f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}", code="epsilon"
+                f"this site spends at most epsilon {most:g} on a run, and {epsilon:g} is asked for", code="epsilon"
             )
-        delta = self.max_delta or LARGEST_DELTA
-        if guaranteed.delta > delta:
-            raise Refusal(
-                f"this site accepts delta up to {delta:g}, and the plan asks for {guaranteed.delta:g}", code="delta"
-            )
+        largest = self.max_delta or LARGEST_DELTA
+        if delta > largest:
+            raise Refusal(f"this site accepts delta up to {largest:g}, and {delta:g} is asked for", code="delta")
 
     def check_delta(self, matrix: BinaryMatrix, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""

@@ -58,6 +58,7 @@ class SiteSession:
     replay/            sums of the rounds, from which the site derives the requests
     outbound.jsonl     one line for every array that left
     assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
+    secure.state       if sums are masked: keys, and which survivors were signed; see `masked_session`
     lock               held by the one process that answers for this run
 
     What all runs together may cost is in ``spent.json`` beside these folders.
@@ -80,9 +81,7 @@ class SiteSession:
     ) -> None:
         self.plan = read_plan(arguments)
         self._algorithm = self.plan.algorithm()
-        config.policy.check_plan(self.plan)
-        config.policy.check_privacy(self._algorithm.privacy)
-        config.policy.check_disclosure(self.plan)
+        config.policy.check(self.plan, self._algorithm.privacy)
         self.name = name
         self.folder = Path(config.state) / self.plan.run_id
         self._config, self._end_process = config, end_process
@@ -123,6 +122,11 @@ class SiteSession:
             self._replay = Replay(self._algorithm, self.plan.seed, self.folder / REPLAY)
         self._limits = limits_of(self.plan)
         self._table = request_table(self._limits)
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything was answered in this run."""
+        return bool(answered_rounds(self._responses.folder))
 
     @property
     def have(self) -> int | None:

@@ -29,6 +29,7 @@ from felb.optim.belief import (
     combine,
     count_thresholds,
     decide_rows,
+    first_rows,
     infer,
     infer_new_rows,
 )
@@ -69,8 +70,13 @@ def belief_statistics_task(
     belief = Belief.from_values(request.values)
     # What an earlier step has left is of no use in a first round.
     before = None if state is None or belief.rounds == 0 else state.log_odds
-    L, sums = infer(_asked_rows(shard, request), before, belief)
-    return ClientState(log_odds=L), Update(sums)
+    if "share" not in request.values:
+        L, sums = infer(shard, before, belief)
+        return ClientState(log_odds=L), Update(sums)
+    rows = sampled_rows(shard, float(request.values["share"]))
+    kept = first_rows(len(shard), belief) if before is None else before.copy()
+    kept[rows], sums = infer(shard.take(rows), kept[rows], belief)
+    return ClientState(log_odds=kept), Update(sums)
 
 
 def belief_threshold_counts_task(
@@ -80,7 +86,9 @@ def belief_threshold_counts_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[None, Update]:
     """What each threshold would cover: in truth as far as is believed (`count_thresholds`), and of ones and zeros."""
-    belief, shard = Belief.from_values(request.values), _asked_rows(shard, request)
+    belief = Belief.from_values(request.values)
+    if "share" in request.values:
+        shard = shard.take(sampled_rows(shard, float(request.values["share"])))
     L = infer_new_rows(shard, belief)
     tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
     update = {
@@ -91,13 +99,6 @@ def belief_threshold_counts_task(
         "cells": np.asarray(shard.known_cells),
     }
     return None, Update(update)
-
-
-def _asked_rows(shard: BinaryMatrix, request: Request) -> BinaryMatrix:
-    """Return all rows, or a sample of them where a share is requested."""
-    if "share" not in request.values:
-        return shard
-    return shard.take(sampled_rows(shard, float(request.values["share"])))
 
 
 def assign_by_belief_task(

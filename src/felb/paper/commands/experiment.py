@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from felb.cli.resuming import advising
 from felb.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from felb.paper.study import Claim, StudyRecord
     from felb.runs.cell_runner import Progress
@@ -93,6 +94,15 @@ def list_(as_json: bool) -> None:
     metavar="FOLDER",
     help="Folder of further matrices to run on, SciPy .npz or .felb files (default: $FELB_DATA, or ~/felb-data).",
 )
+@click.option(
+    "--method",
+    "own",
+    multiple=True,
+    metavar="PATH",
+    help="Also run a federated method of your own, package.module:Class, or a centralized one at every client, "
+    "package.module:Class+vote; it is imported, which runs its code. Can be repeated; for experiments that compare "
+    "methods.",
+)
 @options.as_json
 def run(
     name: str,
@@ -102,6 +112,7 @@ def run(
     time_limit: float | None,
     trials: int | None,
     data: str | None,
+    own: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
@@ -110,16 +121,21 @@ def run(
     such and has no value in the table. With NAME "all", --out is the parent folder of all experiments.
     """
     from felb.paper.catalogue import NAMES, find_study
+    from felb.paper.own_federated import with_own_methods
     from felb.paper.runner import run_study
 
     names = NAMES if name == ALL else (name,)
+    if own:
+        sys.path.insert(0, str(Path.cwd()))  # where the user's own package is looked for first, as `python -m` does
     studies = [
-        find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)) for each in names
+        with_own_methods(find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)), own)
+        for each in names
     ]
     told = []
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
-        advice = partial(resume_advice, name, quick=quick, out=out, trials=trials, time_limit=time_limit, data=data)
+        given = {"out": out, "trials": trials, "time_limit": time_limit, "data": data}
+        advice = partial(resume_advice, name, quick=quick, own=own, **given)
         with advising(advice), step_progress(study.name) as advance:
             record = run_study(
                 study,
@@ -321,9 +337,10 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
         console.print(f"figure  {figure}", soft_wrap=True)
 
 
-def resume_advice(name: str, *, quick: bool, **given: str | float | None) -> str:
+def resume_advice(name: str, *, quick: bool, own: Sequence[str] = (), **given: str | float | None) -> str:
     """Return the command that resumes an experiment."""
     words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
     for option, value in options.given(**given).items():
         words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    words += [word for path in own for word in ("--method", path)]
     return f"measured cells are kept; resume with: {shlex.join(words)}"
