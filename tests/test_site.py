@@ -90,7 +90,7 @@ def test_nothing_is_fetched_from_elsewhere(site, pages):
 
 def test_every_public_name_is_in_the_reference(site):
     anchors = set().union(*(Page(path).anchors for path in (site / "reference").glob("api*.html")))
-    modules = {"data": felb.data, "metrics": felb.metrics, "privacy": felb.privacy}
+    modules = {"data": felb.data, "metrics": felb.metrics, "privacy": felb.privacy, "scverse": felb.scverse}
     expected = {f"felb.{name}" for name in felb.__all__ if not name.startswith("__") and name not in modules}
     for name, module in modules.items():
         own = set(module.__all__) - set(felb.__all__)

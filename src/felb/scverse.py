@@ -14,6 +14,8 @@ from felb.estimators.bmf_estimator import FederatedBMF
 if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
 
+__all__ = ["bmf"]
+
 
 def bmf(
     adata: Any,

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from stored_runs import EVIL
 
+from felb.analysis import Stability
 from felb.report import gather, result_page
 from felb.report.comparison_page import comparison_page
+from felb.report.component_parts import described
 from felb.runs.cell_records import CellRecord
 from felb.runs.comparison import Compared
 
@@ -47,7 +52,11 @@ def browser():
 @pytest.fixture(scope="module")
 def file(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    result_page(gather(run.folder)).write(path)
+    labels = path.with_name("labels.txt")
+    labels.write_text("".join(f"{EVIL if has else 'none'}\n" for has in run.U[:, 0]))
+    match = np.random.default_rng(0).random((10, 20))
+    stable = Stability(match, run.result.components.astype(float), None, 0)
+    result_page(replace(gather(run.folder, labels=str(labels)), stability=stable)).write(path)
     return path
 
 
@@ -203,7 +212,7 @@ def test_the_search_shows_components_with_the_words(open_page, run):
 
 def test_further_features_unfold(open_page, run):
     page = open_page()
-    largest = max(run.result.described(), key=lambda c: len(c.features))
+    largest = max(described(gather(run.folder)), key=lambda c: len(c.features))  # by lift, as on the page
     row = page.locator("#components tbody tr").filter(has=page.locator(f"th:text-is('{largest.number}')"))
     last = row.get_by_text(largest.features[-1], exact=True)
     assert not last.is_visible()

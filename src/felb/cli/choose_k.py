@@ -88,7 +88,7 @@ def command(
     \b
     held-out F1  F1 on the held-out cells, mean of the folds
     error        share of wrong cells of a fit to all cells
-    stability    mean share of refits on resampled records that find a component
+    stability    mean share of refits that find a component again
     bits         description length
     """  # noqa: D301
     from felb.data.sharding import dealt, read_data
