@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 StepName = Literal["keys", "shares", "masked input", "consistency", "unmask"]
 ATTEMPTS = 2
 """Of a round: a site that is lost costs one repetition at most, with new keys."""
-_P = TypeVar("_P", KeyOffer, SealedShares, MaskedInput, Confirmation, Unmasking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +122,6 @@ class TooFewError(FederationError):
     """Too few sites are left for a sum; nothing was learned."""
 
 
-Trips = Generator[Trip, Replies, "_P"]
-
-
 class SecureServer:
     """The server's side of the secure sums of a run.
 
@@ -169,17 +165,17 @@ class SecureServer:
                 prepared, self._prepared = self._prepared, None
                 inputs, offers = yield from self._masked(prepared, number, request)
                 survivors = tuple(sorted(inputs))
-                if named and not set(named) <= set(survivors):
+                if not set(named) <= set(survivors):
                     raise TooFewError("a site is lost that others have confirmed to be in the sum of this round")
-                survivors = named or survivors
-                named = survivors
+                # Sites that have signed a list sign no other one, so it is asked for again.
+                named = survivors = named or survivors
                 context = self._context(prepared, number, request)
-                heard, sealed_ = yield from self._confirmed(context, survivors, offers)
+                heard, following = yield from self._confirmed(context, survivors, offers)
                 total = yield from self._opened(prepared, context, heard, {site: inputs[site] for site in survivors})
             except TooFewError as error:
-                self._prepared, reason = None, error
+                reason = error
                 continue
-            self._prepared = sealed_
+            self._prepared = following
             missing = tuple(name for name in self._roster.names if name not in survivors)
             return SecureTotal(total, inputs[survivors[0]].layout, survivors, missing, attempt)
         raise TooFewError(f"round {number}: {reason}; nothing was learned")
