@@ -76,6 +76,18 @@ def test_a_site_that_is_lost_at_a_step_costs_at_most_one_repetition(n, step):
     assert (back.missing, is_exact(back, inputs)) == ((), True)
 
 
+def test_a_site_that_missed_one_trip_is_back_in_the_next_round():
+    sites, inputs = Sites(5), some_inputs(names_of(5))
+    server, late = sites.server(), sites.names[2]
+
+    def courier(trip, name, deliver):
+        return None if (trip.step, name) == ("masked input", late) else deliver()
+
+    assert sites.play(server.aggregate(0, REQUEST), inputs, courier=courier).missing == (late,)
+    back = sites.play(server.aggregate(1, REQUEST), inputs)
+    assert (back.missing, is_exact(back, inputs)) == ((), True)
+
+
 @pytest.mark.parametrize("step", STEPS[1:])
 def test_a_round_that_lost_too_many_sites_for_a_while_is_asked_again_with_new_keys(step):
     """With three sites none may be missing, so the loss of any reply repeats the round."""

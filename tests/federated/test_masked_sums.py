@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from felb.data.shards import split
 from felb.engines.local import InProcess, run
 from felb.errors import FederationError, InputError
 from felb.estimators.methods import make_federated
-from felb.federated.gate import Gate
+from felb.federated.gate import Gate, client_gate
 from felb.federated.loop import play
 from felb.federated.masked_sums import MaskedSums, as_vector, fraction_bits, from_vector
 from felb.federated.participation import Participation
 from felb.federated.protocol import Release, Request, Sums
+from felb.federated.responses import Responses
 from felb.kernels.fixed_point import on_grid
+from felb.privacy import Privacy
 
 DATA = planted(120, 20, 3, noise=0.05, seed=1)
 SHARDS = split(DATA.A, np.arange(120) % 5)[0]
@@ -117,8 +120,6 @@ def test_a_reply_that_is_lost_at_any_step_leaves_the_run_as_it_was(step):
 
 
 def transport(played, shards, add_up):
-    from concurrent.futures import ThreadPoolExecutor
-
     gates = {name: Gate(name, lambda _: None) for name in shards}
     return InProcess(played, shards, gates, pool=ThreadPoolExecutor(1), seed=1, add_up=add_up)
 
@@ -170,3 +171,28 @@ def test_without_the_extra_the_error_names_it(package):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "felb[secure]" in done.stdout
+
+
+# -- distributed noise -----------------------------------------------------------------------------------------------
+
+
+def test_a_charge_stays_after_a_failed_round_and_the_repeated_one_costs_nothing():
+    pytest.importorskip("dp_accounting")
+    pytest.importorskip("opendp")
+    privacy = Privacy(1.0, 1e-5, noise="distributed", mechanism="statistics", rounds=1)
+    model = make_federated("bmf", n_components=3, privacy=privacy, effort="fast")
+    private = model.algorithm_for(SHARDS)
+    kept = {name: Responses(private.privacy.accountant()) for name in SHARDS}
+    gates = {
+        name: client_gate(name, private, lambda _: None, responses=kept.__getitem__, secure=True) for name in SHARDS
+    }
+    add_up = MaskedSums.simulated(SHARDS, run="r", dropouts=0)
+    add_up.interfere = lambda trip, _, deliver: None if trip.step == "unmask" else deliver()
+    with ThreadPoolExecutor(1) as pool:
+        asked = InProcess(private, SHARDS, gates, pool=pool, seed=1, add_up=add_up)
+        with pytest.raises(FederationError, match="nothing was learned"):
+            play(private, asked, seed=1)
+        assert {len(responses.accountant.entries) for responses in kept.values()} == {1}
+        asked = InProcess(private, SHARDS, gates, pool=pool, seed=1, add_up=MaskedSums.simulated(SHARDS, run="r"))
+        assert play(private, asked, seed=1) is not None
+    assert {len(responses.accountant.entries) for responses in kept.values()} == {1}

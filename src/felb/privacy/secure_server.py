@@ -112,10 +112,10 @@ class Prepared:
         """Sites that have sent shares, in order."""
         return tuple(sorted(self.sealed))
 
-    def order(self, site: str, number: int, request: str) -> MaskOrder:
+    def order(self, site: str, context: Context) -> MaskOrder:
         """Return the order of an input from a site, with the shares that the others have sent it."""
         packets = {sender: packets[site] for sender, packets in self.sealed.items() if sender != site}
-        return MaskOrder(self.number, number, request, packets)
+        return MaskOrder(self.number, context.round, context.request, packets)
 
 
 class TooFewError(FederationError):
@@ -163,19 +163,22 @@ class SecureServer:
                 if self._prepared is None:
                     self._prepared = yield from self._prepare()
                 prepared, self._prepared = self._prepared, None
-                inputs, offers = yield from self._masked(prepared, number, request)
+                context, opening = self._context(prepared, number, request), self._opening()
+                inputs, offers = yield from self._masked(prepared, context, opening)
                 survivors = tuple(sorted(inputs))
                 if not set(named) <= set(survivors):
                     raise TooFewError("a site is lost that others have confirmed to be in the sum of this round")
                 # Sites that have signed a list sign no other one, so it is asked for again.
                 named = survivors = named or survivors
-                context = self._context(prepared, number, request)
-                heard, following = yield from self._confirmed(context, survivors, offers)
-                total = yield from self._opened(prepared, context, heard, {site: inputs[site] for site in survivors})
+                heard, offers = yield from self._confirmed(context, survivors, opening, offers=offers)
+                listed = self._key_list(opening, offers)
+                trip = self._unmask_trip(context, survivors, heard, listed=listed)
+                replies = _read((yield trip), trip)
+                total = self._opened(prepared, context, {site: inputs[site] for site in survivors}, replies=replies)
             except TooFewError as error:
                 reason = error
                 continue
-            self._prepared = following
+            self._prepared = self._sealed(listed, replies)
             missing = tuple(name for name in self._roster.names if name not in survivors)
             return SecureTotal(total, inputs[survivors[0]].layout, survivors, missing, attempt)
         raise TooFewError(f"round {number}: {reason}; nothing was learned")
@@ -191,7 +194,7 @@ class SecureServer:
         opening = self._opening()
         trip = Trip("keys", {name: encode(ToSite(setup=opening)) for name in self._roster.names})
         replies = _read((yield trip), trip)
-        offers = self._key_list(opening.setup, replies)
+        offers = self._key_list(opening, self._offers(opening, replies))
         if offers is None:
             raise TooFewError(f"fewer than {self._least} sites have offered keys")
         trip = Trip("shares", {offer.site: encode(ToSite(setup=offers)) for offer in offers.offers})
@@ -200,16 +203,20 @@ class SecureServer:
             raise TooFewError(f"fewer than {self._least} sites have sent shares")
         return prepared
 
-    def _key_list(self, number: int, replies: Mapping[str, FromSite]) -> KeyList | None:
-        """Return the offers that hold, if they are enough."""
-        offers = [
-            offer
-            for site, reply in sorted(replies.items())
+    def _offers(self, opening: Opening, replies: Mapping[str, FromSite]) -> dict[str, KeyOffer]:
+        """Return the offers that hold."""
+        return {
+            site: offer
+            for site, reply in replies.items()
             if isinstance(offer := reply.setup, KeyOffer)
-            and (offer.site, offer.setup) == (site, number)
+            and (offer.site, offer.setup) == (site, opening.setup)
             and offer_holds(offer, self._terms, self._roster)
-        ]
-        return KeyList(number, tuple(offers)) if len(offers) >= self._least else None
+        }
+
+    def _key_list(self, opening: Opening, offers: Mapping[str, KeyOffer]) -> KeyList | None:
+        """Return the list of offers, if they are enough."""
+        in_order = tuple(offer for _, offer in sorted(offers.items()))
+        return KeyList(opening.setup, in_order) if len(in_order) >= self._least else None
 
     def _sealed(self, listed: KeyList | None, replies: Mapping[str, FromSite]) -> Prepared | None:
         """Return the shares of the sites that have sent one for each other, if they are enough."""
@@ -232,41 +239,41 @@ class SecureServer:
         return Context(self._terms, prepared.number, number, request, offers, prepared.participants)
 
     def _masked(
-        self, prepared: Prepared, number: int, request: str
-    ) -> Generator[Trip, Replies, tuple[dict[str, MaskedInput], KeyList | None]]:
+        self, prepared: Prepared, context: Context, opening: Opening
+    ) -> Generator[Trip, Replies, tuple[dict[str, MaskedInput], dict[str, KeyOffer]]]:
         """Ask for masked inputs and, in the same trip, all sites of the roster for the keys of the next sum."""
-        opening, context = self._opening(), self._context(prepared, number, request).digest()
+        name = context.digest()
         messages = {
-            name: ToSite(opening, prepared.order(name, number, request) if name in prepared.sealed else None)
-            for name in self._roster.names
+            site: ToSite(opening, prepared.order(site, context) if site in prepared.sealed else None)
+            for site in self._roster.names
         }
-        trip = Trip("masked input", {name: encode(message) for name, message in messages.items()})
+        trip = Trip("masked input", {site: encode(message) for site, message in messages.items()})
         replies = _read((yield trip), trip)
         inputs = {}
         for site, reply in sorted(replies.items()):
             told = reply.sum
-            if not isinstance(told, MaskedInput) or (told.site, told.context) != (site, context):
+            if not isinstance(told, MaskedInput) or (told.site, told.context) != (site, name):
                 continue
-            text = input_text(context, site, told.layout, told.vector)
+            text = input_text(name, site, told.layout, told.vector)
             if len(told.vector) % 8 == 0 and self._roster.verifies(site, told.signature, text):
                 inputs[site] = told
         if len({(told.layout, len(told.vector)) for told in inputs.values()}) > 1:
-            raise FederationError(f"round {number}: sites have sent arrays of different names or shapes")
+            raise FederationError(f"round {context.round}: sites have sent arrays of different names or shapes")
         if len(inputs) < self._least:
             raise TooFewError(f"only {len(inputs)} sites have sent their input, of {self._least} that must be in a sum")
-        return inputs, self._key_list(opening.setup, replies)
+        return inputs, self._offers(opening, replies)
 
     def _confirmed(
-        self, context: Context, survivors: tuple[str, ...], offers: KeyList | None
-    ) -> Generator[Trip, Replies, tuple[dict[str, bytes], Prepared | None]]:
-        """Ask the survivors to confirm each other and, in the same trip, for the shares of the next sum."""
+        self, context: Context, survivors: tuple[str, ...], opening: Opening, *, offers: dict[str, KeyOffer]
+    ) -> Generator[Trip, Replies, tuple[dict[str, bytes], dict[str, KeyOffer]]]:
+        """Ask the survivors to confirm each other and, in the same trip, those without new keys once more for them."""
         name = context.digest()
-        offering = {offer.site for offer in offers.offers} if offers is not None else set()
         messages = {
             site: ToSite(
-                offers if site in offering else None, SurvivorList(name, survivors) if site in survivors else None
+                opening if site not in offers else None, SurvivorList(name, survivors) if site in survivors else None
             )
-            for site in sorted(offering | set(survivors))
+            for site in self._roster.names
+            if site in survivors or site not in offers
         }
         trip = Trip("consistency", {site: encode(message) for site, message in messages.items()}, survivors)
         replies = _read((yield trip), trip)
@@ -280,16 +287,30 @@ class SecureServer:
         }
         if len(heard) < self._roster.threshold:
             raise TooFewError(f"only {len(heard)} sites have confirmed the sum, of {self._roster.threshold}")
-        return heard, self._sealed(offers, replies)
+        return heard, offers | self._offers(opening, replies)
+
+    def _unmask_trip(
+        self, context: Context, survivors: tuple[str, ...], heard: dict[str, bytes], *, listed: KeyList | None
+    ) -> Trip:
+        """Ask survivors for their shares and, in the same trip, all sites with new keys for the shares of these."""
+        confirmed = Confirmations(context.digest(), heard)
+        offering = {offer.site for offer in listed.offers} if listed is not None else set()
+        messages = {
+            site: ToSite(listed if site in offering else None, confirmed if site in survivors else None)
+            for site in sorted(offering | set(survivors))
+        }
+        return Trip("unmask", {site: encode(message) for site, message in messages.items()})
 
     def _opened(
-        self, prepared: Prepared, context: Context, heard: dict[str, bytes], inputs: Mapping[str, MaskedInput]
-    ) -> Generator[Trip, Replies, NDArray[np.int64]]:
-        """Ask for the shares and take the masks off the sum of the inputs."""
+        self,
+        prepared: Prepared,
+        context: Context,
+        inputs: Mapping[str, MaskedInput],
+        *,
+        replies: Mapping[str, FromSite],
+    ) -> NDArray[np.int64]:
+        """Take the masks off the sum of the inputs."""
         name, t = context.digest(), self._roster.threshold
-        message = encode(ToSite(sum=Confirmations(name, heard)))
-        trip = Trip("unmask", dict.fromkeys(sorted(inputs), message))
-        replies = _read((yield trip), trip)
         lost = [site for site in prepared.participants if site not in inputs]
         told = {
             site: shares

@@ -15,7 +15,7 @@ survivors share with lost sites. It never gets both secrets of one site, so a y_
 
 Every signature and derived key is bound to the `Context`: version, run, plan, roster, keys, round, request and
 participants. A site that gets other values than the rest derives other masks, and nothing comes out. The keys and
-shares of the next sum travel with steps 3 and 4, before its request is known; they are bound to run, plan, roster and a
+shares of the next sum travel with steps 3 to 5, before its request is known; they are bound to run, plan, roster and a
 number that only grows, and the request enters where masks are derived from them.
 
 A round that failed is asked again with new keys, which is a new context. A site that has confirmed the survivors of a
