@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
 import pytest
 from loopback import Loopback
 from masked_loopback import MaskedLoopback
+from msgspec import structs
 
 from felb.data import partition
 from felb.data.registry import load
@@ -25,7 +27,6 @@ from felb.engines.nvflare.vault import OK, Vault
 from felb.engines.nvflare.vault_fuzzing import mutated_messages
 from felb.errors import InputError
 from felb.federated.masked_sums import as_vector
-from felb.federated.wire import digest
 from felb.privacy.secure_messages import (
     Confirmation,
     Confirmations,
@@ -272,6 +273,25 @@ def test_a_site_signs_one_list_of_survivors_for_a_round_also_after_a_crash(loop)
     assert code_of(loop, "a", write_trip({"a": stale}, 0)) == "request"
 
 
+def test_a_round_that_was_summed_is_not_summed_again_over_fewer_sites(loop):
+    """The difference of the two sums would be the numbers of one site; new keys and a restart do not help."""
+    request = loop.request
+    loop.round()
+    loop.restart()
+    kept = loop.record.folder / "secure.json"
+    kept.write_text(
+        json.dumps({**json.loads(kept.read_text()), "round": -1, "survivors": []})
+    )  # a coordinator that lies
+    loop.lost, loop.seen = {"d"}, []
+    with pytest.raises(QuorumError, match="confirmed"):
+        loop.ask(request)
+    masked = [name for name, step, reply in loop.seen if step == "masked input" and reply.code == OK]
+    assert set(masked) == {"a", "b", "c"}, "the answer is given again, masked anew"
+    codes = {reply.code for _, step, reply in loop.seen if step == "consistency"}
+    assert codes == {"request"}
+    assert not [step for _, step, _ in loop.seen if step == "unmask"]
+
+
 def test_a_site_that_has_lost_what_it_signed_answers_no_more(loop):
     loop.round()
     (loop.state("a") / "r" / STATE).unlink()
@@ -301,17 +321,26 @@ def test_a_disk_that_is_full_lets_nothing_out(loop, monkeypatch):
 # -- hostile messages ------------------------------------------------------------------------------------------------
 
 
-def test_an_order_for_another_request_or_round_is_refused(loop):
-    request = loop.request
-    for order in (
-        MaskOrder(0, 1, digest(request), {}),
-        MaskOrder(0, 0, "0" * 64, {}),
-        MaskOrder(77, 0, digest(request), {}),
-    ):
-        content = write_trip({"a": encode(ToSite(sum=order))}, 0, write_request(request))
-        assert code_of(loop, "a", content) == "request"
-        assert code_of(loop, "a", write_trip({"a": encode(ToSite(sum=order))}, 0)) == "request", "without a request"
-    assert loop.lines("a") == []
+def test_an_order_for_another_request_or_round_is_refused(loop, monkeypatch):
+    """The keys are those of the round, so that nothing but the request stands in the way."""
+    request, codes = loop.request, []
+    original = loop.handle
+
+    def change(name, content):
+        told = decode(content["trips"][name], ToSite)
+        if name == "a" and isinstance(told.sum, MaskOrder):
+            for other in ({"round": 1}, {"request": "0" * 64}):
+                message = encode(ToSite(sum=structs.replace(told.sum, **other)))
+                codes.append(original("a", write_trip({"a": message}, 0, write_request(request))).code)
+            alone = write_trip({"a": encode(ToSite(sum=told.sum))}, 0)
+            codes.append(original("a", alone).code)
+            assert loop.lines("a") == [], "nothing was even computed"
+        return original(name, content)
+
+    monkeypatch.setattr(loop, "handle", change)
+    loop.round()
+    assert codes == ["request"] * 3
+    assert {line["round"] for line in loop.lines("a")} == {0}, "the true order was answered"
 
 
 def test_random_and_mutated_messages_get_a_word_of_the_list_and_no_plain_data(loop):
