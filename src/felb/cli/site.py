@@ -12,8 +12,7 @@ from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
 from felb.cli.site_runs import RUN_VERBS
-from felb.data.database_url import check_no_password
-from felb.data.raw_source import is_url
+from felb.data.database_url import check_no_password, is_url
 from felb.engines.nvflare.approvals import Approvals
 from felb.engines.nvflare.certificates import read_fingerprint
 from felb.engines.nvflare.provisioning import Invitation, Site
