@@ -11,23 +11,10 @@ from rich.table import Table
 
 from felb.cli import options
 from felb.cli.output import plain_console, print_facts, print_json, warnings_as_notes
-from felb.data import Schema, read
-from felb.data.propose_schema import (
-    check_new,
-    disclosed,
-    infer,
-    make_schema,
-    merged,
-    read_proposal,
-    write_proposal,
-)
-from felb.data.schema import Roles
-from felb.data.schema_diff import differences
-from felb.data.schema_file import schema_text
-from felb.data.summarize import summarize
 from felb.errors import InputError
 
 if TYPE_CHECKING:
+    from felb.data import Schema
     from felb.data.summarize import Summary
     from felb.privacy.private_proposal import CountNoise
 
@@ -83,6 +70,8 @@ def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: A
 
     Categories and codes become features by frequency, numbers are cut at rounded quantiles.
     """
+    from felb.data.propose_schema import infer
+
     schema, skipped = infer(data, **_counting(settings))
     schema.write(out, force=force)
     _print_schema(schema, {"schema": out}, skipped, as_json=as_json)
@@ -97,6 +86,8 @@ def check_command(schema: str, data: str | None, as_json: bool) -> None:
 
     Values that are new to the schema are told.
     """
+    from felb.data import Schema, read
+
     agreed = Schema.read(schema)
     facts: dict[str, Any] = {"schema": schema, "digest": agreed.digest, "features": len(agreed.features)}
     if data is not None:
@@ -116,6 +107,8 @@ def check_command(schema: str, data: str | None, as_json: bool) -> None:
 @options.as_json
 def show_command(schema: str, as_json: bool) -> None:
     """Show the features of SCHEMA with their rules, and its digest."""
+    from felb.data import Schema
+
     _print_schema(Schema.read(schema), {"schema": schema}, {}, as_json=as_json)
 
 
@@ -125,6 +118,9 @@ def show_command(schema: str, as_json: bool) -> None:
 @options.as_json
 def diff_command(old: str, new: str, as_json: bool) -> int:
     """Say how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
+    from felb.data import Schema
+    from felb.data.schema_diff import differences
+
     first, second = Schema.read(old), Schema.read(new)
     found = differences(first, second)
     if as_json:
@@ -191,6 +187,9 @@ def propose_command(
     quantiles of numbers; look at it before you send it. With --epsilon the counts are noisy, and only what clearly more
     records share is named.
     """
+    from felb.data.propose_schema import check_new, disclosed, write_proposal
+    from felb.data.summarize import summarize
+
     counting = _counting(settings)
     check_new(out, force=force)  # a proposal that cannot be written must not be charged
     facts: dict[str, Any] = {"proposal": out}
@@ -233,6 +232,8 @@ def _propose_privately(folder: str | None, data: str, **settings: Any) -> tuple[
 @options.as_json
 def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
     """At the coordinator: make one schema of all sites' PROPOSALS..., for them to approve by its digest."""
+    from felb.data.propose_schema import make_schema, merged, read_proposal
+
     read_back = [read_proposal(path) for path in proposals]
     if len({prefixes for _, prefixes in read_back}) > 1:
         raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")
@@ -242,12 +243,16 @@ def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bo
 
 
 def _counting(settings: dict[str, Any]) -> dict[str, Any]:
+    from felb.data.schema import Roles
+
     roles = {name: settings.pop(name) for name in ("record", "item", "value", "time")}
     given = Roles(**roles) if any(roles.values()) else None
     return {**settings, "leave_out": tuple(settings["leave_out"]), "roles": given}
 
 
 def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str], *, as_json: bool) -> None:
+    from felb.data.schema_file import schema_text
+
     facts = {**facts, "digest": schema.digest, "features": len(schema.features)}
     if as_json:
         print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": schema_text(schema)})

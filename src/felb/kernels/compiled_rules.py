@@ -141,7 +141,7 @@ def weigh_components(gram: Floats, count: int, numbers: Numbers, gammas: Floats,
 
 
 @inner
-def row_sum(gram: Floats, row: int, k: int) -> float:
+def row_sum(gram: Floats, row: int, k: int) -> np.float32:
     """Return Σ_d |G_cd| of row c."""
     total = np.float32(0)
     for d in range(k):

@@ -10,7 +10,7 @@ recovers more. With high effort, a local search goes on from the best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,8 @@ from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
 from felb.federated.steps.assignment import ASSIGN, HURRIED_NODES, assign_exactly_task, assigned_exactly, counted
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
-from felb.federated.steps.compose import best_of, step
+from felb.federated.steps.column_start import choose_columns
+from felb.federated.steps.compose import best_of, better_of, step
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
 from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
 from felb.federated.steps.known import ClientState, Known, Steps
@@ -55,6 +56,7 @@ class Effort:
     restarts : further starts, from random V. Of all starts, that with the smallest summed loss after refinement is
         taken
     proposals : of `local_search` and `centralized_search`; without them, there is no search
+    recovery : whether the objective "auto" tries belief propagation, see `recover_if_it_may_pay`
     """
 
     relaxed_rounds: int = 20
@@ -65,10 +67,11 @@ class Effort:
     cuts: bool = True
     restarts: int = 2
     proposals: int = 0
+    recovery: bool = True
 
 
 EFFORTS = {
-    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0),
+    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0, recovery=False),
     "default": Effort(),
     "high": Effort(tries=60, patience=15, cover_features=2_000, cuts=False, restarts=0, proposals=4_000),
 }
@@ -80,7 +83,13 @@ RECOVERY_ROUNDS = 40
 """Rounds of belief propagation at most under the objective "auto"; where it matches the data, it ends earlier."""
 
 MOST_WORK = 1 << 28
-"""Rows × features × components up to which the objective "auto" tries belief propagation; about a minute of it."""
+"""Rows × features × components up to which the objective "auto" tries belief propagation; at most a minute of it."""
+
+FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
+"""Columns up to which components are also started from groups of columns, in all and for each component."""
+
+RACE_ROUNDS = 3
+"""Rounds of refinement after which one of several starts is chosen."""
 
 PAIR_CELLS = 500_000
 """Seeds times columns of co-occurrence at most, so that messages stay small."""
@@ -164,7 +173,7 @@ def federated_bmf(
         return (yield from assigned_rows(known, complete=complete, node_cap=node_cap))
 
     tasks = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task} if centralized else BMF_TASKS
-    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True)
+    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True, row_tasks=frozenset(BMF_TASKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,23 +206,20 @@ class BooleanFit:
             return (yield from step("recovery", bp.propagate_beliefs(known)))
         if not self.tries_recovery:
             return (yield from self.fit(known, seed))
-        return (
-            yield from best_of(
-                step("fit", self.fit(known, seed)),
-                step("recovery", bp.propagate_beliefs(known, RECOVERY_ROUNDS, most_work=MOST_WORK)),
-                better=bp.recovered_or_fitted,
-            )
-        )
+        fitted = yield from step("fit", self.fit(known, seed))
+        recovery = bp.recover_if_it_may_pay(known, fitted, rounds=RECOVERY_ROUNDS, most_work=MOST_WORK)
+        return (yield from better_of(fitted, step("recovery", recovery), better=bp.recovered_or_fitted))
 
     @property
     def tries_recovery(self) -> bool:
         """Who gives different costs wants a cheap fit, and losses of different samples cannot be compared."""
         alike = self.cost.false_positive == self.cost.false_negative
-        return self.objective == "auto" and alike and not self.sampled and not self.selects_rank
+        comparable = alike and not self.sampled and not self.selects_rank
+        return self.objective == "auto" and self.effort.recovery and comparable
 
     def fit(self, known: Known, seed: int) -> Steps:
         """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
-        known = yield from best_of(*self.starts(known, seed))
+        known = yield from self.raced(known, seed)
         if self.selects_rank:
             known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))
         last: Objective = self.cost
@@ -226,6 +232,15 @@ class BooleanFit:
             known = yield from self.searched(known, last, seed)
         return known
 
+    def raced(self, known: Known, seed: int) -> Steps:
+        """Refine all starts for a few rounds, and that with the smallest loss to the end."""
+        race = replace(self, effort=replace(self.effort, refine_rounds=min(RACE_ROUNDS, self.effort.refine_rounds)))
+        starts = race.starts(known, seed)
+        if len(starts) == 1:
+            return (yield from self.refined(known, self.cost, seed))
+        known = yield from best_of(*starts)
+        return known if known.settled else (yield from self.refined(known, self.cost, seed))
+
     def starts(self, known: Known, seed: int) -> list[Steps]:
         """Return the refined relaxed start, and others if losses of rounds can be compared."""
         starts = [self.refined(known, self.cost, seed)]
@@ -236,6 +251,8 @@ class BooleanFit:
             starts.append(step("cut start", self.cut_start(known, seed)))
         if self.n_features <= self.effort.cover_features:
             starts.append(step("cover start", self.cover_start(known, seed)))
+            if self.groups_columns:
+                starts.append(step("column start", self.column_start(seed)))
         return starts + [
             step(f"random start {number + 1}", self.random_start(number, seed))
             for number in range(self.effort.restarts)
@@ -250,6 +267,16 @@ class BooleanFit:
         """Start from patterns of columns that cover most."""
         known = yield from find_patterns(known, self.n_features, self.n_seeds)
         known = yield from cover(known, self.n_components, self.cost)
+        return (yield from self.refined(known, self.cost, seed))
+
+    @property
+    def groups_columns(self) -> bool:
+        """Whether columns are few enough to choose among all of them, or components so many that it pays."""
+        return self.n_features <= max(FEW_COLUMNS, COLUMNS_PER_COMPONENT * self.n_components)
+
+    def column_start(self, seed: int) -> Steps:
+        """Start from groups of columns around chosen ones."""
+        known = yield from choose_columns(self.n_features, self.n_components, self.cost)
         return (yield from self.refined(known, self.cost, seed))
 
     def random_start(self, number: int, seed: int) -> Steps:
