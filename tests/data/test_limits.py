@@ -143,5 +143,5 @@ def test_a_link_to_a_device_is_refused(tmp_path):
 
 @pytest.mark.parametrize("wrong", [{"max_rows": 0}, {"max_line": True}, {"max_expansion": "9"}, {"max_columns": -1}])
 def test_a_limit_is_a_positive_number(wrong):
-    with pytest.raises(InputError, match=f"{next(iter(wrong))} must be a positive number"):
+    with pytest.raises(InputError, match=next(iter(wrong))):
         Limits(**wrong)

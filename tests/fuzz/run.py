@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 HANG, MOST_MEMORY = 5, 1 << 30
 """Seconds and bytes beyond which a case is a finding."""
+STARTING = 900
+"""Seconds that a worker may take beside its share: it imports and compiles, on a machine that others use too."""
 IN_MEMORY = Path("/dev/shm")  # below it, folders of a name that nobody can guess
 SLOW = {"estimators": 0.3, "h5ad": 0.3, "assignment": 0.5}
 """Targets whose mutants take milliseconds get fewer of them when they are counted out."""
@@ -119,7 +121,7 @@ def play(name: str, seconds: float, chosen: argparse.Namespace) -> dict[str, Any
     with folder_in_memory() as shared:
         try:
             command += ["--shared", shared]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 180)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + STARTING)
             if done.returncode == 0:
                 return dict(json.loads(done.stdout.splitlines()[-1]))
             reason = f"died with {done.returncode}: {done.stderr.strip()[-300:]}"

@@ -212,8 +212,7 @@ def start(
     FLARE is in courier.log. The settings are stored in vault/felb.json, so that later starts need no options. The
     password of a database comes from the environment (PGPASSWORD) or from a password file of mode 0600.
     """
-    from felb.data.database_url import check_no_password
-    from felb.data.raw_source import is_url
+    from felb.data.database_url import check_no_password, is_url
     from felb.engines.nvflare.approvals import Approvals
     from felb.engines.nvflare.provisioning import Site
     from felb.engines.nvflare.site_processes import SiteProcesses

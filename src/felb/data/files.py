@@ -15,6 +15,7 @@ import numpy as np
 from felb.data.binary import BinaryMatrix
 from felb.data.cells import MISSING_MEANS, check_threshold
 from felb.data.coercion import dense_blocks
+from felb.data.database_url import is_url
 from felb.data.h5ad import h5ad_blocks
 from felb.data.limits import Bounds, Limits
 from felb.data.mat import mat_blocks
@@ -23,7 +24,6 @@ from felb.data.missing_mask import marked
 from felb.data.names_beside import names_beside
 from felb.data.npz import npz_blocks
 from felb.data.parquet import parquet_blocks
-from felb.data.raw_source import is_url
 from felb.data.schema import Schema
 from felb.data.table import Table as Table
 from felb.data.text import item_blocks, table_blocks

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from felb.data.database_url import is_url
 from felb.data.duck import identifier, literal, reading_of, session
 from felb.data.schema import Roles
 from felb.errors import InputError, missing_extra
@@ -85,11 +86,6 @@ class RawSource:
             return of_record or "a row"
         counted = f"row {number}" if self.first_line is None else f"line {number + self.first_line - 1}"
         return f"{counted}, {of_record}" if of_record else counted
-
-
-def is_url(data: Any) -> bool:
-    """Return whether data is named by a URL rather than by a path."""
-    return isinstance(data, str) and "://" in data and not Path(data).exists()
 
 
 @contextmanager

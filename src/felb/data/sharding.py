@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.data import partition
+from felb.data.database_url import is_url
 from felb.data.files import Table, read
 from felb.data.missing_mask import marked
-from felb.data.raw_source import is_url
 from felb.data.registry import SHIPPED, load
 from felb.errors import InputError
 
