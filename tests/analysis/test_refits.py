@@ -7,7 +7,6 @@ import felb
 from felb.analysis.refits import cheapest_refit, resampled, shards_of
 from felb.analysis.stability_record import FILE, Stability
 from felb.data import planted
-from felb.metrics.matching import jaccard_matrix
 
 DATA = planted(400, 60, 4, noise=0.05, heights=(0.1, 0.3), widths=(0.1, 0.3), seed=0)
 CLIENTS = felb.data.partition.uneven(400, 3)
@@ -27,14 +26,6 @@ def test_components_of_noise_are_not_found():
     noise = np.random.default_rng(0).random((400, 60)) < 0.3
     model = felb.FederatedBMF(4, random_state=0).fit(noise)
     assert (felb.stability(model, noise, n_resamples=6).found < 0.5).all()
-
-
-def test_what_fits_noise_beside_planted_components_is_told_from_them():
-    model = felb.FederatedBMF(8, objective="hamming", random_state=0).fit(DATA.A)
-    planted_ones = jaccard_matrix(model.components_, DATA.V).max(axis=1) > 0.75
-    found = felb.stability(model, DATA.A, n_resamples=6).found
-    assert planted_ones.sum() >= 4
-    assert found[~planted_ones].max() < 0.5 < found[planted_ones].mean()
 
 
 def test_a_seed_fixes_everything_and_groups_equal_lists():
@@ -73,8 +64,9 @@ def test_a_client_that_others_join_or_leave_draws_the_same_rows(monkeypatch):
 
     monkeypatch.setattr("felb.analysis.refits.resampled", spy)
     parts = [DATA.A.rows(0, 100), DATA.A.rows(100, 180), DATA.A.rows(180, 400)]
-    felb.stability(MODEL, parts, n_resamples=1)
-    felb.stability(MODEL, parts[:2], n_resamples=1)
+    model = felb.FederatedBMF(4, effort="fast", objective="hamming", random_state=0).fit(DATA.A)
+    felb.stability(model, parts, n_resamples=1)
+    felb.stability(model, parts[:2], n_resamples=1)
     assert drawn[0] == drawn[3]
     assert drawn[1] == drawn[4]
 
