@@ -73,6 +73,15 @@ def test_without_noise_the_counts_are_exact(monkeypatch):
     assert all(count >= noise.threshold for found in summary.columns.values() for count in found.counts.values())
 
 
+def test_many_texts_stay_categories_and_many_numbers_become_bins(monkeypatch):
+    monkeypatch.setattr(CountNoise, "add_to", lambda _, counts: ([float(n) for n in counts], None))
+    table = pd.DataFrame({"town": [f"t{i % 25}" for i in range(10_000)], "day": [i % 30 for i in range(10_000)]})
+    summary, _ = private_summary(bounded_counts(table), epsilon=2.0, delta=1e-6)
+    assert len(summary.columns["town"].counts) == 25
+    assert summary.columns["day"].edges == (8.0, 15.0, 25.0)
+    assert not summary.columns["day"].counts
+
+
 def test_codes_of_events_are_named_with_their_bounded_counts():
     rng = np.random.default_rng(1)
     rows = [(person, code) for person in range(2000) for code in ("A", "B", "C") if rng.random() < 0.5]

@@ -105,10 +105,11 @@ def private_summary(
     for name, n in known.items():
         own = {value: count for (column, value), count in values.items() if column == name}
         of_numbers = {start: count for (column, start), count in buckets.items() if column == name}
-        if len(own) > max_categories or sum(own.values()) < min(n / 2, sum(of_numbers.values())):
+        listed, numbers = sum(own.values()), sum(of_numbers.values())
+        if numbers > listed / 2 and (len(own) > max_categories or listed < n / 2):
             found = ColumnSummary(edges=_quantiles(of_numbers, bins), whole=name in counts.whole)
         else:
-            rest = _whole(n - sum(own.values()))
+            rest = _whole(n - listed)
             found = ColumnSummary({value: _whole(count) for value, count in own.items()}, rest)
         if found.counts or found.edges:
             columns[name] = replace(found, known=_whole(n), missing=_whole(records - n))
