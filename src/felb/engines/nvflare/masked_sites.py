@@ -61,15 +61,19 @@ class MaskedSites(ConnectedSites):
             else:
                 replies.fail(site, sentence(None))
 
+        def allowance() -> float:
+            silent = set(sites) - replies.heard() <= self._silent
+            if silent and not ordered:
+                return 0.0  # they have had their moment in this round
+            return terms.allowance(everyone=ordered and request.all_clients, silent=silent)
+
         self._carry(
             write_trip({site: trip.messages[site] for site in sites}, request.round, order),
             sites,
             replace(terms, quorum=max(needed, terms.quorum) if ordered else needed),
             received=received,
             counts=replies.counts,
-            allowance=lambda: terms.allowance(
-                everyone=ordered and request.all_clients, silent=set(sites) - replies.heard() <= self._silent
-            ),
+            allowance=allowance,
             meanwhile=(lambda: self._validator.expect(request)) if ordered else lambda: None,
         )
         came, reasons = replies.taken()
