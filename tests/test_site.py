@@ -115,7 +115,7 @@ def test_every_command_and_option_is_in_the_reference(site):
     check(program, "felb")
 
 
-@pytest.mark.parametrize("example", ["zoo", "clients", "noise"])
+@pytest.mark.parametrize("example", ["zoo", "clients", "noise", "cells"])
 def test_an_example_of_the_gallery_draws(example, tmp_path, capsys):
     path = ROOT / "examples" / f"{example}.py"
     spec = importlib.util.spec_from_file_location(f"example_{example}", path)

@@ -3,6 +3,7 @@
 import gzip
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -74,7 +75,7 @@ def test_clients_come_with_the_converted_rows(kind, tmp_path):
         rows = [[*row, site] for row, site in zip(DENSE, SITES, strict=True)]
         write(path, separated([[*NAMES, "site"], *rows], "," if kind == ".csv" else "\t"))
     table = convert(path, tmp_path / "t.felb", client_column="site")
-    assert table == read(path, client_column="site")
+    assert table == replace(read(path, client_column="site"), rows=None)  # a .felb file holds no names of rows
     assert table.clients == SITES
     assert table.matrix.columns == NAMES
 

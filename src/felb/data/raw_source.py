@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from felb.data.variables import Variables
+
     Needed = Callable[[str], bool]
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ITEM_LISTS = (".dat", ".fimi")
 ARROW = (".arrow", ".feather", ".ipc")
 KNOWN = (*SEPARATORS, ".parquet", *ARROW, *ITEM_LISTS, ".h5ad")
+POSITION = "felb_position"
+"""Column of a relation with the number of each row in its source, from 0."""
 OWN_ROLES = Roles(record="record", item="item")
 
 
@@ -43,6 +47,7 @@ class RawSource:
     roles : which columns name records, codes, values and dates, where the source itself decides; else the schema does
     records : SQL of a relation with the column ``record`` that lists all records, also those without any event
     labels : names of codes, for the features that are inferred
+    variables : columns of numbers that are not in the relation, which then has the column `POSITION`
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -55,6 +60,7 @@ class RawSource:
     roles: Roles | None = None
     records: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    variables: Variables | None = None
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query; what DuckDB cannot read is an `InputError`."""

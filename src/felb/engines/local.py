@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from felb.deadline import Deadline, within
-from felb.errors import FederationError
+from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate, check_resumable, client_gate
 from felb.federated.loop import Run, RunProgress, play
+from felb.federated.masked_sums import MaskedSums, plain_sums
 from felb.federated.participation import Participation
 from felb.federated.protocol import ClientStates, Release, Request, Sums
 from felb.federated.row_spans import respond_in_spans
@@ -22,7 +23,7 @@ from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.journal import Journal
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from felb.privacy.disclosure import Disclosure
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound_log import OutboundRecord
+
+    AddUp = Callable[[Mapping[str, Release], Request, Iterable[str]], Sums]
+    """(releases by client, their request, clients that are missing) -> their sum."""
 
 
 class InProcess:
@@ -46,6 +50,7 @@ class InProcess:
     seed : fixes the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
     deadline : of the run; long tasks check it
+    add_up : makes the sum of the releases of a round
     """
 
     def __init__(
@@ -59,7 +64,9 @@ class InProcess:
         workers: int = 1,
         participation: Participation | None = None,
         deadline: Deadline | None = None,
+        add_up: AddUp = plain_sums,
     ) -> None:
+        self._add_up = add_up
         self._deadline = deadline
         self._algorithm, self._shards, self._gates = algorithm, shards, gates
         self._pool, self._seed = pool, seed
@@ -75,15 +82,14 @@ class InProcess:
         # Dozens of clients in one memory: from here on a state lives only until its successor is there.
         self._states = ClientStates(self._states.round)
         jobs = {name: self._begun(name, request, states.get(name)) for name in asked}
-        releases: list[Release] = []
+        releases: dict[str, Release] = {}
         failed: list[str] = []
         quorum = self._participation.quorum
         try:
             for name in asked:
                 error = jobs[name].exception()
                 if error is None:
-                    states[name], release = jobs.pop(name).result()
-                    releases.append(release)
+                    states[name], releases[name] = jobs.pop(name).result()
                 elif quorum is None or not isinstance(error, Exception):
                     raise error
                 else:
@@ -98,7 +104,7 @@ class InProcess:
                 f"the quorum is {quorum}. Failed: {', '.join(failed)}"
             )
         self._states = ClientStates(request.round, states)
-        return Sums.of(releases, missing=missing + failed, number=request.round)
+        return self._add_up(releases, request, missing + failed)
 
     @property
     def states(self) -> ClientStates:
@@ -144,6 +150,7 @@ def run(
     responses: Callable[[str], Responses] | None = None,
     mechanism: Mechanism | None = None,
     disclosure: Disclosure | None = None,
+    secure: bool = False,
 ) -> Run:
     """Run an algorithm on shards that are held in this process.
 
@@ -164,10 +171,17 @@ def run(
         and charged again, and the accountant refuses what exceeds the specification
     mechanism : noise at every client's gate, for studies of noise; without a specification nothing adds up its cost
     disclosure : rules at every client's gate for what leaves without a specification
+    secure : add up by secure aggregation, so that not even the simulated server sees what a client has released
     """
     check_resumable(algorithm, journal, responses)
+    add_up: AddUp = plain_sums
+    if secure:
+        plan = algorithm.privacy
+        dropouts = plan.privacy.dropouts if plan is not None and plan.distributed else None
+        add_up = masked = MaskedSums.simulated(shards, run=algorithm.name, dropouts=dropouts)
+        participation = _all_asked(participation or Participation(), masked.least)
     gates = {
-        name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism)
+        name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism, secure=secure)
         for name in sorted(shards)
     }
     if disclosure is not None:
@@ -182,7 +196,21 @@ def run(
             workers=workers,
             participation=participation,
             deadline=deadline,
+            add_up=add_up,
         )
         finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)
     assert finished is not None
     return finished
+
+
+def _all_asked(participation: Participation, least: int) -> Participation:
+    """Return who plays the rounds of a run with secure sums: all clients, of which at most a few may drop out."""
+    if participation.fraction < 1 or participation.joins:
+        raise InputError(
+            "secure aggregation asks all clients in every round; leave out the sampling of clients, and those that "
+            "join later",
+            parameter="secure",
+        )
+    if not participation.dropout and participation.quorum is None:
+        return participation
+    return replace(participation, quorum=max(least, participation.quorum or 1))

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
-from felb.kernels.assign import assign_rows
-from felb.metrics import Counts, confusion
 from felb.runs.job import read_data
 from felb.runs.result import Result
 
@@ -15,6 +13,7 @@ if TYPE_CHECKING:
     import os
 
     from felb.data import BinaryMatrix
+    from felb.metrics import Counts
 
 
 def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Counts:
@@ -22,9 +21,11 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
 
     Raw data is read by the schema of the result; values that are new to it are told as a `SchemaWarning`.
     """
+    from felb.metrics import confusion
+
     found = Result.read(result)
     matrix = matrix_for(found, data, **options)
-    return confusion(matrix, assign_rows(matrix, found.components), found.components)
+    return confusion(matrix, found.assign(matrix), found.components)
 
 
 def matrix_for(found: Result, data: str, **options: Any) -> BinaryMatrix:

@@ -20,6 +20,7 @@ from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
 from felb.federated.steps.assignment import ASSIGN, HURRIED_NODES, assign_exactly_task, assigned_exactly, counted
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
+from felb.federated.steps.column_start import choose_columns
 from felb.federated.steps.compose import best_of, better_of, step
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
 from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
@@ -83,6 +84,9 @@ RECOVERY_ROUNDS = 40
 
 MOST_WORK = 1 << 28
 """Rows × features × components up to which the objective "auto" tries belief propagation; at most a minute of it."""
+
+FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
+"""Columns up to which components are also started from groups of columns, in all and for each component."""
 
 RACE_ROUNDS = 3
 """Rounds of refinement after which one of several starts is chosen."""
@@ -247,6 +251,8 @@ class BooleanFit:
             starts.append(step("cut start", self.cut_start(known, seed)))
         if self.n_features <= self.effort.cover_features:
             starts.append(step("cover start", self.cover_start(known, seed)))
+            if self.groups_columns:
+                starts.append(step("column start", self.column_start(seed)))
         return starts + [
             step(f"random start {number + 1}", self.random_start(number, seed))
             for number in range(self.effort.restarts)
@@ -261,6 +267,16 @@ class BooleanFit:
         """Start from patterns of columns that cover most."""
         known = yield from find_patterns(known, self.n_features, self.n_seeds)
         known = yield from cover(known, self.n_components, self.cost)
+        return (yield from self.refined(known, self.cost, seed))
+
+    @property
+    def groups_columns(self) -> bool:
+        """Whether columns are few enough to choose among all of them, or components so many that it pays."""
+        return self.n_features <= max(FEW_COLUMNS, COLUMNS_PER_COMPONENT * self.n_components)
+
+    def column_start(self, seed: int) -> Steps:
+        """Start from groups of columns around chosen ones."""
+        known = yield from choose_columns(self.n_features, self.n_components, self.cost)
         return (yield from self.refined(known, self.cost, seed))
 
     def random_start(self, number: int, seed: int) -> Steps:
