@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from felb.centralized.certificate import Certificate, certify
 from felb.errors import InputError
-from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.runs.job import read_data
 from felb.runs.result import Result
@@ -39,5 +38,5 @@ def certify_file(
     if n_components not in (None, len(found.components)):
         raise InputError(f"n_components is {n_components}, but the result has {len(found.components)}; leave it out")
     matrix = matrix_for(found, data, **reading)
-    errors = confusion(matrix, assign_rows(matrix, found.components), found.components).errors
+    errors = confusion(matrix, found.assign(matrix), found.components).errors
     return certify(matrix, len(found.components), errors=errors, time_limit=time_limit)
