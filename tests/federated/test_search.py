@@ -24,7 +24,7 @@ from felb.kernels.assign import assign_rows
 from felb.metrics import Counts, confusion
 
 DATA = planted(120, 30, 4, noise=0.1, seed=3)
-QUICK = Effort(relaxed_rounds=3, refine_rounds=3, tries=2, proposals=40)
+QUICK = Effort(relaxed_rounds=3, refine_rounds=3, tries=2, proposals=40, generations=1)
 
 
 def start(k=4, seed=0):

@@ -15,13 +15,23 @@ LARGEST = (1 << 31) - 1
 """Of a whole number; a kernel counts with no more bits."""
 
 PRECISIONS = ("float32", "float64")
-_WORDS = {"int": "a whole number", "float": "a finite number", "bool": "True or False", "str": "a word", "None": "None"}
+ExtendedReal = float
+"""A number that may be infinite, as the annotation of a parameter."""
+_WORDS = {
+    "int": "a whole number",
+    "float": "a finite number",
+    "ExtendedReal": "a number or inf",
+    "bool": "True or False",
+    "str": "a word",
+    "None": "None",
+}
 
 
 def check_parameters(estimator: Any) -> None:
     """Raise an `InputError` that names the parameter unless every one has a type that its constructor declares.
 
-    Whole numbers are below 2³¹ and other numbers finite. What a value means is checked by the method itself.
+    Whole numbers are below 2³¹ and other numbers finite, unless they are declared as `ExtendedReal`. What a value
+    means is checked by the method itself.
     """
     for name, parameter in inspect.signature(type(estimator).__init__).parameters.items():
         if name == "self" or parameter.annotation is inspect.Parameter.empty or not hasattr(estimator, name):
@@ -38,12 +48,14 @@ def check_parameters(estimator: Any) -> None:
 
 
 def _is(value: Any, kind: str) -> bool:
-    if kind in ("bool", "int", "float") and isinstance(value, bool | np.bool_):
+    if kind in ("bool", "int", "float", "ExtendedReal") and isinstance(value, bool | np.bool_):
         return kind == "bool"
     if kind == "int":
         return isinstance(value, numbers.Integral) and abs(int(value)) <= LARGEST
     if kind == "float":
         return isinstance(value, numbers.Real) and _is_finite(value)
+    if kind == "ExtendedReal":
+        return _is(value, "float") or (isinstance(value, numbers.Real) and value == math.inf)
     if kind == "Sequence[float]":
         sequence = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
         return sequence and all(_is(item, "float") for item in value)

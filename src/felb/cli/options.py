@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -149,14 +150,14 @@ disclosure = click.option(
 
 
 def read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Return NAME=VALUE pairs as a dictionary; a value is JSON or a string."""
+    """Return NAME=VALUE pairs as a dictionary; a value is JSON, inf or a string."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", ctx, option)
         try:
-            found[name] = json.loads(value)
+            found[name] = math.inf if value == "inf" else json.loads(value)
         except ValueError:
             found[name] = value  # not JSON: a string
     return found

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from felb.centralized.parameters import ExtendedReal
     from felb.data.binary import BinaryMatrix
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
@@ -54,7 +55,9 @@ class FederatedBMF(FederatedEstimator):
         from those of a federation with the same rows
     time_limit : seconds after which the run ends with the best components so far; see `complete_`
     false_positive_cost, false_negative_cost : costs of a covered zero and of an uncovered one; only their
-        ratio matters, and only for the objectives "hamming" and "auto"
+        ratio matters, and only for the objectives "hamming" and "auto". One of them may be infinite:
+        ``false_positive_cost=inf`` gives a factorization from below, which covers no zero (role mining), and
+        ``false_negative_cost=inf`` one from above, which covers every one
     privacy : `felb.privacy.Privacy`, the privacy specification of records, with the mechanism
         "cooccurrence", "statistics" or "hybrid"; None for no noise. Then only noisy sums leave the clients, each
         charged to the budget, and the server computes the components from them (objective "hamming"). The noise
@@ -107,8 +110,8 @@ class FederatedBMF(FederatedEstimator):
         max_components: int = 30,
         objective: str = "auto",
         effort: str | Effort = "default",
-        false_positive_cost: float = 1.0,
-        false_negative_cost: float = 1.0,
+        false_positive_cost: ExtendedReal = 1.0,
+        false_negative_cost: ExtendedReal = 1.0,
         time_limit: float | None = None,
         privacy: Privacy | None = None,
         participation: Participation | None = None,

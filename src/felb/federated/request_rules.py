@@ -27,6 +27,7 @@ from felb.federated.steps.cuts import CUT_COUNTS
 from felb.federated.steps.fedprox import FEDPROX
 from felb.federated.steps.init import EXTRA, GRAM_SKETCH, SIGN_NORMS
 from felb.federated.steps.nmf import FACTOR_STATISTICS
+from felb.federated.steps.objective import Cost
 from felb.federated.steps.proxskip import PROXSKIP
 from felb.federated.steps.rank_selection import SHARED_COUNTS
 from felb.federated.steps.refine import FLIP_GAINS
@@ -84,14 +85,15 @@ class Limits:
         cls, n_features: int, n_components: int, parameters: Mapping[str, Any], *, privacy: PrivacyPlan | None
     ) -> Limits:
         """Read the limits of a plan's parameters."""
-        costs = tuple(float(parameters.get(f"false_{kind}_cost", 1.0)) for kind in ("negative", "positive"))
+        positive, negative = (float(parameters.get(f"false_{kind}_cost", 1.0)) for kind in ("positive", "negative"))
+        cost = Cost.of(positive, negative, n_features)
         objective = parameters.get("objective", "auto")
         return cls(
             n_features,
             n_components,
             node_cap=min(int(parameters.get("node_cap", 1_000)), MOST_NODES),
             rounds=int(parameters.get("max_iter", MOST_STEPS) or MOST_STEPS),
-            weights=frozenset({(costs[0], -costs[1]), (1.0, -1.0)}),
+            weights=frozenset({cost.weights(None), (1.0, -1.0)}),
             f1=objective == "f1",
             belief=objective == "recover",
             privacy=privacy,

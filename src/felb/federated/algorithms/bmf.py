@@ -11,7 +11,8 @@ recovers more. With high effort, a local search goes on from the best.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,18 +20,27 @@ from felb.choices import MDL as MDL
 from felb.errors import InputError
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
-from felb.federated.steps.assignment import ASSIGN, HURRIED_NODES, assign_exactly_task, assigned_exactly, counted
+from felb.federated.steps.assignment import (
+    ASSIGN,
+    HURRIED_NODES,
+    assign_exactly_task,
+    assigned_exactly,
+    counted,
+    read_counts,
+)
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
 from felb.federated.steps.column_start import choose_columns
-from felb.federated.steps.compose import best_of, better_of, step
+from felb.federated.steps.compose import all_of, best_of, better_of, same_cells, smaller_objective, step
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
+from felb.federated.steps.from_above import cover_all
 from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
-from felb.federated.steps.known import ClientState, Known, Steps
+from felb.federated.steps.known import ClientState, Known, Steps, required
 from felb.federated.steps.local_search import local_search
 from felb.federated.steps.nmf import FACTOR_STATISTICS, factor_statistics_task, nmf
 from felb.federated.steps.objective import Cost, NegativeF1
 from felb.federated.steps.patterns import cover, find_patterns
 from felb.federated.steps.rank_selection import SHARED_COUNTS, select_rank, shared_counts_task
+from felb.federated.steps.recombine import recombine
 from felb.federated.steps.refine import FLIP_GAINS, flip_gains_task, refine
 from felb.federated.steps.reseed import RESEED_TASKS, reseed
 from felb.federated.steps.stack import STACKED_GAINS, stacked_gains_task
@@ -56,6 +66,7 @@ class Effort:
     cuts : whether to start also from the relaxed V cut without regard to U, see `cut_relaxed`
     restarts : further starts, from random V. Of all starts, that with the smallest summed loss after refinement is
         taken
+    generations : of `recombine`, which crosses what several starts have found, on small data
     proposals : of `local_search` and `centralized_search`; without them, there is no search
     recovery : whether the objective "auto" tries belief propagation, see `recover_if_it_may_pay`
     """
@@ -67,14 +78,15 @@ class Effort:
     cover_features: int = 1_000
     cuts: bool = True
     restarts: int = 2
+    generations: int = 4
     proposals: int = 0
     recovery: bool = True
 
 
 EFFORTS = {
-    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0, recovery=False),
+    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0, generations=0, recovery=False),
     "default": Effort(),
-    "high": Effort(tries=60, patience=15, cover_features=2_000, cuts=False, restarts=0, proposals=4_000),
+    "high": Effort(proposals=4_000),
 }
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
 
@@ -83,6 +95,12 @@ RECOVERY_ROUNDS = 40
 
 MOST_WORK = 1 << 28
 """Rows × features × components up to which the objective "auto" tries belief propagation; at most a minute of it."""
+
+RECOMBINED_WORK = 1 << 27
+"""Rows × features × components of all V of a generation, at most."""
+
+FEWEST_CHILDREN = 2
+"""V of a generation at least; where data allows fewer, nothing is recombined."""
 
 FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
 """Columns up to which components are also started from groups of columns, in all and for each component."""
@@ -133,6 +151,8 @@ def federated_bmf(
     Parameters
     ----------
     n_components : a number, or "mdl" to find it, among at most `max_components`
+    false_positive_cost, false_negative_cost : of a covered zero and of an uncovered one. With an infinite cost, there
+        are none: the factorization is from below, or from above
     sampled : rounds are played by a sample of the clients, so that their losses cannot be compared
     centralized : there is no federation but one owner of all rows, so that a search may use rows
     """
@@ -155,7 +175,7 @@ def federated_bmf(
     method = BooleanFit(
         n_features,
         most,
-        Cost(*costs),
+        Cost.of(*costs, n_features),
         objective,
         effort_named(effort),
         selects_rank=selects_rank,
@@ -169,6 +189,8 @@ def federated_bmf(
             known = yield from step("search", method.search(seed), interruptible=True)
         except TimeUp as up:
             known, complete = up.found, False
+        if false_negative_cost == np.inf:
+            known = yield from cover_all(known)
         return (yield from assigned_rows(known, complete=complete, node_cap=node_cap))
 
     tasks = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task} if centralized else BMF_TASKS
@@ -218,18 +240,27 @@ class BooleanFit:
 
     def fit(self, known: Known, seed: int) -> Steps:
         """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
-        known = yield from self.raced(known, seed)
+        found = yield from self.started(known, seed)
+        known = reduce(smaller_objective, found)
         if self.selects_rank:
             known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))
+            found = [known]  # those before have more components
         last: Objective = self.cost
         known = yield from self.improved(known, last, seed)
+        known = yield from self.recombined([known, *found], last, seed)
         if self.objective == "f1":
             last = NegativeF1()
             known = yield from self.refined(known, last, seed)
             known = yield from self.improved(known, last, seed)
         if self.effort.proposals and not self.sampled:
-            known = yield from self.searched(known, last, seed)
+            known = yield from self.searched(known, found, last, seed)
         return known
+
+    def started(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
+        """Return what the starts have found: all of it where that is recombined, else the winner of a race."""
+        if self.children(known) < FEWEST_CHILDREN:
+            return [(yield from self.raced(known, seed))]
+        return (yield from all_of(*self.starts(known, seed)))
 
     def raced(self, known: Known, seed: int) -> Steps:
         """Refine all starts for a few rounds, and that with the smallest loss to the end."""
@@ -299,17 +330,44 @@ class BooleanFit:
         known = yield from step("reseed", tried)
         return (yield from self.refined(known, objective, seed))
 
-    def searched(self, known: Known, objective: Objective, seed: int) -> Steps:
+    def recombined(self, found: list[Known], objective: Objective, seed: int) -> Steps:
+        """Cross what several starts have found, on data so small that many V can be refined side by side."""
+        best = reduce(smaller_objective, found)
+        children = self.children(best)
+        alike = all(same_cells(best.counts, one.counts) and one.value is not None for one in found)
+        if len(found) < 3 or children < FEWEST_CHILDREN or not alike:
+            return best
+        best = yield from step("patterns", find_patterns(best, self.n_features, self.n_seeds))
+        crossed = recombine(
+            [best, *found],
+            required(best.patterns, "patterns"),
+            objective,
+            generations=self.effort.generations,
+            children=children,
+            seed=seed,
+        )
+        return (yield from step("recombine", crossed))
+
+    def children(self, known: Known) -> int:
+        """Return how many V a generation has; 0 where nothing is recombined."""
+        if self.sampled or not self.effort.generations:
+            return 0
+        cells = self.n_features * self.n_components
+        work = cells * read_counts(known.counts).cells // max(1, self.n_features)
+        return min(16, RECOMBINED_WORK // max(1, work), PROPOSAL_CELLS // max(1, cells))
+
+    def searched(self, known: Known, found: list[Known], objective: Objective, seed: int) -> Steps:
         """Search from the best V, with patterns of columns, and refine what that has found."""
-        known = yield from step("patterns", find_patterns(known, self.n_features, self.n_seeds))
+        best = yield from step("patterns", find_patterns(known, self.n_features, self.n_seeds))
         proposals = self.effort.proposals
         if self.centralized:
-            search = centralized_search(known, objective, proposals=CENTRALIZED * proposals)
+            others = [V for V in (one.boolean() for one in found) if V.shape == best.boolean().shape]
+            search = centralized_search(best, objective, others=others, proposals=CENTRALIZED * proposals)
         else:
             batch = min(16, max(1, PROPOSAL_CELLS // max(1, self.n_features * self.n_components)))
-            search = local_search(known, objective, proposals=proposals, patience=proposals, batch=batch, seed=seed)
-        known = yield from step("local search", search)
-        return (yield from self.refined(known, objective, seed))
+            search = local_search(best, objective, proposals=proposals, patience=proposals, batch=batch, seed=seed)
+        best = yield from step("local search", search)
+        return smaller_objective(known, (yield from self.refined(best, objective, seed)))
 
     @property
     def n_seeds(self) -> int:

@@ -1,7 +1,9 @@
-"""Local search without a federation: the owner of all rows perturbs and refines many V within one task.
+"""Search without a federation: the owner of all rows crosses, perturbs and refines many V within one task.
 
-Compared with `local_search`, patterns may come from rows, and V is improved like U is, by coordinate descent on its
-columns with U held, since nobody else's rows count. A client of a federation does not know this task.
+A population of V is kept. A proposal crosses two of them or perturbs the best; what it descends to takes the place of
+the worst. Compared with `local_search` and `recombine`, patterns may come from rows, and V is improved like U is, by
+coordinate descent on its columns with U held, since nobody else's rows count. A client of a federation does not know
+this task.
 """
 
 from __future__ import annotations
@@ -19,17 +21,26 @@ from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.known import ClientState, Known, best_so_far, required
 from felb.federated.steps.local_search import check_flips, draw_public
 from felb.federated.steps.objective import Cost, Objective, as_array
+from felb.federated.steps.recombine import MUTATION, as_set, child
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.metrics import confusion
 from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from felb.federated.steps.known import Steps
 
 
 CENTRALIZED_SEARCH = "centralized_search"
+
+Member = tuple[float, "NDArray[np.bool_]", "NDArray[np.bool_]"]
+"""The cost, U and V of a member of the population."""
+
+CROSSED, KEPT = 0.6, 0.8
+"""Chance that a proposal crosses two members, not perturbs the best one; share of a row that a first member keeps."""
 
 FROM_ROWS, WHOLE_ROW = 0.5, 0.3
 """Chances that a pattern comes from rows, and that it then is one row, not the intersection of two."""
@@ -41,22 +52,59 @@ def centralized_search_task(
     request: Request,
     rng: np.random.Generator,
 ) -> tuple[None, Update]:
-    """Return the best V after some proposals, each made from the best one before, and its counts."""
-    V, public = (np.asarray(request.values[name], dtype=bool) for name in ("components", "patterns"))
-    proposals, rounds = (int(request.values[name]) for name in ("proposals", "rounds"))
+    """Return the population after some proposals, the best V first, with the counts of each."""
+    members, public = (np.asarray(request.values[name], dtype=bool) for name in ("components", "patterns"))
+    proposals, rounds, size = (int(request.values[name]) for name in ("proposals", "rounds", "size"))
     one, zero = (float(weight) for weight in request.values["weights"])
+    flips = float(request.values["flips"])
     turned = _turned(shard)
     if shard.unknown is not None:
         turned = turned.with_unknown(_turned(shard.unknown))
-    least, U = np.inf, assign_rows(shard, V, weight_one=one, weight_zero=zero)
-    if len(V):
-        for proposal in range(proposals + 1):
-            new = V if proposal == 0 else perturbed(shard, V, public, flips=float(request.values["flips"]), rng=rng)
-            found = _descend(shard, turned, new, weights=(one, zero), rounds=rounds)
-            if found[0] <= least:
-                least, U, V = found
-    update = assignment_counts(shard, U, V)
-    return None, Update({**update, "components": V.astype(np.int64)})
+
+    def descended(V: NDArray[np.bool_]) -> Member:
+        return _descend(shard, turned, V, weights=(one, zero), rounds=rounds)
+
+    population: list[Member] = []
+    for V in members:
+        population = survivors(population, descended(V), size)
+    for _ in range(proposals if members.shape[1] else 0):
+        new = proposed(shard, population, public, size=size, flips=flips, rng=rng)
+        population = survivors(population, descended(new), size)
+    population += population[:1] * (size - len(population))  # a response has one shape whatever the rows are
+    updates = [assignment_counts(shard, U, V) for _, U, V in population]
+    stacked = {name: np.array([update[name] for update in updates]) for name in updates[0]}
+    return None, Update({**stacked, "components": np.array([V for _, _, V in population], dtype=np.int64)})
+
+
+def survivors(population: list[Member], new: Member, size: int) -> list[Member]:
+    """Return the population with a new member, the best and among equals the newest first, without doubles."""
+    twin = any(new[0] == cost and np.array_equal(as_set(new[2]), as_set(V)) for cost, _, V in population)
+    if twin:
+        return population
+    place = sum(cost < new[0] for cost, _, _ in population)
+    return [*population[:place], new, *population[place:]][:size]
+
+
+def proposed(
+    A: BinaryMatrix,
+    population: list[Member],
+    public: NDArray[np.bool_],
+    *,
+    size: int,
+    flips: float,
+    rng: np.random.Generator,
+) -> NDArray[np.bool_]:
+    """Return a V to descend from: of parts of rows while the population is small, a child of two, or a perturbed V."""
+    best = population[0][2]
+    if len(population) < size:
+        rows = np.array([row_pattern(A, rng) for _ in best])
+        return np.asarray(rows & (rng.random(rows.shape) < KEPT))
+    if rng.random() < CROSSED:
+        new = child(np.array([V for _, _, V in population]), public, rng)
+        if rng.random() < MUTATION:
+            new[rng.integers(len(new))] = row_pattern(A, rng)
+        return new
+    return perturbed(A, best, public, flips=flips, rng=rng)
 
 
 def _turned(A: BinaryMatrix) -> BinaryMatrix:
@@ -92,7 +140,7 @@ def _descend(
     *,
     weights: tuple[float, float],
     rounds: int,
-) -> tuple[float, NDArray[np.bool_], NDArray[np.bool_]]:
+) -> Member:
     """Return the cost, U and V after coordinate descent on both in turn, until the cost does not fall."""
     worth: dict[str, Any] = {"weight_one": weights[0], "weight_zero": weights[1]}
     U = assign_rows(A, V, **worth)
@@ -109,9 +157,10 @@ def _descend(
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The best so far and the proposals that were made."""
+    """The best so far, the population and the proposals that were made."""
 
     known: Known = field(metadata=holding(Known))
+    population: NDArray[np.bool_]
     made: int = 0
 
 
@@ -119,9 +168,11 @@ def centralized_search(
     known: Known,
     objective: Objective | None = None,
     *,
+    others: Sequence[NDArray[np.bool_]] = (),
     proposals: int = 20_000,
     work: float = 1e8,
     least: int = 32,
+    size: int = 24,
     rounds: int = 8,
     batch: int = 100,
     flips: float = 0.02,
@@ -132,50 +183,56 @@ def centralized_search(
     ----------
     known : components with counts, and patterns of columns
     objective : what to minimise; the Hamming loss if None
+    others : further V of the same size, which are members of the first population too
     proposals : how many are refined at most
     work : stop also when the ones of all rows, times the proposals, exceed this; bounds the time on large data
     least : proposals that are made whatever the work
+    size : members of the population at most
     rounds : rounds of descent on V and U for a proposal
     batch : proposals within a task; a time limit is looked at between tasks
     flips : share of entries flipped in a proposal
     """
     objective = objective or Cost()
-    check_weights(proposals=(proposals, 0), work=(work, 0), least=(least, 0), rounds=(rounds, 1), batch=(batch, 1))
+    check_weights(
+        proposals=(proposals, 0), work=(work, 0), least=(least, 0), size=(size, 2), rounds=(rounds, 1), batch=(batch, 1)
+    )
     check_flips(flips)
-    required(known.components, "a Boolean V")
+    first = required(known.components, "a Boolean V")
     patterns = required(known.patterns, "patterns of columns")
     counts = read_counts(required(known.counts, "the counts of a V"))
     limit = min(proposals, max(least, int(work / max(counts.tp + counts.fn, 1))))
-    at = Searched(known)
+    at = Searched(known, np.array([first, *others]))
     with best_so_far(lambda: at.known):
         while at.made < limit:
             at = yield Checkpoint(at)
             made = min(batch, limit - at.made)
             sums = yield Request(
                 CENTRALIZED_SEARCH,
-                components=required(at.known.components, "a Boolean V"),
+                components=at.population,
                 patterns=patterns,
                 weights=as_array(objective.weights(read_counts(at.known.counts))),
                 proposals=made,
+                size=size,
                 rounds=rounds,
                 flips=flips,
                 all_clients=True,
             )
             if sums.clients != 1:
                 raise FederationError("this search is for one owner of all rows; use local_search in a federation")
-            value, least_value = objective.value(read_counts(sums["counts"])), at.known.value
-            best = at.known
-            if least_value is None or value <= least_value:
+            population = np.asarray(sums["components"], dtype=bool)
+            values = [objective.value(read_counts(counts)) for counts in sums["counts"]]
+            place, best = int(np.argmin(values)), at.known
+            if best.value is None or values[place] <= best.value:
                 best = replace(
                     best,
-                    components=np.asarray(sums["components"], dtype=bool),
-                    counts=sums["counts"],
-                    supports=sums["supports"],
+                    components=population[place],
+                    counts=sums["counts"][place],
+                    supports=sums["supports"][place],
                     exclusive=None,
-                    value=value,
-                    weights=as_array(objective.weights(read_counts(sums["counts"]))),
+                    value=values[place],
+                    weights=as_array(objective.weights(read_counts(sums["counts"][place]))),
                     settled=False,
                 )
-            at = Searched(best, at.made + made)
+            at = Searched(best, population, at.made + made)
             sums.report(loss=float(np.nan if best.value is None else best.value), proposals=at.made)
     return at.known

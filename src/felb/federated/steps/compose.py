@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from felb.federated.protocol import Request, Step, Sums, TimeUp
+from felb.federated.protocol import Checkpoint, Request, Step, Sums, TimeUp
 from felb.federated.steps.known import Known, Steps
 
 if TYPE_CHECKING:
@@ -40,6 +41,18 @@ def better_of(best: Known, *others: Steps, better: Callable[[Known, Known], Know
             up.found = best if up.found is None else choose(best, up.found)
             raise
     return best
+
+
+def all_of(*steps: Steps) -> Generator[Request | Step | Checkpoint, Any, list[Known]]:
+    """Play steps that start from the same knowledge and return all results; a time limit ends with the best so far."""
+    found: list[Known] = []
+    for one in steps:
+        try:
+            found.append((yield from one))
+        except TimeUp as up:
+            up.found = reduce(smaller_objective, [*found, *([] if up.found is None else [up.found])])
+            raise
+    return found
 
 
 def smaller_objective(old: Known, new: Known) -> Known:

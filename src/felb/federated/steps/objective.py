@@ -50,7 +50,22 @@ class Cost:
         for name in ("false_positive", "false_negative"):
             cost = getattr(self, name)
             if not (np.isfinite(cost) and cost > 0):
-                raise InputError(f"{name}_cost must be a positive number, got {cost}")
+                raise InputError(f"{name}_cost must be a positive number, or inf for one of the two, got {cost}")
+
+    @classmethod
+    def of(cls, false_positive: float, false_negative: float, n_features: int) -> Cost:
+        """Return costs of which one may be infinite, for data of so many columns.
+
+        An infinite cost is (m + 1) times the other one. As a row has m cells, a row that is assigned by gains never
+        pays for a single false positive (factorization from below) or false negative (from above).
+        """
+        if np.isinf(false_positive) and np.isinf(false_negative):
+            raise InputError("false_positive_cost and false_negative_cost cannot both be infinite; give one a number")
+        if false_positive == np.inf:
+            false_positive = (n_features + 1) * false_negative
+        elif false_negative == np.inf:
+            false_negative = (n_features + 1) * false_positive
+        return cls(false_positive, false_negative)
 
     def value(self, counts: Counts) -> float:
         """Return the cost of all wrong cells."""
