@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: help install browser postgres demo test test-federation test-lowest test-bounds fuzz check lint types imports unit docs gallery quality scale bench experiments experiments-full clean
+.PHONY: help install browser postgres demo test test-federation test-lowest test-bounds fuzz check lint types imports unit docs gallery quality records scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -96,6 +96,9 @@ gallery: $(STAMP)  ## the pictures of the gallery, a few minutes
 
 quality: $(STAMP)  ## F1* on planted data against the bars the methods must hold
 	$(BIN)/python benchmarks/quality.py
+
+records: $(STAMP)  ## wrong cells on small matrices against the smallest published; keeps what is measured, writes benchmarks/RECORDS.md
+	$(BIN)/python benchmarks/records.py
 
 scale: $(STAMP)  ## three rounds on data of Movielens' size: time and peak memory
 	$(BIN)/python benchmarks/paper_scale.py --shape ratings --rounds 3

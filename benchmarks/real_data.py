@@ -10,7 +10,11 @@ from felb.data import read
 if TYPE_CHECKING:
     from felb.data import BinaryMatrix
 
-FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data"
+HERE = Path(__file__).resolve()
+FOLDER = next(
+    (found for above in HERE.parents[2:] if (found := above / "shared" / "data").is_dir()),
+    HERE.parents[2] / "shared" / "data",
+)
 
 
 def real(name: str, folder: Path = FOLDER) -> BinaryMatrix | None:

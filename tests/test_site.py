@@ -89,8 +89,8 @@ def test_nothing_is_fetched_from_elsewhere(site, pages):
 
 
 def test_every_public_name_is_in_the_reference(site):
-    anchors = Page(site / "reference" / "api.html").anchors
-    modules = {"data": felb.data, "metrics": felb.metrics, "privacy": felb.privacy}
+    anchors = set().union(*(Page(path).anchors for path in (site / "reference").glob("api*.html")))
+    modules = {"data": felb.data, "metrics": felb.metrics, "privacy": felb.privacy, "scverse": felb.scverse}
     expected = {f"felb.{name}" for name in felb.__all__ if not name.startswith("__") and name not in modules}
     for name, module in modules.items():
         own = set(module.__all__) - set(felb.__all__)
@@ -115,7 +115,7 @@ def test_every_command_and_option_is_in_the_reference(site):
     check(program, "felb")
 
 
-@pytest.mark.parametrize("example", ["zoo", "clients", "noise"])
+@pytest.mark.parametrize("example", ["zoo", "clients", "noise", "cells"])
 def test_an_example_of_the_gallery_draws(example, tmp_path, capsys):
     path = ROOT / "examples" / f"{example}.py"
     spec = importlib.util.spec_from_file_location(f"example_{example}", path)

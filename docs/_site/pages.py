@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from mkdocs.structure.files import File, Files
@@ -49,7 +49,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Add generated pages (further experiments, measurements) and pages without an entry to the navigation."""
     assert config.nav is not None
     listed, docs = str(config.nav), Path(config.docs_dir)
-    sections = {name: pages for section in config.nav for name, pages in section.items()}
+    sections = _sections(config.nav)
     further = [page for path in sorted(docs.glob(f"{RESULTS}/**/*.md")) if (page := _uri(path, docs)) not in listed]
     written = {"In full form": further, "Measurements": [OUTSIDE[f"benchmarks/{name}"] for name in MEASURED]}
     sections["Experiments"] += [{name: pages} for name, pages in written.items() if pages]
@@ -57,6 +57,16 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         pages = (_uri(path, docs) for path in sorted((docs / folder).glob("*.md")))
         sections[section] += [page for page in pages if page not in listed]
     return config
+
+
+def _sections(nav: list[Any]) -> dict[str, list[Any]]:
+    """Return the sections of the navigation by name, those within others too."""
+    found: dict[str, list[Any]] = {}
+    for entry in nav:
+        for name, pages in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(pages, list):
+                found |= {**_sections(pages), name: pages}
+    return found
 
 
 def _uri(path: Path, docs: Path) -> str:

@@ -6,13 +6,16 @@ share them; felb finds one shared Boolean V, and every client keeps its own U.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from felb._version import __version__
+from felb.late import late_names
 
 if TYPE_CHECKING:
-    from felb import data, metrics, privacy
+    from felb import data, metrics, privacy, scverse
+    from felb.analysis.choice_estimator import FederatedBMFCV
+    from felb.analysis.rank_choice import choose_k
+    from felb.analysis.refits import stability
     from felb.centralized.asso import Asso
     from felb.centralized.elbmf import ELBMF
     from felb.centralized.grecond import GreConD
@@ -27,8 +30,10 @@ if TYPE_CHECKING:
     from felb.estimators.post_hoc_estimator import PostHoc
     from felb.federated.algorithms.felb_setting import Setting as FelbSetting
     from felb.federated.participation import Participation
+    from felb.runs.applying import drift
     from felb.runs.job import Job
     from felb.runs.job_runner import fit, resume, simulate
+    from felb.runs.model_file import load, save
     from felb.runs.result import Result
 
 __all__ = [
@@ -43,6 +48,7 @@ __all__ = [
     "FedNMF",
     "FedProx",
     "FederatedBMF",
+    "FederatedBMFCV",
     "FelbError",
     "FelbSetting",
     "GreConD",
@@ -55,12 +61,18 @@ __all__ = [
     "Scaffold",
     "Zhang",
     "__version__",
+    "choose_k",
     "data",
+    "drift",
     "fit",
+    "load",
     "metrics",
     "privacy",
     "resume",
+    "save",
+    "scverse",
     "simulate",
+    "stability",
 ]
 
 # Imported on first use: `import felb` and `felb --help` stay instant.
@@ -75,6 +87,7 @@ _LAZY = {
     "FedNMF": "felb.estimators.competitor_estimators",
     "FedProx": "felb.estimators.competitor_estimators",
     "FederatedBMF": "felb.estimators.bmf_estimator",
+    "FederatedBMFCV": "felb.analysis.choice_estimator",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.algorithms.felb_setting:Setting",
     "GreConD": "felb.centralized.grecond",
@@ -87,23 +100,21 @@ _LAZY = {
     "Result": "felb.runs.result",
     "Scaffold": "felb.estimators.competitor_estimators",
     "Zhang": "felb.centralized.zhang",
+    "choose_k": "felb.analysis.rank_choice",
     "data": "felb.data:",
+    "drift": "felb.runs.applying",
     "fit": "felb.runs.job_runner",
+    "load": "felb.runs.model_file",
     "metrics": "felb.metrics:",
     "privacy": "felb.privacy:",
     "resume": "felb.runs.job_runner",
+    "save": "felb.runs.model_file",
+    "scverse": "felb.scverse:",
     "simulate": "felb.runs.job_runner",
+    "stability": "felb.analysis.refits",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'felb' has no attribute {name!r}")
-    module, _, attribute = _LAZY[name].partition(":")
-    loaded = import_module(module)
-    value = loaded if _LAZY[name].endswith(":") else getattr(loaded, attribute or name)
-    globals()[name] = value
-    return value
+__getattr__ = late_names(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:

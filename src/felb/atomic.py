@@ -65,7 +65,7 @@ def replace_folder(complete: Path, target: Path) -> None:
         complete.rename(old)
     else:
         _move_aside(complete, target, old)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -173,11 +173,12 @@ def _sync_content(folder: Path) -> None:
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
         elif path.is_dir():
-            _sync_folder(path)
-    _sync_folder(folder)
+            sync_folder(path)
+    sync_folder(folder)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to the disk."""
     if sys.platform == "win32":
         return
     with suppress(OSError):  # some file systems cannot

@@ -14,11 +14,12 @@ import pytest
 
 import felb.paper.commands.experiment as verb
 from felb.errors import MissingExtraError
-from felb.paper.catalogue import NAMES, find_study
+from felb.paper.catalogue import NAMES
 from felb.paper.experiment_cells import MethodUse
 from felb.paper.experiments.noise import QUICK
 from felb.paper.runner import _manifest
-from felb.paper.study import CELLS, CellRecord
+from felb.paper.study import StudyRecord
+from felb.runs.cell_records import CELLS, CellRecord
 
 TINY = replace(
     QUICK,
@@ -108,10 +109,10 @@ def test_without_the_extra_the_table_is_printed_and_the_extra_named(felb, stored
     def draw(record, path):
         raise MissingExtraError("drawing needs an optional package: pip install 'felb[report]'")
 
-    monkeypatch.setattr(verb, "draw_study", draw)
-    monkeypatch.setattr(verb, "find_study", lambda name, **_: TINY)
-    record = verb.StudyRecord.read(stored)
-    monkeypatch.setattr(verb, "run_study", lambda *args, **options: record)
+    monkeypatch.setattr("felb.paper.figures.draw_study", draw)
+    monkeypatch.setattr("felb.paper.catalogue.find_study", lambda name, **_: TINY)
+    record = StudyRecord.read(stored)
+    monkeypatch.setattr("felb.paper.runner.run_study", lambda *args, **options: record)
     done = felb("experiment", "run", "noise", "--quick")
     assert done.code == 0
     assert "Asso" in done.out
@@ -125,7 +126,7 @@ def test_the_data_folder_reaches_the_experiments_that_read_it(felb, in_folder, m
         seen[study.name] = study.data
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(verb, "run_study", run_study)
+    monkeypatch.setattr("felb.paper.runner.run_study", run_study)
     (in_folder / "my data").mkdir()
     done = felb("experiment", "run", "realworld", "--quick", "--data", "my data")
     assert seen == {"realworld": "my data"}
@@ -139,7 +140,7 @@ def test_the_data_folder_reaches_the_experiments_that_read_it(felb, in_folder, m
 REAL = """
 import sys
 from dataclasses import replace
-import felb.paper.commands.experiment as verb
+import felb.paper.catalogue as catalogue
 from felb.cli import main
 from felb.paper.catalogue import find_study
 from felb.paper.experiment_cells import MethodUse
@@ -149,7 +150,7 @@ def tiny(name, **options):
     settings = dict(rows=60, columns=12, components=2, clients=3, levels=(0.0, 0.1))
     return replace(study, **settings, methods=(MethodUse("Asso", "asso+vote"),))
 
-verb.find_study = tiny
+catalogue.find_study = tiny
 main(sys.argv[1:])
 """
 
@@ -187,7 +188,6 @@ def _listen():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_the_study_of_the_command_is_that_of_the_library():
-    assert verb.find_study is find_study
+def test_folder_and_number_of_processes_have_defaults():
     assert Path(verb.FOLDER).name == "felb-experiments"
     assert verb.cores() <= (os.cpu_count() or 1)

@@ -38,8 +38,48 @@ def test_settings_of_a_run(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("sites", "terms", "secure"),
+    [
+        ('["x", "y", "z"]', None, True),
+        ('["x", "y", "z"]', "{secure = false}", False),
+        ('["x", "y", "z"]', "{secure = true, quorum = 3}", True),
+        ('["x", "y"]', None, False),
+        (None, None, False),
+    ],
+)
+def test_sums_are_masked_by_default_where_three_sites_are_named(tmp_path, sites, terms, secure):
+    assert DeployedRun.read(toml(tmp_path, sites=sites, terms=terms)).secure is secure
+
+
+def test_a_run_gets_the_roster_of_its_sites_from_the_coordinator(tmp_path):
+    from felb.privacy.secure_roster import Roster, member_of, new_signing_key
+
+    members = tuple(member_of(name, new_signing_key()) for name in "xyzw")
+
+    class Coordinator:
+        def roster(self, sites):
+            return Roster(tuple(member for member in members if member.name in sites))
+
+    run = DeployedRun.read(toml(tmp_path, sites='["x", "y", "z"]')).proposed_by(Coordinator())
+    assert (run.plan.roster, run.plan.sites) == (Roster(members[:3]).digest, 3)
+    plain = DeployedRun.read(toml(tmp_path, sites='["x", "y"]'))
+    assert plain.proposed_by(Coordinator()) is plain
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"terms": "{secure = true}"}, "sites that are named"),
+        ({"sites": '["x", "y"]', "terms": "{secure = true}"}, "3 to 50"),
+        ({"sites": '["x", "y", "z"]', "terms": '{secure = "yes"}'}, "true or false"),
+        (
+            {
+                "sites": '["x", "y", "z"]',
+                "terms": "{secure = false}",
+                "privacy": '{epsilon = 1, records = 1000, noise = "distributed"}',
+            },
+            "masked sums only",
+        ),
         ({"id": None}, "must say id"),
         ({"features": None}, "features, columns or schema"),
         ({"columns": '"c.txt"'}, "features, columns or schema"),

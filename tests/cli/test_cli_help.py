@@ -25,9 +25,17 @@ def verb(name: str) -> click.Command:
     return command
 
 
-GROUPS = [name for name in VERBS if isinstance(verb(name), click.Group)]
-LEAVES = [name for name in VERBS if name not in GROUPS]
-LEAVES += [f"{name} {word}" for name in GROUPS for word in verb(name).list_commands(click.Context(verb(name)))]
+def below(name: str) -> list[str]:
+    """Return a verb and, of a group, all verbs in it."""
+    command = verb(name)
+    if not isinstance(command, click.Group):
+        return [name]
+    return [name, *(leaf for word in command.list_commands(click.Context(command)) for leaf in below(f"{name} {word}"))]
+
+
+ALL = [name for top in VERBS for name in below(top)]
+GROUPS = [name for name in ALL if isinstance(verb(name), click.Group)]
+LEAVES = [name for name in ALL if name not in GROUPS]
 
 
 def test_help_lists_every_verb_an_example_and_the_exit_codes(felb):

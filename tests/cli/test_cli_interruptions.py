@@ -11,8 +11,6 @@ import threading
 import pytest
 from cli_files import leftovers
 
-import felb.cli.fit as fit_verb
-import felb.cli.simulate as simulate_verb
 from felb.centralized.elbmf import ELBMF
 from felb.cli import main
 from felb.runs.job_runner import fit, simulate
@@ -48,7 +46,7 @@ def after_round(monkeypatch):
 
             return simulate(*args, on_round=watch, **options)
 
-        monkeypatch.setattr(simulate_verb, "simulate", playing)
+        monkeypatch.setattr("felb.runs.job_runner.simulate", playing)
 
     return happen
 
@@ -83,7 +81,7 @@ def test_a_stopped_fit_with_rounds_can_be_resumed(felb, table, in_folder, monkey
 
         return fit(*args, on_round=watch, **options)
 
-    monkeypatch.setattr(fit_verb, "fit", stopping)
+    monkeypatch.setattr("felb.runs.job_runner.fit", stopping)
     done = felb("fit", table, "-o", "out", "-k", 3, "--json")
     assert done.code == 130
     assert done.err.split("\n")[-2] == "interrupted; resume with: felb fit --resume out"
@@ -111,7 +109,7 @@ def test_a_stopped_fit_without_rounds_leaves_nothing(felb, table, in_folder, mon
 
 
 def test_stopped_before_anything_was_done_there_is_nothing_to_go_on_with(felb, table, in_folder, monkeypatch):
-    monkeypatch.setattr(simulate_verb, "simulate", lambda *args, **options: fail(KeyboardInterrupt()))
+    monkeypatch.setattr("felb.runs.job_runner.simulate", lambda *args, **options: fail(KeyboardInterrupt()))
     done = felb("simulate", table, "-o", "out", *SMALL)
     assert done.code == 130
     assert done.err.strip() == "interrupted"

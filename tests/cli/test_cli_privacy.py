@@ -70,7 +70,7 @@ def test_a_private_simulation_states_its_promise_and_no_scores(felb, table, in_f
 
 
 def test_terms_without_an_option_of_their_own(felb, table):
-    terms = ("--noise", "aggregate", "--neighbours", "replace", "--delta", "1e-6")
+    terms = ("--noise", "distributed", "--neighbours", "replace", "--delta", "1e-6")
     done = felb(
         "simulate",
         table,
@@ -81,14 +81,16 @@ def test_terms_without_an_option_of_their_own(felb, table):
         "--privacy",
         "row_bound=4",
         "--privacy",
-        "dropouts=1",
+        "colluders=1",
+        "--secure",
         "--json",
     )
     assert done.code == 0
     guaranteed = done.json["privacy"]
-    told = {name: guaranteed[name] for name in ("noise", "neighbours", "delta", "row_bound", "dropouts", "unit")}
+    told = {name: guaranteed[name] for name in ("noise", "neighbours", "delta", "row_bound", "colluders", "unit")}
     assert told == {
-        "noise": "aggregate", "neighbours": "replace", "delta": 1e-6, "row_bound": 4, "dropouts": 1, "unit": "record",
+        "noise": "distributed", "neighbours": "replace", "delta": 1e-6, "row_bound": 4, "colluders": 1,
+        "unit": "record",
     }  # fmt: skip
     assert "1 of 2 shares" in read_log_of("run", "client-01")[0]["mechanism"]
 
@@ -121,7 +123,7 @@ def test_a_private_fit_may_be_published(felb, table):
         (("--epsilon", 1, "--privacy", "rows=3"), 1, "has no 'rows'"),
         (("--epsilon", 1, "--privacy", "colluders=1"), 1, "--noise"),
         (("--epsilon", 1, "--sample", 0.5), 1, "participation"),
-        (("--epsilon", 1, "-k", "auto"), 1, "give a number"),
+        (("--epsilon", 1, "-k", "mdl"), 1, "give a number"),
     ],
 )
 def test_agreements_that_cannot_be_kept_are_refused(felb, table, in_folder, arguments, code, said):

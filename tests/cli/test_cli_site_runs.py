@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,11 +16,13 @@ from felb.engines.nvflare.plan_summary import IN_WORDS, in_words, leaving
 from felb.engines.nvflare.provisioning import SITE, Site
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_processes import RUNNING
+from felb.engines.nvflare.site_roster import write_roster
 from felb.engines.nvflare.supervisor import listens
 from felb.engines.nvflare.vault import Event
 from felb.engines.nvflare.vault_process import line_of, notify
 from felb.errors import InputError
 from felb.estimators.methods import METHODS
+from felb.privacy.secure_roster import Roster, member_of, new_signing_key
 from felb.runs.deployed import DeployedRun, participation
 
 EXACT = Plan("cardio", "bmf", 4, 17, {"effort": "fast"})
@@ -61,6 +64,33 @@ def test_a_run_is_shown_in_words_and_approved_by_its_digest(felb, folder):
     assert "no run waits" in felb("site", "pending", folder)
     assert json.loads(felb("site", "deny", folder, "cardio", "--json"))["status"] == "denied"
     assert json.loads(felb("site", "show", folder, "cardio", "--json"))["status"] == "denied"
+
+
+def test_a_roster_is_shown_compared_and_confirmed_by_its_digest(felb, folder):
+    rosters = Site.open(folder).rosters
+    assert "no roster was proposed" in felb("site", "roster", "show", folder)
+    others = tuple(member_of(name, new_signing_key()) for name in ("hospital-b", "hospital-c"))
+    roster = Roster((rosters.own, *others))
+    masked = replace(EXACT, run_id="masked", sites=3, roster=roster.digest)
+    Approvals(Site.open(folder).state).propose(masked, approved=False)
+    rosters.propose(write_roster(roster))
+    shown = felb("site", "show", folder, "masked")
+    assert "masked, roster not confirmed here" in shown
+    assert f"felb site roster show {folder}" in shown
+    assert "no site's own" in " ".join(shown.split())
+    shown = felb("site", "roster", "show", folder)
+    assert "waits for confirmation" in shown
+    assert "hospital-b  new" in shown
+    assert "hospital-a  this site" in shown
+    assert roster.digest in shown
+    assert "digest" in felb("site", "roster", "confirm", folder, "0" * 16, code=1)
+    told = json.loads(felb("site", "roster", "confirm", folder, roster.digest[:16], "--json"))
+    assert told == {"confirmed": roster.digest, "sites": "hospital-a, hospital-b, hospital-c"}
+    (confirmed,) = json.loads(felb("site", "roster", "show", folder, "--json"))["confirmed"]
+    assert [line["state"] for line in confirmed["sites"]] == ["this site", "as confirmed before", "as confirmed before"]
+    assert json.loads(felb("site", "show", folder, "masked", "--json"))["sums"] == "masked, roster confirmed here"
+    assert "in the clear" in felb("site", "show", folder, "cardio")
+    assert "not masked" in in_words(EXACT)
 
 
 def test_what_would_leave_a_private_run_has_its_noise_and_cost():

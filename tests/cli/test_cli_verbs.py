@@ -445,3 +445,17 @@ def test_simulate_refines_if_asked(felb, table, method):
     assert refined.json["rounds"]["flip_gains"] >= 1
     assert refined.json["scores"]["errors"] <= plain.json["scores"]["errors"]
     assert refined.json["provenance"]["parameters"]["refine"] is True
+
+
+def test_simulate_by_secure_aggregation_finds_the_same(felb, table, simulated):
+    done = felb("simulate", table, "-o", "masked", *SMALL, "--clients", 4, "--seed", 5, "--secure", "--json")
+    assert done.code == 0, done.err
+    assert done.json["components"] == simulated.json["components"]
+    assert done.json["scores"] == simulated.json["scores"]
+    assert (done.json["provenance"]["parameters"]["secure"], simulated.json["provenance"]["parameters"]["secure"]) == (
+        True,
+        False,
+    )
+    few = felb("simulate", table, "-o", "few", *SMALL, "--clients", 2, "--secure")
+    assert few.code == 1
+    assert "3 to 50" in few.err

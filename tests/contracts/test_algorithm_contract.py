@@ -17,7 +17,7 @@ from felb.data.binary import BinaryMatrix
 from felb.data.shards import split
 from felb.engines.local import Participation, run
 from felb.engines.nvflare.response_validation import MAX_COUNT, ResponseValidator
-from felb.errors import PrivacyError
+from felb.errors import FederationError, InputError
 from felb.estimators.methods import FEDERATED, METHODS, POST_HOC, make_federated
 from felb.federated.gate import Gate
 from felb.federated.journal import Journal
@@ -70,7 +70,7 @@ ALGORITHMS = {
     "bmf, private, scores": method("bmf", effort="fast", privacy={"epsilon": 8.0, "score_share": 0.2}),
     "bmf, private statistics": method("bmf", privacy={"epsilon": 8.0, "mechanism": "statistics", "rounds": 3}),
     "bmf, private hybrid": method("bmf", effort="fast", privacy={"epsilon": 8.0, "mechanism": "hybrid", "rounds": 2}),
-    "bmf, private shares": method("bmf", effort="fast", privacy={"epsilon": 8.0, "noise": "aggregate"}),
+    "bmf, private shares": method("bmf", effort="fast", privacy={"epsilon": 8.0, "noise": "distributed"}),
     "felb, private": method("felb", max_iter=3, privacy={"epsilon": 50.0, "unit": "client", "theta": 5.0}),
     "felb-mu, paper": method("felb-mu", max_iter=3, privacy={"epsilon": 50.0, "theta": 5.0, **PAPER}),
     "asso+vote, private": method("asso+vote", privacy={"epsilon": 300.0, "unit": "client"}),
@@ -100,10 +100,16 @@ def made(make):
     return make()
 
 
+def simulated(algorithm, **options):
+    """Run on the engine for one process; with distributed noise, by secure sums."""
+    distributed = algorithm.privacy is not None and algorithm.privacy.distributed
+    return run(algorithm, SHARDS, **{"seed": SEED, "secure": distributed, **options})
+
+
 @pytest.fixture(scope="module")
 def whole(algorithm):
     """One undisturbed run on the engine for one process."""
-    return run(algorithm, SHARDS, seed=SEED)
+    return simulated(algorithm)
 
 
 @pytest.fixture(scope="module")
@@ -239,8 +245,17 @@ def test_the_order_of_clients_does_not_matter(algorithm, played):
     assert_same(play(algorithm, Watched(algorithm, backwards=True), seed=SEED), played.run)
 
 
+def test_a_masked_run_is_the_same_as_one_in_the_clear(algorithm, whole):
+    plan = algorithm.privacy
+    if plan is not None and plan.privacy.mechanism == "paper" and not plan.uploads.boolean:
+        with pytest.raises(FederationError, match="no multiple"):  # its noise is drawn in floating point
+            simulated(algorithm, secure=True)
+        return
+    assert_same(simulated(algorithm, secure=True), whole)
+
+
 def test_the_threads_of_the_engine_do_not_matter(algorithm, whole):
-    assert_same(run(algorithm, SHARDS, seed=SEED, workers=3), whole)
+    assert_same(simulated(algorithm, workers=3), whole)
 
 
 # -- journal ---------------------------------------------------------------------------------------------------------
@@ -268,7 +283,7 @@ def test_a_finished_run_is_replayed_from_its_journal_without_asking_anybody(algo
 def test_a_run_that_is_interrupted_and_resumed_ends_as_if_undisturbed(algorithm, whole, tmp_path):
     """It stops after the first round, half way, and before the assignment."""
     rounds = len(whole.history)
-    options = {"seed": SEED, "responses": kept_responses(algorithm)}
+    options = {"responses": kept_responses(algorithm)}
     for after in sorted({1, max(1, rounds // 2), rounds - 1}):
 
         def interrupt(progress, after=after):
@@ -276,8 +291,8 @@ def test_a_run_that_is_interrupted_and_resumed_ends_as_if_undisturbed(algorithm,
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            run(algorithm, SHARDS, journal=Journal(tmp_path), on_round=interrupt, **options)
-    assert_same(run(algorithm, SHARDS, journal=Journal(tmp_path), **options), whole)
+            simulated(algorithm, journal=Journal(tmp_path), on_round=interrupt, **options)
+    assert_same(simulated(algorithm, journal=Journal(tmp_path), **options), whole)
 
 
 def kept_responses(algorithm):
@@ -309,11 +324,11 @@ def test_a_client_may_join_late(algorithm):
 def run_with(algorithm, participation):
     """Run to a result that can be used; None where it is refused since shares of the noise would be missing."""
     plan = algorithm.privacy
-    if plan is not None and plan.privacy.noise == "aggregate":
-        with pytest.raises(PrivacyError, match="clients answered"):
-            run(algorithm, SHARDS, seed=SEED, participation=Participation(joins={"d": 1}))
+    if plan is not None and plan.privacy.noise == "distributed":
+        with pytest.raises(InputError, match="all clients"):
+            simulated(algorithm, participation=Participation(joins={"d": 1}))
         return None
-    finished = run(algorithm, SHARDS, seed=SEED, participation=participation)
+    finished = simulated(algorithm, participation=participation)
     assert_usable(finished, algorithm)
     return finished
 

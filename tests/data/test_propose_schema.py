@@ -59,7 +59,7 @@ def test_the_most_frequent_features_are_kept(people):
     assert len(schema.features) == 5
     with pytest.warns(SchemaWarning, match="left out"):  # what was dropped is no error
         read(people, schema=schema)
-    with pytest.raises(InputError, match="no category or code has at least min_count=500"):
+    with pytest.raises(InputError, match="min_count=500"):
         infer(people[["sex", "job"]], min_count=500)
 
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_proposed_or_merged_is_refused(people, tmp_path):
     with pytest.raises(InputError, match="would disclose"):
         disclosed(summarize(people), min_count=1)
     numbers, words = summarize(people[["age"]]), summarize(people[["sex"]].rename(columns={"sex": "age"}))
-    with pytest.raises(InputError, match="'age' holds numbers at one site and categories at another"):
+    with pytest.raises(InputError, match="'age'"):
         merged([numbers, words])
     with pytest.raises(InputError, match="different columns for records"):
         merged([numbers, summarize(people)])

@@ -31,7 +31,7 @@ def test_client_column(suffix, position, cells, tmp_path, monkeypatch):
 
 def test_unknown_client_column(tmp_path):
     path, _ = write_as(".csv", tmp_path)
-    with pytest.raises(InputError, match=r"data\.csv: client_column='hospital' is not a column.* 'gene 0', 'gene 1'"):
+    with pytest.raises(InputError, match=r"data\.csv: client_column='hospital'.* 'gene 0', 'gene 1'"):
         read(path, client_column="hospital")
     wide = write(tmp_path / "w.csv", separated([[f"c{i}" for i in range(500)], [0] * 500]))
     with pytest.raises(InputError, match=r"'c9' and 490 more$"):
@@ -39,11 +39,11 @@ def test_unknown_client_column(tmp_path):
 
 
 def test_client_column_needs_names_and_labels(tmp_path):
-    with pytest.raises(InputError, match="needs column names, but the file has no header line"):
+    with pytest.raises(InputError, match="no header"):
         read(write(tmp_path / "a.csv", "0,1\n1,0\n"), client_column="site")
-    with pytest.raises(InputError, match="line 3 has no client in column 'site'; fill it"):
+    with pytest.raises(InputError, match=r"line 3 .*'site'"):
         read(write(tmp_path / "b.csv", "a,site\n0,x\n1, \n"), client_column="site")
-    with pytest.raises(InputError, match="no columns besides the client column"):
+    with pytest.raises(InputError, match="client column"):
         read(write(tmp_path / "c.csv", "site\nx\n"), client_column="site")
 
 
@@ -84,7 +84,7 @@ def test_header_can_be_told(tmp_path):
     assert read(numbers, header=False).matrix.shape == (2, 2)
     with pytest.raises(InputError, match=r"row 0 \(line 1\), column 1 holds 2; .* header"):
         read(write(tmp_path / "m.csv", "0,2\n1,0\n"))
-    with pytest.raises(InputError, match=r"row 0 \(line 1\), column 0 holds 'a', which is not a number"):
+    with pytest.raises(InputError, match=r"row 0 \(line 1\), column 0 holds 'a'"):
         read(write(tmp_path / "h.csv", "a,b\n1,0\n"), header=False)
 
 

@@ -194,11 +194,11 @@ def test_a_wrong_cell_is_named_by_chunk_row_and_column(client):
 
 def test_chunks_with_different_columns_are_refused(client, tmp_path):
     ragged = da.concatenate([array(), array()[:, :30].map_blocks(lambda part: part, chunks=(ROWS, (40,)))])
-    with pytest.raises(InputError, match=r"chunk 4 .* has 30 columns where chunk 0 .* has 40; all blocks need"):
+    with pytest.raises(InputError, match=r"chunk 4 .* 30 columns .*chunk 0 .* 40"):
         quick().fit(ragged)
     PARTS[0].with_columns(NAMES).save(tmp_path / "a.felb")
     PARTS[1].with_columns(NAMES[::-1]).save(tmp_path / "b.felb")
-    with pytest.raises(InputError, match=r"column names of .*b.felb are not those of .*a.felb"):
+    with pytest.raises(InputError, match=r"column names of .*b.felb .*a.felb"):
         quick().fit(open_blocks(tmp_path / "*.felb"))
     model = quick().fit(array())
     with pytest.raises(InputError, match="30 features"):
@@ -300,7 +300,7 @@ def test_a_cluster_without_workers_is_an_error_that_says_so(monkeypatch):
     monkeypatch.setattr("felb.engines.dask.connection.WORKER_SECONDS", 0.2)
     with (
         dask_cluster.threads(0),
-        pytest.raises(FederationError, match="has no workers; start some: dask worker"),
+        pytest.raises(FederationError, match="no workers"),
     ):
         quick().fit(array())
 

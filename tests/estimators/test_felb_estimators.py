@@ -137,7 +137,7 @@ def test_collapse_is_said_out_loud():
     lonely = np.zeros((400, 100), dtype=bool)
     lonely.flat[np.random.default_rng(0).choice(40_000, 60, replace=False)] = True
     groups = partition.even(400, 20)
-    with pytest.warns(felb.ConvergenceWarning, match="collapsed.*try"):
+    with pytest.warns(felb.ConvergenceWarning, match=r"collapsed.*try"):
         model = felb.FELB(4, random_state=0, setting="unweighted").fit(lonely, groups=groups)
     assert not model.components_.any()
     # Weighted by curvature, clients without a component do not outvote the one that has it.
@@ -145,7 +145,7 @@ def test_collapse_is_said_out_loud():
 
 
 def test_a_result_that_is_not_boolean_yet_is_said_out_loud():
-    with pytest.warns(felb.ConvergenceWarning, match=r"before the components were Boolean.*max_iter"):
+    with pytest.warns(felb.ConvergenceWarning, match=r"Boolean.*max_iter"):
         model = felb.FELB(5, max_iter=2, random_state=0).fit(DATA.A, groups=GROUPS)
     assert not model.converged_
     assert model.integrality_gap_ > 0.25

@@ -96,7 +96,7 @@ def nothing_runs(monkeypatch):
         ({"effort": "heroic"}, "unknown effort"),
         ({"time_limit": 5.0}, "time_limit"),
         ({"participation": Participation(fraction=0.5)}, "participation"),
-        ({"privacy": Privacy(1.0, noise="aggregate", colluders=3)}, "colluders"),
+        ({"privacy": Privacy(1.0, noise="distributed", colluders=3)}, "colluders"),
     ],
 )
 def test_what_cannot_be_had_in_private_is_refused_before_anything_leaves(options, message):

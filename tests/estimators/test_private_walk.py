@@ -22,7 +22,7 @@ PLANS = {
     "cooccurrence": Privacy(2.0),
     "scores": Privacy(2.0, score_share=0.1),
     "statistics": Privacy(2.0, mechanism="statistics", rounds=2),
-    "statistics, aggregate": Privacy(2.0, mechanism="statistics", rounds=2, noise="aggregate", score_share=0.1),
+    "statistics, distributed": Privacy(2.0, mechanism="statistics", rounds=2, noise="distributed", score_share=0.1),
     "hybrid": Privacy(2.0, mechanism="hybrid", rounds=1),
     "client": Privacy(2.0, unit="client", theta=2.0),
     "paper": Privacy(2.0, mechanism="paper", theta=2.0),
@@ -69,7 +69,8 @@ def test_only_bounded_values_leave(method, spec, monkeypatch):
 
     monkeypatch.setattr(Gate, "release", watched)
     algorithm = model.algorithm_for(SHARDS)
-    finished = local.run(algorithm, SHARDS, outbound=lambda _: log.append)
+    secure = privacy.noise == "distributed"
+    finished = local.run(algorithm, SHARDS, outbound=lambda _: log.append, secure=secure)
     clients = [(gate, update) for gate, update in passed if gate.client in SHARDS]
     assert clients
     for gate, update in clients:

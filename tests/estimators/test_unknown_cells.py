@@ -197,7 +197,7 @@ def test_bad_marks_say_what_is_wrong(X, unknown, message):
 def test_other_methods_refuse_unknown_cells(other):
     X = BinaryMatrix.of(SEEN).with_unknown(CELLS)
     for data in (X, [X, X]) if hasattr(other, "algorithm") else (X,):
-        with pytest.raises(felb.InputError, match=r"unknown cells, and the data has \d+; use FederatedBMF"):
+        with pytest.raises(felb.InputError, match=r"unknown cells.* \d+; .*FederatedBMF"):
             other.fit(data)
     with pytest.raises(felb.InputError, match="missing"):
         other.fit(np.where(CELLS, np.nan, SEEN))
@@ -205,5 +205,5 @@ def test_other_methods_refuse_unknown_cells(other):
 
 def test_privacy_refuses_unknown_cells():
     pytest.importorskip("dp_accounting")
-    with pytest.raises(felb.InputError, match="under privacy, all cells must be known"):
+    with pytest.raises(felb.InputError, match=r"privacy.* known"):
         model(privacy=felb.privacy.Privacy(epsilon=1.0)).fit(SEEN, unknown=CELLS)

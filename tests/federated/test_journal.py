@@ -105,7 +105,7 @@ def test_a_truncated_entry_is_refused(played, algorithm):
         whole = path.read_bytes()
         for size in [*range(0, len(whole), 1 + len(whole) // 5), len(whole) - 1]:
             path.write_bytes(whole[:size])
-            with pytest.raises(InputError, match=rf"{path.name} is damaged .*delete the journal"):
+            with pytest.raises(InputError, match=rf"{path.name} is damaged"):
                 Journal(played)
         path.write_bytes(whole)
 

@@ -10,8 +10,14 @@ from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.entries import from_arrays, to_arrays
-from felb.federated.steps.belief_propagation import propagate_beliefs, recovered_or_fitted
-from felb.federated.steps.compose import best_of
+from felb.federated.steps.belief_propagation import (
+    TRIAL_ROUNDS,
+    may_pay,
+    propagate_beliefs,
+    recover_if_it_may_pay,
+    recovered_or_fitted,
+)
+from felb.federated.steps.compose import better_of
 from felb.federated.steps.init import spectral_init
 from felb.federated.steps.known import Known
 from felb.federated.steps.nmf import nmf
@@ -121,10 +127,6 @@ def test_limits(started):
     played = drive(propagate_beliefs(started, 2), SHARDS)
     assert played.rounds == 3
     assert not played.known.settled
-    idle = drive(propagate_beliefs(started, most_work=400 * 40 * 4 - 1), SHARDS)
-    assert idle.rounds == 0
-    assert idle.known.counts is None
-    assert drive(propagate_beliefs(started, 1, most_work=400 * 40 * 4), SHARDS).rounds == 2
     with pytest.raises(InputError, match="at least one round"):
         drive(propagate_beliefs(started, 0), SHARDS)
     with pytest.raises(InputError, match="needs a belief"):
@@ -154,7 +156,58 @@ def test_a_recovery_must_be_close_or_far_better(fit, recovery, taken):
 
 def test_a_rule_of_its_own_decides_between_steps(started):
     steps = propagate_beliefs(started, 1), propagate_beliefs(started, 2)
-    assert drive(best_of(*steps, better=lambda old, new: new), SHARDS).known.belief.rounds == 2
+    assert drive(better_of(started, *steps, better=lambda old, new: new), SHARDS).known.belief.rounds == 2
+
+
+# -- the trial -------------------------------------------------------------------------------------------------------
+
+
+def fitted_with(*counts):
+    return Known(components=DATA.V, counts=np.array([*counts, DATA.A.shape[0] * DATA.A.shape[1]]))
+
+
+def tried(known, fitted, shards, *, most_work=1 << 28):
+    return drive(recover_if_it_may_pay(known, fitted, rounds=9, most_work=most_work), shards)
+
+
+def test_the_trial_decides_whether_beliefs_are_propagated(started):
+    ones = DATA.A.nnz
+    close = tried(started, fitted_with(ones // 10, 0, ones - ones // 10), SHARDS)
+    assert close.rounds > TRIAL_ROUNDS + 1
+    whole = drive(propagate_beliefs(started, 9), SHARDS).known
+    np.testing.assert_array_equal(close.known.belief.theta, whole.belief.theta)
+    hopeless = tried(started, fitted_with(ones, 1, 0), SHARDS)
+    assert hopeless.rounds == TRIAL_ROUNDS + 1
+    assert hopeless.known.counts is None
+
+
+def test_too_much_work_is_not_even_tried(started):
+    assert tried(started, fitted_with(9, 9, 9), SHARDS, most_work=400 * 40 * 4 - 1).rounds == 0
+    assert tried(started, fitted_with(9, 9, 9), SHARDS, most_work=400 * 40 * 4).rounds > 0
+
+
+def test_the_trial_does_not_depend_on_the_split(monkeypatch, started):
+    monkeypatch.setattr("felb.federated.steps.belief_propagation.TRIAL_ROWS", 100)
+    fitted = fitted_with(DATA.A.nnz, 1, 0)
+    pooled, cut_up = tried(started, fitted, [DATA.A]), tried(started, fitted, SHARDS)
+    assert pooled.rounds == cut_up.rounds == TRIAL_ROUNDS + 1
+    for one, other in zip(pooled.sums, cut_up.sums, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+    assert 50 < int(pooled.sums[0]["rows"]) < 160
+
+
+@pytest.mark.parametrize(
+    ("trial", "fit", "pays"),
+    [
+        ((80, 7, 20), (800, 40, 200), True),  # 1.125 times the errors for each one
+        ((80, 9, 20), (800, 40, 200), False),  # 1.21 times, and a smaller F1
+        ((90, 110, 10), (100, 0, 900), True),  # far larger F1
+        ((0, 0, 0), (100, 0, 900), False),  # no rows
+    ],
+)
+def test_what_may_pay(trial, fit, pays):
+    assert may_pay(Counts(*trial, 1000), Counts(*fit, 10_000)) is pays
 
 
 # -- the method ------------------------------------------------------------------------------------------------------

@@ -53,7 +53,13 @@ def quick(monkeypatch):
 
 def play(privacy, **options):
     log = {}
-    finished = run(made(privacy), shards(), outbound=lambda name: log.setdefault(name, []).append, **options)
+    finished = run(
+        made(privacy),
+        shards(),
+        outbound=lambda name: log.setdefault(name, []).append,
+        secure=privacy.noise == "distributed",
+        **options,
+    )
     return finished, log
 
 
@@ -63,12 +69,12 @@ def play(privacy, **options):
     [
         ({}, ["sizes", "cooccurrence", "choice"]),
         ({"row_bound": 10}, ["cooccurrence", "choice"]),
-        ({"noise": "aggregate", "colluders": 1}, ["sizes", "cooccurrence", "choice"]),
+        ({"noise": "distributed", "colluders": 1}, ["sizes", "cooccurrence", "choice"]),
         ({"neighbours": "replace"}, ["sizes", "cooccurrence", "choice"]),
         ({"score_share": 0.05}, ["sizes", "cooccurrence", "choice", "scores"]),
         ({"mechanism": "statistics", "rounds": 3}, ["statistics"] * 3),
         ({"mechanism": "statistics", "rounds": 2, "score_share": 0.1}, ["statistics"] * 2 + ["scores"]),
-        ({"mechanism": "statistics", "rounds": 2, "noise": "aggregate", "dropouts": 1}, ["statistics"] * 2),
+        ({"mechanism": "statistics", "rounds": 2, "noise": "distributed"}, ["statistics"] * 2),
         ({"mechanism": "hybrid", "rounds": 2}, ["sizes", "cooccurrence", "statistics", "statistics", "choice"]),
     ],
 )
@@ -201,7 +207,7 @@ def test_noisy_scores_are_near_the_exact_ones_where_there_is_little_noise():
 @pytest.mark.parametrize("options", [{}, {"mechanism": "statistics", "rounds": 2}])
 def test_shares_of_noise_add_up_to_what_one_client_would_have_to_add(options):
     """Of five clients one colludes and one drops out: three shares make up the planned variance."""
-    privacy = Privacy(1.0, 1e-5, noise="aggregate", colluders=1, dropouts=1, **options)
+    privacy = Privacy(1.0, 1e-5, noise="distributed", colluders=1, dropouts=1, **options)
     plan = privacy.plan(n_records=600, n_clients=5, n_columns=150)
     what = "statistics" if options else "cooccurrence"
     part = RecordSum(np.zeros(6_000, np.int64), 1.0, 64.0)
@@ -209,8 +215,8 @@ def test_shares_of_noise_add_up_to_what_one_client_would_have_to_add(options):
     total = sum(mechanism.release(what, part.values, rng=None)[0] for _ in range(3))
     assert scale_matches(total, 64.0 / plan.mu_of(what))
     assert not scale_matches(total, 1.2 * 64.0 / plan.mu_of(what))
-    assert "secure sum" in plan.statement()
-    assert "at most 1 reveal theirs and 1 fail" in plan.statement()
+    assert "secure aggregation" in plan.statement()
+    assert "at most 1 of them collude with the server and 1 are missing" in plan.statement()
 
 
 @pytest.mark.usefixtures("quick")
@@ -301,12 +307,20 @@ def test_mechanisms_that_the_algorithm_does_not_play_are_refused():
 
 
 @pytest.mark.usefixtures("quick")
-def test_too_little_noise_in_an_aggregate_is_noticed():
+def test_distributed_noise_is_refused_outside_of_a_secure_sum():
+    with pytest.raises(PrivacyError, match="secure=True"):
+        run(made(Privacy(1.0, noise="distributed")), shards())
+
+
+@pytest.mark.usefixtures("quick")
+def test_too_few_shares_of_distributed_noise_are_noticed():
+    plan = Privacy(1.0, noise="distributed", dropouts=1).plan(n_records=600, n_clients=4, n_columns=30)
+
     def after(clients):
-        candidates = next(made(Privacy(1.0, noise="aggregate", dropouts=1)).server(0)).generator
+        candidates = next(private_bmf(30, 3, plan, effort="fast").server(0)).generator
         assert next(candidates).task == "sizes"
         return candidates.send(Sums({"sizes": np.zeros(31, np.int64)}, clients))
 
-    assert after(2).values["row_bound"] == 20
+    assert after(3).values["row_bound"] == 20
     with pytest.raises(PrivacyError, match="at most 1 missing"):
-        after(1)
+        after(2)

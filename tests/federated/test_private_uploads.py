@@ -33,7 +33,9 @@ BITS = felb.ELBMF(2, max_iter=20)
 CASES = {
     "felb, uploads": felb.FELB(**FELB, privacy=Privacy(2.0, **CLIENT)),
     "felb-mu, uploads": felb.FELBMU(**FELB, privacy=Privacy(2.0, neighbours="replace", **CLIENT)),
-    "felb, aggregate": felb.FELB(**FELB, privacy=Privacy(2.0, noise="aggregate", colluders=1, **CLIENT)),
+    "felb, distributed": felb.FELB(
+        **FELB, privacy=Privacy(2.0, noise="distributed", colluders=1, **CLIENT), secure=True
+    ),
     "felb, agreed rounds": felb.FELB(**FELB, privacy=Privacy(2.0, rounds=2, **CLIENT)),
     "felb, literal": felb.FELB(**FELB, setting="literal", privacy=Privacy(2.0, **CLIENT)),
     "posthoc, bits": felb.PostHoc(BITS, random_state=0, privacy=Privacy(2.0, unit="client")),
@@ -55,7 +57,7 @@ CASES = {
 def test_only_noisy_components_leave_and_their_total_is_what_was_agreed(case):
     model, log = CASES[case], {}
     algorithm = model.algorithm_for(SHARDS)
-    finished = run(algorithm, SHARDS, outbound=lambda name: log.setdefault(name, []).append)
+    finished = run(algorithm, SHARDS, secure=model.secure, outbound=lambda name: log.setdefault(name, []).append)
     plan = algorithm.privacy
     assert log.keys() == SHARDS.keys()
     for records in log.values():
@@ -118,7 +120,8 @@ class Interruption(Exception):
 def test_a_round_that_was_answered_is_not_charged_again(case, lost_round, tmp_path):
     method = CASES[case].algorithm_for(SHARDS)
     kept = {name: Responses(method.privacy.accountant()) for name in SHARDS}
-    options, log = {"responses": kept.__getitem__, "outbound": lambda _: log.append}, []
+    log = []
+    options = {"responses": kept.__getitem__, "outbound": lambda _: log.append, "secure": CASES[case].secure}
 
     def on_round(progress):
         if len(progress.history) == lost_round:
@@ -138,10 +141,10 @@ def test_a_round_that_was_answered_is_not_charged_again(case, lost_round, tmp_pa
 def test_a_budget_that_is_spent_sends_nothing(case):
     method, log = CASES[case].algorithm_for(SHARDS), []
     kept = {name: Responses(method.privacy.accountant()) for name in SHARDS}
-    run(method, SHARDS, responses=kept.__getitem__)
+    run(method, SHARDS, responses=kept.__getitem__, secure=CASES[case].secure)
     again = {name: Responses(responses.accountant) for name, responses in kept.items()}
     with pytest.raises(PrivacyError, match="would bring the total"):
-        run(method, SHARDS, responses=again.__getitem__, outbound=lambda _: log.append)
+        run(method, SHARDS, responses=again.__getitem__, outbound=lambda _: log.append, secure=CASES[case].secure)
     assert not log
 
 
@@ -150,14 +153,14 @@ def test_nothing_beside_the_upload_passes_the_gate():
     log = []
     gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.accountant()))
     update = Update({"V": np.zeros((2, 12)), "loss": np.asarray(3.0)})
-    with pytest.raises(PrivacyError, match="how much one client can change loss is not bounded"):
+    with pytest.raises(PrivacyError, match="loss is not bounded"):
         gate.release(update, Request("local_factor"), rng=np.random.default_rng(0))
     assert not log
     assert not gate.accountant.entries
 
 
 def test_too_few_shares_of_noise_are_noticed():
-    server = CASES["felb, aggregate"].algorithm_for(SHARDS).server(0)
+    server = CASES["felb, distributed"].algorithm_for(SHARDS).server(0)
     checkpoint = next(server)
     assert isinstance(checkpoint, Checkpoint)
     server.send(checkpoint.state)
@@ -178,9 +181,11 @@ def test_too_few_shares_of_noise_are_noticed():
         (felb.FELB(2, privacy=Privacy(1.0, mechanism="paper", paper_noise="xor")), "uploads are real"),
         (felb.PostHoc(BITS, privacy=Privacy(1.0, mechanism="paper", paper_noise="laplace")), "paper_noise"),
         (felb.FELB(2, privacy=Privacy(1.0, 0.4, **CLIENT)), "below 1/3"),
-        (felb.FELB(2, privacy=Privacy(1.0, noise="aggregate", colluders=3, **CLIENT)), "colluders"),
+        (felb.FELB(2, privacy=Privacy(1.0, noise="distributed", colluders=3, **CLIENT)), "colluders"),
         (
-            felb.FELB(2, participation=Participation(fraction=0.5), privacy=Privacy(1.0, noise="aggregate", **CLIENT)),
+            felb.FELB(
+                2, participation=Participation(fraction=0.5), privacy=Privacy(1.0, noise="distributed", **CLIENT)
+            ),
             "leave out participation",
         ),
     ],

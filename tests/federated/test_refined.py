@@ -142,7 +142,7 @@ def test_the_parameter_of_the_estimators(make):
     assert better.n_iter_ <= better.max_rounds
     assert plain.n_iter_ <= plain.max_rounds < better.max_rounds
     np.testing.assert_array_equal(better.transform(rows), U)
-    with pytest.raises(felb.errors.InputError, match="refine must be True or False, got 'please'"):
+    with pytest.raises(felb.errors.InputError, match=r"refine .*'please'"):
         make(refine="please").fit(shards)
 
 

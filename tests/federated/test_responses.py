@@ -99,7 +99,7 @@ def test_damaged_responses_are_not_taken_for_none(tmp_path):
     ask(tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(InputError, match=rf"{path.name} is damaged .*not known what was spent"):
+    with pytest.raises(InputError, match=rf"{path.name} is damaged"):
         opened(tmp_path)
 
 

@@ -44,7 +44,8 @@ def effort(**parameters):
 
 def private(k=3, *, epsilon=8.0, **terms):
     parameters = {"effort": "fast"}
-    return bmf(k, privacy=Privacy(epsilon, 1e-5, **terms), **parameters)
+    secure = terms.get("noise") == "distributed"
+    return bmf(k, privacy=Privacy(epsilon, 1e-5, **terms), secure=secure, **parameters)
 
 
 def method(name):
@@ -104,7 +105,7 @@ PLANTED = {
     "private, statistics": lambda: private(mechanism="statistics", rounds=3),
     "private, statistics, scores": lambda: private(mechanism="statistics", rounds=2, score_share=0.2),
     "private, hybrid": lambda: private(mechanism="hybrid", rounds=2),
-    "private, aggregate": lambda: private(noise="aggregate", colluders=1),
+    "private, aggregate": lambda: private(noise="distributed", colluders=1),
     "private, felb, uploads": lambda: felb.FELB(
         3, max_iter=4, privacy=Privacy(50.0, 1e-5, unit="client", theta=5.0), random_state=2
     ),

@@ -10,12 +10,14 @@ import gzip
 import io
 import json
 import warnings
+import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.io
 import scipy.sparse as sp
 
 from felb.data import BinaryMatrix, read
@@ -76,9 +78,11 @@ def record(
     """Return the target of a file in a folder that `use` reads."""
 
     def attempt(content: bytes, folder: Path) -> None:
-        for other, held in {**(others or {}), name: content}.items():
-            (folder / other).parent.mkdir(parents=True, exist_ok=True)
-            (folder / other).write_bytes(held)
+        if not (folder / name).exists():  # the others stay as they are: `use` only reads
+            for other, held in {**(others or {}), name: content}.items():
+                (folder / other).parent.mkdir(parents=True, exist_ok=True)
+                (folder / other).write_bytes(held)
+        (folder / name).write_bytes(content)
         use(folder)
 
     return Target(lambda rng: mutated(seeds, rng), attempt)
@@ -117,8 +121,6 @@ def as_bytes(write: Callable[[Path], object], suffix: str, folder: Path) -> byte
 
 def repacked_npz(content: bytes) -> bytes:
     """Return an archive with the right checksums, if the parts of a mutated one can still be found."""
-    import zipfile
-
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             out = io.BytesIO()
@@ -134,6 +136,21 @@ def repacked_npz(content: bytes) -> bytes:
             return out.getvalue()
     except Exception:
         return content
+
+
+def repacked_mat(content: bytes) -> bytes:
+    """Return a MATLAB file whose elements are packed anew, so that mutations are of what was packed."""
+    header, elements, at = content[:128], [], 128
+    while at + 8 <= len(content):
+        kind, length = (int.from_bytes(content[at + i : at + i + 4], "little") for i in (0, 4))
+        held = content[at : at + 8 + length]
+        if kind == 15:
+            elements.append(held)
+        else:
+            packed = zlib.compress(held)
+            elements.append((15).to_bytes(4, "little") + len(packed).to_bytes(4, "little") + packed)
+        at += 8 + length
+    return header + b"".join(elements)
 
 
 def data_targets(folder: Path) -> dict[str, Target]:
@@ -157,6 +174,11 @@ def data_targets(folder: Path) -> dict[str, Target]:
         for c in (False, True)
     ]
     npy = [as_bytes(lambda p, d=d: np.save(p, CELLS.astype(d)), ".npy", folder) for d in (bool, np.int8, float)]
+    mat = [
+        as_bytes(lambda p, X=X, c=c: scipy.io.savemat(p, {"X": X, "labels": [1, 2]}, do_compression=c), ".mat", folder)
+        for X in (CELLS, CELLS.astype(float), csr.astype(float))
+        for c in (False, True)
+    ]
     targets = {
         "felb": reader(".felb", felb, resealed_felb),
         "csv": reader(".csv", csv),
@@ -165,6 +187,7 @@ def data_targets(folder: Path) -> dict[str, Target]:
         "mtx": reader(".mtx", [pattern, integer, array]),
         "npz": reader(".npz", npz, repacked_npz),
         "npy": reader(".npy", npy),
+        "mat": reader(".mat", mat, repacked_mat),
     }
     try:
         import pandas as pd
@@ -215,7 +238,7 @@ def sparse_target() -> Target:
 
 def record_targets(folder: Path) -> dict[str, Target]:
     """Return the records that felb stores and reads back."""
-    from felb import Job, simulate
+    from felb import FederatedBMF, Job, load, simulate
     from felb.federated.entries import write_entry
     from felb.federated.journal import Journal
     from felb.federated.protocol import Sums
@@ -262,7 +285,27 @@ def record_targets(folder: Path) -> dict[str, Target]:
     def account(place: Path) -> None:
         Accountant(1.0, 1e-5, unit="record", path=place / "accountant.json")
 
+    Result.read(folder / "result").save(folder / "grecond.felbmodel", force=True)
+    FederatedBMF(2, effort="fast", objective="recover", random_state=0).fit(CELLS).save(folder / "bmf.felbmodel")
+    models = [(folder / name).read_bytes() for name in ("grecond.felbmodel", "bmf.felbmodel")]
+
+    def use_model(place: Path) -> None:
+        model = load(place / "mutant.felbmodel")
+        assert model.transform(np.zeros((2, model.n_features_in_), dtype=bool)).shape == (2, len(model.components_))
+
+    def model_file(rng: random.Random) -> bytes:
+        if rng.random() < 0.4:
+            return mutated(models, rng)
+        with zipfile.ZipFile(io.BytesIO(rng.choice(models))) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        name, out = rng.choice(sorted(members)), io.BytesIO()
+        with zipfile.ZipFile(out, "w") as archive:
+            for member, content in members.items():
+                archive.writestr(member, mutated([content], rng) if member == name else content)
+        return out.getvalue()
+
     targets = {
+        "model": Target(model_file, record("mutant.felbmodel", models, use_model).attempt),
         "result.json": record("result.json", [held["result.json"]], show, held),
         "components.npz": record("components.npz", [held["components.npz"]], show, held),
         "assignment": record(assignment, [held[assignment]], show, held),

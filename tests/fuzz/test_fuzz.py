@@ -13,9 +13,9 @@ from fuzz.targets import all_targets, try_case
 REPRODUCERS = sorted((Path(__file__).parent / "reproducers").glob("*.*"))
 CASES = {"estimators": 25, "h5ad": 40, "parquet": 60}
 NAMES = [
-    "felb", "csv", "csv.gz", "dat", "mtx", "npz", "npy", "parquet", "h5ad", "scipy", "result.json", "components.npz",
-    "assignment", "outbound", "job", "journal round", "journal step", "accountant", "budget", "site config", "plan",
-    "status", "wire", "estimators",
+    "felb", "csv", "csv.gz", "dat", "mtx", "npz", "npy", "mat", "parquet", "h5ad", "scipy", "result.json",
+    "components.npz", "assignment", "outbound", "job", "journal round", "journal step", "accountant", "budget",
+    "site config", "plan", "status", "wire", "estimators", "model",
 ]  # fmt: skip
 
 

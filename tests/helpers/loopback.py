@@ -10,8 +10,9 @@ from felb.engines.nvflare.response_validation import ResponseValidator
 from felb.engines.nvflare.rounds import summed
 from felb.engines.nvflare.run_record import RunRecord
 from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.engines.nvflare.site_policy import Policy, SiteConfig
-from felb.engines.nvflare.site_session import SiteSession, read_outbound
+from felb.engines.nvflare.site_session import SiteSession
 from felb.engines.nvflare.vault import request_of
 from felb.federated.loop import play
 from felb.federated.wire import pack

@@ -113,7 +113,7 @@ def test_union_is_the_or_of_the_named_rows(k, interpreted, monkeypatch):
 
 def test_only_boolean_matrices_are_taken():
     assert bits.as_boolean([[True, False]]).shape == (1, 2)
-    with pytest.raises(InputError, match=r"U must be a Boolean array, got float64; .* U > 0.5"):
+    with pytest.raises(InputError, match=r"U must be .*float64"):
         bits.as_boolean(np.zeros((2, 2)), "U")
     with pytest.raises(InputError, match="two dimensions, got 1"):
         bits.as_boolean(np.zeros(2, bool))

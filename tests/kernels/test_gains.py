@@ -108,5 +108,5 @@ def test_arguments_are_left_alone():
 
 
 def test_factors_that_do_not_fit_are_named():
-    with pytest.raises(InputError, match="U∘V is 3 x 4, but the data is 2 x 4"):
+    with pytest.raises(InputError, match=r"3 x 4.* 2 x 4"):
         switch_counts(sparse(np.ones((2, 4), bool)), np.ones((3, 1), bool), np.ones((1, 4), bool))

@@ -22,7 +22,7 @@ from felb.kernels.passes import (
     squared_loss,
     statistics_pass,
 )
-from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
+from felb.optim.steps import ComponentStep, GradientStep, HalsStep, MultiplicativeStep, Penalty
 
 WIDTHS = [1, 15, 16, 17, 33, 64, 65, 100]
 BETA = 0.1
@@ -62,6 +62,9 @@ def twin(rule_name, prox_name, U, U_prev, gathered, gram):
     if rule_name == "lipschitz":
         step = STEP
         x = point + step * (gathered - point @ gram)
+    elif rule_name == "component":
+        step = 1.5 / np.maximum(gram.sum(axis=1), max(1e-6 * gram.sum(axis=1).max(), 1e-4))
+        x = point + step * (gathered - point @ gram)
     else:
         point = np.maximum(point, 0)
         step = point / np.maximum(point @ gram, 1e-12)
@@ -74,10 +77,11 @@ def rule_of(rule_name, prox_name):
     if rule_name == "hals":
         return HalsStep(sweeps=2)
     prox = PROXES[prox_name][0]
-    return GradientStep(STEP, prox) if rule_name == "lipschitz" else MultiplicativeStep(prox)
+    by_name = {"lipschitz": GradientStep(STEP, prox), "component": ComponentStep(1.5, prox)}
+    return by_name.get(rule_name, MultiplicativeStep(prox))
 
 
-RULES = [(rule, prox) for rule in ("lipschitz", "multiplicative") for prox in PROXES] + [("hals", "")]
+RULES = [(rule, prox) for rule in ("lipschitz", "component", "multiplicative") for prox in PROXES] + [("hals", "")]
 
 
 def matrix(n, m, density, seed=0):
@@ -371,7 +375,11 @@ def test_parameters_are_checked():
 @pytest.mark.parametrize("k", [1, 15, 16, 17, 33, 65])
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("rule", [lambda p: GradientStep(0.05, p), MultiplicativeStep], ids=["gradient", "mu"])
+@pytest.mark.parametrize(
+    "rule",
+    [lambda p: GradientStep(0.05, p), lambda p: ComponentStep(1.5, p), MultiplicativeStep],
+    ids=["gradient", "component", "mu"],
+)
 def test_rows_are_drawn_towards_a_target(k, exact, own, rule):
     rng = np.random.default_rng(k)
     X, X_prev, gathered, target = (rng.random((131, k)).astype(np.float32) for _ in range(4))
@@ -385,11 +393,9 @@ def test_rows_are_drawn_towards_a_target(k, exact, own, rule):
     free = factor_step(X, gathered, gram, **options)
     assert np.abs(free - target).sum() > np.abs(got - target).sum()
     if own:  # γ√(G_ll tr(G)/k) in place of γ, column by column
+        curvature = np.diagonal(wide[2])
         for column in range(k):
-            absolute = rule(
-                Penalty(
-                    0.01, 0.3, gamma=0.7 * float(np.sqrt(gram[column, column] * np.diagonal(gram).mean())), exact=exact
-                )
-            )
+            gamma = 0.7 * float(np.sqrt(curvature[column] * curvature.mean()))
+            absolute = rule(Penalty(0.01, 0.3, gamma=gamma, exact=exact))
             pulled = factor_step(*wide, target=target, **options | {"rule": absolute})
             np.testing.assert_allclose(expected[:, column], pulled[:, column], rtol=1e-6)

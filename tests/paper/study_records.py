@@ -7,7 +7,7 @@ from dataclasses import replace
 from felb.paper.experiment_cells import MethodUse
 from felb.paper.experiments.noise import QUICK
 from felb.paper.runner import _manifest
-from felb.paper.study import CellRecord
+from felb.runs.cell_records import CellRecord
 
 FAST = MethodUse("FELB", "felb", {"max_iter": 2, "local_steps": 1})
 ASSO = MethodUse("Asso", "asso+vote")

@@ -256,3 +256,22 @@ def test_a_missing_number_of_clients_leaves_its_claims_open_and_no_others():
     open_ = [claim for claim in judged if claim.verdict == "undecided"]
     assert [claim.says for claim in open_] == ["FELB: 30 clients are as good as 15 (F1 within 0.06)"]
     assert "1 of 4 cells are missing (1 out of time)" in open_[0].numbers
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_toy_with_the_name_of_a_data_set_of_the_paper_is_not_judged(quick):
+    study = replace(find_study("realworld", quick=quick, trials=1), sources=("tcga", "zoo"))
+    plain = made_up(study, lambda cell: {"f1": 0.5, "rmsd_table": 1.0, "rows": 300, "columns": 40})
+    published = (600, 1000) if quick else (10_459, 20_530)
+    for claim in study.judge(plain):
+        assert f"tcga (300 x 40, expected {published[0]} x {published[1]})" in claim.numbers
+        assert "tcga:" not in claim.numbers
+    right = made_up(study, lambda cell: {"f1": 0.5, "rmsd_table": 1.0, "rows": published[0], "columns": published[1]})
+    assert not any("another shape" in claim.numbers for claim in study.judge(right))
+
+
+def test_cells_missing_of_any_method_are_told_in_every_claim():
+    study = replace(find_study("realworld"), sources=("zoo",), trials=1)
+    figures = {"f1": 0.5, "rmsd_table": 1.0, "rows": 101, "columns": 17}
+    record = made_up(study, lambda cell: figures, keep=lambda cell: cell.method != "FedNMF")
+    assert all("cells are missing" in claim.numbers for claim in study.judge(record))

@@ -12,19 +12,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from felb.errors import InputError
+from felb.metrics.intervals import mean_interval
 from felb.paper.study import (
-    CELLS,
     MANIFEST,
-    CellRecord,
     Claim,
     Metric,
     Planned,
     StudyRecord,
     View,
-    mean_interval,
     read_claims,
     write_claims,
 )  # fmt: skip
+from felb.runs.cell_records import CELLS, CellRecord
 
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12).filter(lambda values: np.std(values) > 1e-6)
 

@@ -12,12 +12,13 @@ import pytest
 from study_records import ASSO, tiny
 
 from felb.errors import InputError
-from felb.paper import runner
 from felb.paper.experiment_cells import MethodUse
-from felb.paper.pool import Pool
 from felb.paper.runner import run_study
 from felb.paper.study import CELLS, MANIFEST, read_claims
 from felb.paper.worker import answer
+from felb.runs import cell_runner
+from felb.runs.cell_pool import Pool
+from felb.runs.cell_runner import settled
 
 SLOW = MethodUse("FELB-MU", "felb-mu", {"max_iter": 100_000, "tol": 0.0, "l2_rate": 1.0})
 
@@ -32,7 +33,7 @@ class InProcess(Pool):
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr(runner, "Pool", InProcess)
+    monkeypatch.setattr(cell_runner, "Pool", InProcess)
 
 
 def run(study, folder, **options):
@@ -108,13 +109,13 @@ def test_a_cell_beyond_its_time_is_ended_and_the_others_go_on(tmp_path):
     (ended,) = [cell for cell in record.cells.values() if cell.status == "timeout"]
     assert "4 s" in ended.message
     assert run(study, tmp_path, time_limit=3.0)[1] == 0  # it had more time before
-    assert not runner._settled(tmp_path, study.cells()[0], 4.5)
+    assert not settled(tmp_path, study.cells()[0].key, 4.5)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="signals of POSIX")
 def test_a_cell_that_hangs_without_running_any_python_is_ended_too():
     slow, fast = (cell for cell in tiny(methods=(SLOW, ASSO), levels=(0.0,)).cells())
-    with Pool(1) as pool:
+    with Pool("felb.paper.worker", 1) as pool:
 
         def stop():  # as a compiled kernel would that never returns and keeps the interpreter locked
             # All is compiled, and the time of the cell has begun.
@@ -132,7 +133,7 @@ def test_a_cell_that_hangs_without_running_any_python_is_ended_too():
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
 def test_a_process_that_dies_costs_its_cell_only():
     slow, fast = (cell for cell in tiny(methods=(SLOW, ASSO), levels=(0.0,)).cells())
-    with Pool(1) as pool:
+    with Pool("felb.paper.worker", 1) as pool:
 
         def kill():
             while not (pool._workers and pool._workers[0].key):
@@ -163,7 +164,7 @@ def test_an_interruption_keeps_what_was_measured_and_ends_the_processes(tmp_path
         run_study(study, tmp_path, on_progress=stop)
     assert len(list((tmp_path / CELLS).glob("*.json"))) == 2
     assert not reading()
-    monkeypatch.setattr(runner, "Pool", InProcess)
+    monkeypatch.setattr(cell_runner, "Pool", InProcess)
     record, measured = run(study, tmp_path)
     assert measured == 4
     assert record.count("done") == 6

@@ -11,7 +11,7 @@ import pytest
 from felb.cli import main
 from felb.errors import InputError
 from felb.paper.figures import draw_study, mean_curves, names_in_a_line
-from felb.paper.study import CellRecord, Claim, Metric, Planned, StudyRecord, View, write_claims
+from felb.paper.study import Claim, Metric, Planned, StudyRecord, View, write_claims
 from felb.paper.study_page import study_page
 from felb.paper.tables import (
     DASH,
@@ -25,6 +25,7 @@ from felb.paper.tables import (
     to_csv,
     to_markdown,
 )
+from felb.runs.cell_records import CellRecord
 
 METRICS = (Metric("f1", "F1", "high", digits=2), Metric("cost", "cost", digits=1))
 PLANNED = tuple(

@@ -81,7 +81,7 @@ def test_l1_at_the_finest_noise_discrete_and_continuous_cost_the_same(monkeypatc
 def test_l1_every_planned_release_is_fine_enough(epsilon, clients):
     from felb.data.binary import BinaryMatrix
 
-    options = {} if clients == 2 else {"noise": "aggregate", "colluders": 1}
+    options = {} if clients == 2 else {"noise": "distributed", "colluders": 1}
     plan = Privacy(epsilon, 1e-6, **options).plan(n_records=5000, n_clients=clients, n_columns=30)
     histogram = row_size_histogram(BinaryMatrix.of(np.eye(30, dtype=bool)))
     assert histogram.sensitivity == 2**GRID_BITS

@@ -61,7 +61,7 @@ def test_noise_of_the_wrong_scale_is_found(factor, passes):
     assert scale_matches(discrete_gaussian(37.0 * factor, 20_000), 37.0) is passes
 
 
-@pytest.mark.parametrize("noise", ["client", "aggregate"])
+@pytest.mark.parametrize("noise", ["client", "distributed"])
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_planned_releases_carry_the_noise_that_their_sensitivity_asks_for(noise, neighbours):
     plan = Privacy(2.0, noise=noise, neighbours=neighbours, row_bound=5).plan(
@@ -71,12 +71,11 @@ def test_planned_releases_carry_the_noise_that_their_sensitivity_asks_for(noise,
     mechanism = plan.mechanism_for("cooccurrence", empty)
     released, cost = mechanism.release("cooccurrence", empty.values, rng=None)
     sigma = UNIT * 4.0 * (math.sqrt(2) if neighbours == "replace" else 1) / plan.mu_of("cooccurrence")
-    assert scale_matches(released, sigma / (2 if noise == "aggregate" else 1))
-    assert not scale_matches(released, 1.1 * sigma / (2 if noise == "aggregate" else 1))
+    shares = 3 if noise == "distributed" else 1
+    assert scale_matches(released, sigma / math.sqrt(shares))
+    assert not scale_matches(released, 1.1 * sigma / math.sqrt(shares))
     assert cost.loss == pytest.approx(plan.mu_of("cooccurrence"))
-    assert plan.sigma_of_sum("cooccurrence", empty) == pytest.approx(
-        sigma / UNIT * (2 if noise == "client" else 1), rel=1e-12
-    )
+    assert plan.sigma_of_sum("cooccurrence", empty) == pytest.approx(sigma / UNIT * math.sqrt(4 / shares), rel=1e-12)
 
 
 # -- isolation ---------------------------------------------------------------------------------------------------------

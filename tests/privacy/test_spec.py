@@ -32,7 +32,7 @@ REAL, BITS = Uploads(20, 2000), Uploads(1, 2000, boolean=True)
         ({"delta": 1.0}, "delta must lie"),
         ({"unit": "village"}, "unit .*village"),
         ({"mechanism": "magic"}, "mechanism .*cooccurrence"),
-        ({"noise": "server"}, "noise .*client, aggregate"),
+        ({"noise": "server"}, "noise .*client, distributed"),
         ({"neighbours": "friends"}, "neighbours .*add_remove"),
         ({"unit": "client", "mechanism": "statistics"}, "unit='client'"),
         ({"unit": "record", "mechanism": "paper"}, "unit='record'"),
@@ -47,15 +47,16 @@ REAL, BITS = Uploads(20, 2000), Uploads(1, 2000, boolean=True)
         ({"score_share": 0.5}, "score_share must lie"),
         ({"score_share": 0.1, "score_bound": 0}, "score_bound must"),
         ({"score_bound": 3.0}, "score_share"),
-        ({**PAPER, "noise": "aggregate"}, "at each client"),
+        ({**PAPER, "noise": "distributed"}, "at each client"),
         ({**PAPER, "row_bound": 3}, "does not release"),
         ({"theta": 2.0}, "theta bounds"),
         ({"row_bound": 0}, "row_bound must"),
         ({"rounds": 3}, "rounds"),
         ({"mechanism": "statistics", "rounds": 0}, "rounds"),
         ({"mechanism": "statistics", "norm_bound": 0}, "c must"),
-        ({"colluders": -1, "noise": "aggregate"}, "colluders"),
-        ({"dropouts": 1}, "noise='aggregate'"),
+        ({"colluders": -1, "noise": "distributed"}, "colluders"),
+        ({"dropouts": 1}, "noise='distributed'"),
+        ({"colluders": 0, "noise": "distributed"}, "colluders"),
     ],
 )
 def test_nonsense_is_refused_at_once(options, message):
@@ -75,7 +76,7 @@ def test_a_delta_that_could_publish_a_record_is_refused():
 
 def test_nobody_left_to_add_noise_is_refused():
     with pytest.raises(InputError, match="colluders"):
-        Privacy(1.0, noise="aggregate", colluders=2, dropouts=1).plan(n_records=100, n_clients=3, n_columns=5)
+        Privacy(1.0, noise="distributed", colluders=2, dropouts=1).plan(n_records=100, n_clients=3, n_columns=5)
     with pytest.raises(InputError, match="column"):
         Privacy(1.0).plan(n_records=100, n_clients=3, n_columns=0)
 
@@ -87,7 +88,7 @@ def test_nobody_left_to_add_noise_is_refused():
         {"row_bound": 30},
         {"mechanism": "statistics", "rounds": 7},
         {"mechanism": "hybrid", "neighbours": "replace"},
-        {"noise": "aggregate", "colluders": 2, "dropouts": 1},
+        {"noise": "distributed", "colluders": 2, "dropouts": 1},
         {"score_share": 0.05},
         {"mechanism": "statistics", "score_share": 0.02},
         CLIENT,
@@ -121,7 +122,7 @@ def test_the_plan_is_kept_by_gate_and_ledger(tmp_path):
 
 
 def test_clients_share_the_noise_of_an_aggregate():
-    plan = Privacy(1.0, noise="aggregate", colluders=2, dropouts=1).plan(**SIZE)
+    plan = Privacy(1.0, noise="distributed", colluders=2, dropouts=1).plan(**SIZE)
     sizes = row_size_histogram(BinaryMatrix.of(np.zeros((3, 200), dtype=bool)))
     alone = Privacy(1.0).plan(**SIZE)
     assert plan.noise_shares == 7
@@ -137,7 +138,9 @@ def test_uploads_of_a_client_keep_the_total():
     assert cost.loss == pytest.approx(calibrated_mu(2.0, 1e-5) / math.sqrt(20))
     assert cost.unit == "client"
     assert mechanism.sigma_of_client == pytest.approx(3.0 / cost.loss)
-    shared = Privacy(2.0, 1e-5, noise="aggregate", colluders=1, **CLIENT).plan(**SIZE, uploads=REAL).upload_mechanism()
+    shared = (
+        Privacy(2.0, 1e-5, noise="distributed", colluders=1, **CLIENT).plan(**SIZE, uploads=REAL).upload_mechanism()
+    )
     assert shared.sigma_of_client == pytest.approx(mechanism.sigma_of_client / 3)
     with pytest.raises(InputError, match="does not upload"):
         Privacy(1.0).plan(**SIZE).upload_mechanism()
@@ -161,7 +164,7 @@ def test_bits_of_a_client_keep_the_total():
         (CLIENT, None, "mechanism='uploads'"),
         (PAPER, None, "mechanism='paper'"),
         ({"unit": "client"}, REAL, "need theta"),
-        ({"unit": "client", "noise": "aggregate"}, BITS, "noise='client'"),
+        ({"unit": "client", "noise": "distributed"}, BITS, "noise='client'"),
         ({"unit": "client", "rounds": 3}, BITS, "rounds"),
         ({**PAPER, "paper_noise": "xor"}, REAL, "paper_noise='xor'"),
         ({"mechanism": "paper", "paper_noise": "gaussian"}, BITS, "paper_noise='gaussian'"),
@@ -202,8 +205,15 @@ def test_the_statement_says_everything_that_matters():
                  "stays local", "pair of features", "55 of 100"):  # fmt: skip
         assert part in text
     assert "median" in Privacy(1.0).plan(**SIZE).statement()
-    aggregate = Privacy(8.0, noise="aggregate", colluders=2, neighbours="replace", mechanism="hybrid").plan(**SIZE)
-    for part in ("secure sum", "at most 2 reveal", "replace one", "guarantees little", "c = 1", "1/2.83 of its scale"):
+    aggregate = Privacy(8.0, noise="distributed", colluders=2, neighbours="replace", mechanism="hybrid").plan(**SIZE)
+    for part in (
+        "secure aggregation",
+        "at most 2 of them collude",
+        "replace one",
+        "guarantees little",
+        "c = 1",
+        "1/2.83 of its scale",
+    ):
         assert part in aggregate.statement()
 
 

@@ -48,7 +48,7 @@ def history_of(rounds: int) -> History:
     rows += [
         {"round": rounds + i, "task": "flip_gains", "clients": 4, "loss": 300.0 - i, "flips": 5 - i} for i in range(5)
     ]
-    return History([*rows, {"round": rounds + 5, "task": "assign_by_belief", "clients": 4, "f1": 0.9, "errors": 7}])
+    return History([*rows, {"round": rounds + 5, "task": "assign", "clients": 4, "f1": 0.9, "errors": 7}])
 
 
 def store(

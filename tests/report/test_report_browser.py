@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from stored_runs import EVIL
 
+from felb.analysis import Stability
 from felb.report import gather, result_page
+from felb.report.comparison_page import comparison_page
+from felb.report.component_parts import described
+from felb.runs.cell_records import CellRecord
+from felb.runs.comparison import Compared
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -44,7 +52,11 @@ def browser():
 @pytest.fixture(scope="module")
 def file(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    result_page(gather(run.folder)).write(path)
+    labels = path.with_name("labels.txt")
+    labels.write_text("".join(f"{EVIL if has else 'none'}\n" for has in run.U[:, 0]))
+    match = np.random.default_rng(0).random((10, 20))
+    stable = Stability(match, run.result.components.astype(float), None, 0)
+    result_page(replace(gather(run.folder, labels=str(labels)), stability=stable)).write(path)
     return path
 
 
@@ -102,6 +114,70 @@ def test_no_width_scrolls_sideways_and_all_figures_are_there(open_page, width, t
     assert page.locator("#overlap .heat td").count() == 20 * 20
 
 
+def cut(page):
+    """Captions of the tables, heat maps left out, that are wider than what shows them."""
+    wide = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.ariaLabel)"
+    return page.locator(".scroll:not(:has(.heat)):visible").evaluate_all(wide)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_table_is_cut_on_a_phone(open_page, theme):
+    page = open_page(PHONE, theme)
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert cut(page) == []
+    heading = page.locator("#components th", has_text="Size")
+    heading.get_by_role("button").click()
+    assert heading.get_attribute("aria-sort") == "descending"
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    figures = {
+        "f1": 0.8,
+        "rmsd": 0.3,
+        "precision": 0.9,
+        "recall": 0.7,
+        "coverage": 0.6,
+        "errors": 150.0,
+        "seconds": 0.5,
+    }
+    methods, numbers = ("bmf", "a-long-package.with_modules:AndAClass<b>", "asso+vote"), (5, 10, 20, 50)
+    cells = {
+        (method, k, seed): CellRecord(
+            f"{method}{k}{seed}", "done", {n: v + k / 1000 + seed / 100 for n, v in figures.items()}
+        )
+        for method in methods
+        for k in numbers
+        for seed in range(3)
+    }
+    cells["asso+vote", 50, 0] = CellRecord("late", "timeout", message="no answer within 600 s")
+    compared = Compared("zoo", (101, 17), methods, numbers, 3, 10, {"felb": "0", "machine": {"cores": 2}}, cells)
+    path = tmp_path_factory.mktemp("comparison") / "comparison.html"
+    comparison_page(compared).write(path)
+    return path
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_the_page_of_a_comparison_fits_and_marks_the_best(browser, comparison, width, theme):
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    page, complaints = context.new_page(), []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(comparison.as_uri())
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"comparison-{width}-{theme}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert cut(page) == []
+    assert page.locator("#tables table").count() == 3
+    assert page.locator("#tables tbody tr").count() == 9
+    assert page.locator("#tables strong:visible").count() >= 12
+    assert page.locator("#curves svg.chart polyline").count() >= 6
+    assert "no answer within 600 s" in page.locator("#cells-without-scores").inner_text()
+    context.close()
+    assert complaints == []
+
+
 def test_columns_sort_both_ways(open_page):
     page = open_page()
     heading = page.locator("#components th", has_text="Size")
@@ -136,7 +212,7 @@ def test_the_search_shows_components_with_the_words(open_page, run):
 
 def test_further_features_unfold(open_page, run):
     page = open_page()
-    largest = max(run.result.described(), key=lambda c: len(c.features))
+    largest = max(described(gather(run.folder)), key=lambda c: len(c.features))  # by lift, as on the page
     row = page.locator("#components tbody tr").filter(has=page.locator(f"th:text-is('{largest.number}')"))
     last = row.get_by_text(largest.features[-1], exact=True)
     assert not last.is_visible()

@@ -40,8 +40,8 @@ def main_noise(privacy, shape, clients):
 @pytest.mark.parametrize("shape", [LARGE, SMALL, Shape.of(50_000, 20_000, 20, ones_per_record=10)])
 @pytest.mark.parametrize(
     "privacy",
-    [Privacy(0.7), Privacy(0.7, noise="aggregate", dropouts=2), Privacy(0.7, row_bound=5)],
-    ids=["client", "aggregate", "bound"],
+    [Privacy(0.7), Privacy(0.7, noise="distributed", dropouts=2), Privacy(0.7, row_bound=5)],
+    ids=["client", "distributed", "bound"],
 )
 def test_the_simulation_has_the_noise_of_the_run_it_stands_for(shape, privacy, scores):
     small = scaled_down(shape)

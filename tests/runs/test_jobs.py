@@ -31,7 +31,7 @@ def test_a_job_can_be_stored_as_json(make_job):
 
 
 def test_contradictory_jobs_are_refused():
-    with pytest.raises(InputError, match="unknown split 'odd'; use even, uneven or consecutive"):
+    with pytest.raises(InputError, match=r"split 'odd'.*even, uneven or consecutive"):
         Job("zoo", "felb", 3, split="odd")
     with pytest.raises(InputError, match="either a number of clients or a client column"):
         Job("zoo", "felb", 3, clients=2, client_column="ward")
@@ -52,7 +52,7 @@ def test_rows_are_dealt_out_to_named_clients(split):
 @pytest.mark.parametrize("clients", [0, -1])
 def test_no_clients_are_no_clients(clients):
     job = Job("zoo", "felb", 3, clients=clients)
-    with pytest.raises(InputError, match=f"at least one client is needed, got {clients}"):
+    with pytest.raises(InputError, match=rf"client.* {clients}"):
         job.labels(job.read())
 
 
@@ -131,7 +131,7 @@ def test_what_cannot_run_claims_no_folder(make_job, tmp_path, changes, message):
 def test_an_occupied_place_is_noticed_before_anything_is_read(make_job, tmp_path):
     (tmp_path / "out").mkdir()
     for run in (fit, simulate):
-        with pytest.raises(InputError, match="out exists; choose another folder"):
+        with pytest.raises(InputError, match="out exists"):
             run(make_job(data="missing.csv"), tmp_path / "out")
 
 
@@ -190,9 +190,9 @@ def test_generated_files_hold_planted_data(tmp_path):
     assert read_data(str(written["data"])).matrix == expected.A
     assert read_data(str(written["signal"])).matrix == expected.signal
     assert BinaryMatrix.of(sp.load_npz(written["V"])) == BinaryMatrix.of(expected.V)
-    with pytest.raises(InputError, match=r"g\.npz exists; choose another name or replace it with --force"):
+    with pytest.raises(InputError, match=r"g\.npz exists.*--force"):
         generate(tmp_path / "g.npz", 50, 20, k=2)
-    with pytest.raises(InputError, match="is a folder; give a file name in it"):
+    with pytest.raises(InputError, match="is a folder"):
         generate("..", 50, 20, k=2)
 
 

@@ -195,7 +195,7 @@ def test_lost_responses_are_not_given_anew(job, out, unfinished):
     with pytest.raises(KeyboardInterrupt):
         simulate(job, out, on_round=stop_after(2))
     shutil.rmtree(unfinished / "responses" / "client-02")
-    with pytest.raises(PrivacyError, match="client-02 has answered in round 0 is missing"):
+    with pytest.raises(PrivacyError, match=r"client-02 .*round 0"):
         resume(out)
 
 
@@ -226,7 +226,7 @@ def test_terms_that_make_no_agreement_are_refused(small_data, privacy, said):
 
 def test_a_method_without_noise_promises_nothing(small_data, out):
     for run in (simulate, fit):
-        with pytest.raises(InputError, match="'asso' adds no noise and can guarantee no privacy; use bmf"):
+        with pytest.raises(InputError, match=r"'asso' .*bmf"):
             run(Job(small_data, "asso", 3, privacy={"epsilon": 1}), out)
     assert not out.exists()
 

@@ -15,7 +15,7 @@ SOURCE = Path(felb.__file__).parent
 CLIENTS = 4
 NUMERICS = ("kernels/", "optim/", "metrics/", "federated/steps/")
 """The method itself; what the default one needs of them are its nine phases."""
-MOST_OUTSIDE, MOST_IN_ALL = 50, 80
+MOST_OUTSIDE, MOST_IN_ALL = 54, 89
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,7 @@ def test_the_data_is_read_checked_and_partitioned_once(way):
     called, opened, _ = way
     for step in (
         ("data/files.py", "read"),
+        ("data/limits.py", "open_bounded"),
         ("data/partition.py", "even"),
         ("data/shards.py", "split"),
         ("data/shards.py", "check_shards"),
@@ -87,5 +88,6 @@ def test_the_outbound_log_of_a_client_is_opened_once(way):
     assert called["federated/gate.py", "release"] == rounds * CLIENTS
     assert {name: count for name, count in opened.items() if name.endswith(".jsonl")} == {
         f"client-{i + 1:02}.jsonl": 2
-        for i in range(CLIENTS)  # read for the chain, then opened for writing
+        for i in range(CLIENTS)  # for writing, and to synchronise the finished folder
     }
+    assert called["privacy/log_chain.py", "open_head"] == CLIENTS

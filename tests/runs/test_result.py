@@ -106,7 +106,7 @@ def test_every_missing_entry_is_named(tmp_path, result, assignments):
     read = set(whole) - {"n_components", "n_features"}
     for missing in read:
         (tmp_path / "result.json").write_text(json.dumps({k: v for k, v in whole.items() if k != missing}))
-        with pytest.raises(InputError, match=rf"result\.json is damaged .*{missing}.*make the result again"):
+        with pytest.raises(InputError, match=rf"result\.json is damaged .*{missing}"):
             Result.read(tmp_path)
     for key, value in (
         ("columns", 3),
@@ -144,13 +144,13 @@ def test_a_truncated_file_is_never_read_as_something_else(tmp_path, result, assi
     whole = path.read_bytes()
     for size in range(0, len(whole), 37):
         path.write_bytes(whole[:size])
-        with pytest.raises(InputError, match=r"components\.npz is damaged or missing"):
+        with pytest.raises(InputError, match=r"components\.npz is damaged"):
             Result.read(tmp_path)
 
 
 def test_unknown_and_damaged_assignments(tmp_path, result, assignments):
     result.write(tmp_path, assignments)
-    with pytest.raises(InputError, match=r"no assignment of 'east'.*result\.json lists the clients"):
+    with pytest.raises(InputError, match=r"'east'.*result\.json"):
         read_assignment(tmp_path, "east")
     (tmp_path / "assignments" / "north.npz").write_bytes(b"PK")
     with pytest.raises(InputError, match="damaged"):

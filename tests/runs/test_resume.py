@@ -202,7 +202,7 @@ def test_changed_data_is_refused(tmp_path, out, make_job, small_data, unfinished
     A = sp.load_npz(moved).toarray()
     A[0, 0] = 1 - A[0, 0]
     sp.save_npz(moved, sp.csr_array(A))
-    with pytest.raises(InputError, match=r"moved\.npz has changed since the run was started.*--force"):
+    with pytest.raises(InputError, match=r"moved\.npz has changed.*--force"):
         resume(out)
     moved.unlink()
     with pytest.raises(InputError, match=r"there is no file .*moved\.npz"):
@@ -215,7 +215,7 @@ def test_changed_data_is_refused(tmp_path, out, make_job, small_data, unfinished
 def test_another_version_of_felb_is_refused(interrupted, unfinished, monkeypatch, undisturbed):
     with monkeypatch.context() as patch:
         patch.setattr("felb.runs.job_runner.__version__", "99.0")
-        with pytest.raises(InputError, match=rf"started by felb {__version__}, and felb 99\.0 may compute differently"):
+        with pytest.raises(InputError, match=rf"felb {__version__}, .*felb 99\.0"):
             resume(interrupted)
     resume(interrupted)
     assert contents(interrupted) == undisturbed
@@ -236,7 +236,7 @@ def test_a_relative_path_is_resumed_from_anywhere(tmp_path, make_job, small_data
 def test_a_damaged_journal_is_refused_and_can_be_deleted(interrupted, unfinished, undisturbed, damage, name):
     entry = unfinished / "journal" / f"{name}.safetensors"
     entry.write_bytes(damage)
-    with pytest.raises(InputError, match=rf"{name}\.safetensors is damaged .*delete .*journal, then --resume"):
+    with pytest.raises(InputError, match=rf"{name}\.safetensors is damaged .*journal.*--resume"):
         resume(interrupted)
     assert entry.read_bytes() == damage
     shutil.rmtree(unfinished / "journal")
@@ -253,7 +253,7 @@ def test_a_damaged_job_is_refused(interrupted, unfinished, text):
 
 
 def test_a_new_run_does_not_silently_replace_an_unfinished_one(interrupted, make_job, unfinished, undisturbed):
-    with pytest.raises(InputError, match=r"an unfinished run is at .*--resume .*--force"):
+    with pytest.raises(InputError, match=r"unfinished .*--resume .*--force"):
         simulate(make_job(), interrupted)
     with pytest.raises(InputError, match="an unfinished run is at"):
         fit(make_job(method="elbmf"), interrupted)

@@ -1,5 +1,21 @@
 """Centralized estimators, one algorithm per file."""
 
-from felb.centralized.elbmf import ELBMF
+from __future__ import annotations
 
-__all__ = ["ELBMF"]
+from typing import TYPE_CHECKING
+
+from felb.late import late_names
+
+if TYPE_CHECKING:
+    from felb.centralized.elbmf import ELBMF
+
+__all__ = [
+    "ELBMF",
+]
+
+__getattr__ = late_names(
+    __name__,
+    {
+        "ELBMF": "felb.centralized.elbmf",
+    },
+)

@@ -87,7 +87,7 @@ class PooledFactorization(BooleanFactorization):
         found = self.shortcut(A, k) or self.find(A, k, seed=self._seed())
         self.components_ = found.V
         self.supports_ = np.count_nonzero(found.U, axis=0)
-        self.complete_ = found.complete
+        self.n_records_, self.complete_ = len(A), found.complete
         self.history_, self.n_iter_, self.integrality_gap_, self.converged_ = History(), len(found.V), 0.0, True
         for name, value in found.attributes.items():
             setattr(self, name, value)

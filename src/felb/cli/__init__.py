@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 VERBS = {
     "fit": "factorize centralized data",
     "simulate": "factorize data split among simulated clients",
+    "apply": "assign new records to the components of a result, and show drift",
     "score": "score a result on data",
+    "certify": "prove a lower bound on the errors of small data",
     "show": "show a result: components, scores and provenance",
     "report": "write a self-contained HTML page of a result",
+    "interpret": "tell what components mean: lift, labels, sets and rules",
+    "stability": "tell how often refits find the components of a result again",
+    "choose-k": "choose the number of components by held-out cells",
+    "compare": "compare methods on data: tables for papers and a page",
+    "cite": "print the references of a method as BibTeX",
     "privacy": "show releases and guarantees; forecast the noise of a guarantee",
     "schema": "define how raw tables become binary features",
     "convert": "convert a data file of any size to .felb, which is memory-mapped",
@@ -36,6 +43,7 @@ VERBS = {
     "status": "show the sites and runs of a federation",
 }
 MODULES = {
+    "choose-k": "felb.cli.choose_k",
     "schema": "felb.cli.schema_commands",
     "data": "felb.paper.commands.data_sets",
     "experiment": "felb.paper.commands.experiment",

@@ -10,7 +10,6 @@ import click
 from felb.cli import options
 from felb.cli.output import print_json, warnings_as_notes
 from felb.cli.progress import row_progress
-from felb.data import Limits, convert
 
 
 @click.command("convert")
@@ -34,13 +33,15 @@ def command(
 ) -> None:
     """Convert the data file SOURCE to the .felb file TARGET, which the other commands use from disk.
 
-    SOURCE is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, because it is
-    read block by block. With --schema it can be a raw table, or the URL of a database. TARGET is created when it is
+    SOURCE is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, since it
+    is read block by block. With --schema it can be a raw table, or the URL of a database. TARGET is created when it is
     complete; until then its folder needs twice the space.
 
     What SOURCE may ask for is limited in proportion to its size. Where a limit is too low for a legitimate file, raise
     it here. The other commands have no limits for a .felb file.
     """
+    from felb.data import Limits, convert
+
     limits = options.given(max_rows=max_rows, max_columns=max_columns, max_line=max_line, max_expansion=max_expansion)
     with row_progress() as advance, warnings_as_notes():
         matrix = convert(

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from felb.choices import CERTIFICATE_DAYS
 from felb.cli import options
 from felb.cli.output import print_facts, print_json, print_result
 from felb.cli.progress import run_progress
-from felb.engines.nvflare.authority import VALID_DAYS, Authority
-from felb.engines.nvflare.certificates import CertificateRequest
-from felb.engines.nvflare.flare import environment
-from felb.engines.nvflare.provisioning import Coordinator
-from felb.engines.nvflare.revocation import REVOCATIONS, Revocations
+from felb.cli.roster_commands import federation_roster
 from felb.errors import InputError
 from felb.estimators.methods import DEFAULT
+
+if TYPE_CHECKING:
+    from felb.engines.nvflare.authority import Authority
+    from felb.engines.nvflare.provisioning import Coordinator
+    from felb.engines.nvflare.revocation import Revocations
 
 DEFAULT_PORT = 8002
 
@@ -62,6 +65,8 @@ def init(folder: str, name: str, host: str, port: int, listen: str, authority: s
 
     Give the fingerprint to every site over another channel than the file, for example by telephone.
     """
+    from felb.engines.nvflare.provisioning import Coordinator
+
     coordinator = Coordinator.found(
         folder, name=name, host=host, port=port, loopback=listen == "loopback", authority=authority
     )
@@ -86,7 +91,7 @@ def init(folder: str, name: str, host: str, port: int, listen: str, authority: s
     help="Approval file to send to the site (default: NAME.signed.zip in the folder of REQUEST).",
 )
 @click.option(
-    "--days", default=VALID_DAYS, show_default=True, help="Validity of the certificate in days.", **options.COUNT
+    "--days", default=CERTIFICATE_DAYS, show_default=True, help="Validity of the certificate in days.", **options.COUNT
 )
 @options.as_json
 def approve(
@@ -105,6 +110,8 @@ def approve(
     telephone. Only certificates of sites are signed, each for a name that is not taken. FOLDER may also be that of the
     authority alone, on a machine without a network.
     """
+    from felb.engines.nvflare.certificates import CertificateRequest
+
     signer = _opened(folder)
     asked = CertificateRequest.read(request)
     if name is None or key_fingerprint is None:
@@ -165,6 +172,8 @@ def revoke(
 
 
 def _installed(folder: str, path: str) -> Revocations:
+    from felb.engines.nvflare.provisioning import Coordinator
+
     return Coordinator.open(folder).install_revocations(Path(path))
 
 
@@ -176,10 +185,16 @@ def _revoked(folder: str, site: str | None, key: str | None, *, undo: bool) -> R
 
 def _opened(folder: str) -> Coordinator | Authority:
     """Return a coordinator's folder, or that of an authority by itself."""
+    from felb.engines.nvflare.authority import Authority
+    from felb.engines.nvflare.provisioning import Coordinator
+    from felb.engines.nvflare.revocation import REVOCATIONS
+
     return Authority.open(folder) if (Path(folder) / REVOCATIONS).is_file() else Coordinator.open(folder)
 
 
 def _authority(folder: str) -> Authority:
+    from felb.engines.nvflare.provisioning import Coordinator
+
     opened = _opened(folder)
     return opened.authority if isinstance(opened, Coordinator) else opened
 
@@ -193,6 +208,9 @@ def start(folder: str, show: bool, as_json: bool) -> None:
 
     The process stays in the foreground, as service managers expect.
     """
+    from felb.engines.nvflare.flare import environment
+    from felb.engines.nvflare.provisioning import Coordinator
+
     arguments = Coordinator.open(folder).command()
     if show or as_json:
         print_json(arguments)
@@ -224,3 +242,6 @@ def demo(sites: int, n_components: int, method: str, out: str | None, keep: str 
             sites=sites, n_components=n_components, method=method, out=out, keep=keep, on_status=advance, on_event=tell
         )
     print_result(result, where, as_json=as_json)
+
+
+command.add_command(federation_roster)

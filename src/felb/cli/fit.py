@@ -10,8 +10,6 @@ from felb.cli import options, resuming
 from felb.cli.output import print_result
 from felb.cli.privacy_options import spec
 from felb.estimators.methods import DEFAULT, summaries
-from felb.runs.job import Job
-from felb.runs.job_runner import fit
 
 EPILOG = options.methods(*summaries())
 
@@ -28,6 +26,13 @@ EPILOG = options.methods(*summaries())
 @options.param
 @spec
 @options.dask
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    help="Number of threads that share the rows (method bmf only). The result does not depend on it.",
+    **options.COUNT,
+)
 @options.seed
 @options.client_column_left_out
 @options.reading
@@ -41,6 +46,7 @@ def command(
     n_components: int | str,
     dask: str | None,
     block_rows: int | None,
+    jobs: int,
     seed: int,
     client_column: str | None,
     schema: str | None,
@@ -52,8 +58,8 @@ def command(
 ) -> None:
     """Factorize DATA that is held in one place.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data list`), or
-    with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
+    DATA is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data
+    list`), or with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The output folder contains the components (components.csv, .npz), the assignment of each row
     (assignments/pooled.npz), and result.json with parameters, seed, version, data fingerprint, scores and history.
     With --epsilon the components can be published under the guarantee that the result states; scores, supports and the
@@ -66,6 +72,8 @@ def command(
     Ctrl-C keeps the completed rounds in OUT.unfinished, and --resume OUT continues from there, with --dask at another
     scheduler if the first one was lost. The centralized methods (elbmf, asso, grecond, mebf, zhang) cannot be resumed.
     """
+    from felb.runs.job import Job
+
     if resumed is not None:
         resuming.go_on("fit", resumed, dask=dask, as_json=as_json)
         return
@@ -81,10 +89,14 @@ def command(
         client_column=client_column,
         dask=dask,
         block_rows=block_rows,
+        workers=jobs,
         schema=schema,
         privacy=privacy,
         **reading,
     )
+    job.check_names()
+    from felb.runs.job_runner import fit  # slow to import, and not needed to refuse wrong names
+
     with resuming.running("fit", out, rounds=None) as advance:
         result = fit(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)

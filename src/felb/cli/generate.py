@@ -6,7 +6,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_json
-from felb.runs.generation import generate
 
 WHAT = {"data": "noisy data", "signal": "U∘V without noise", "U": "planted rows", "V": "planted components"}
 
@@ -59,6 +58,8 @@ def command(
     The planted factors are written to OUT.U.npz and OUT.V.npz, their Boolean product to OUT.signal.npz. All files are
     SciPy sparse matrices.
     """
+    from felb.runs.generation import generate
+
     written = generate(
         out,
         n,

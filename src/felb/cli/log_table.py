@@ -9,14 +9,17 @@ from rich.padding import Padding
 from rich.table import Table
 
 from felb.cli.output import plain_console
-from felb.privacy.outbound_log import Left, summarize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from felb.privacy.outbound_log import Left
+
 
 def print_outbound(lines: Sequence[Mapping[str, Any]], *, nothing: str) -> None:
     """Print one line for each kind of array that left; clients with equal tables are grouped."""
+    from felb.privacy.outbound_log import summarize
+
     console = plain_console()
     if not lines:
         console.print(nothing, soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from felb.privacy.disclosure import PRESETS
+from felb.choices import DISCLOSURE_PRESETS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -30,25 +30,27 @@ seed = click.option(
 )
 
 
-class NumberOrAuto(click.IntRange):
-    """A number of components, or "auto" for rank selection by the method."""
+class NumberOrMdl(click.IntRange):
+    """A number of components, or "mdl" for rank selection by minimum description length."""
 
-    name = "number or auto"
+    name = "number or mdl"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number, or the method's own word."""
-        return "mdl" if value == "auto" else super().convert(value, param, ctx)
+        """Return the number, or the word."""
+        if value == "auto":
+            self.fail("the number is selected by 'mdl', minimum description length; use that word", param, ctx)
+        return value if value == "mdl" else super().convert(value, param, ctx)
 
 
 components = click.option(
     "-k",
     "--components",
     "n_components",
-    type=NumberOrAuto(min=1),
-    metavar="N|auto",
+    type=NumberOrMdl(min=1),
+    metavar="N|mdl",
     default=10,
     show_default=True,
-    help="Number of components; auto selects it by minimum description length (method bmf only).",
+    help="Number of components; mdl selects it by minimum description length (method bmf only).",
 )
 
 
@@ -142,7 +144,7 @@ time_limit = click.option(
 
 disclosure = click.option(
     "--disclosure",
-    type=click.Choice(list(PRESETS)),
+    type=click.Choice(DISCLOSURE_PRESETS),
     help="Disclosure rules for sums without noise: fewest records of a component, sites, and more.",
 )
 

@@ -13,16 +13,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from felb.data.schema_words import grouped
-from felb.federated.task_table import rounds_by_phase
-from felb.privacy.disclosure import Disclosure
-from felb.runs.result import ITERATION, Result, finite
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from felb.data.schema import Schema
-    from felb.runs.result import Component
+    from felb.report.marked_tables import MarkedTable
+    from felb.runs.result import Component, Result
 
 SHOWN_FEATURES = 12
 SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
@@ -30,16 +26,21 @@ SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 
 def print_json(data: Any) -> None:
     """Print plain data as JSON."""
+    from felb.runs.result import finite
+
     click.echo(json.dumps(finite(data), indent=1, allow_nan=False))
 
 
 def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHOWN_FEATURES) -> None:
     """Print the provenance, the scores and the components of a result."""
+    from felb.runs.result_words import remarks
+
     if as_json:
         summary = {key: value for key, value in result.to_json().items() if key not in ("history", "columns")}
         components = [asdict(component) for component in result.described()]
         conflicts = {} if result.schema is None else {"conflicts": result.conflicts()}
-        print_json({**summary, "rounds": result.rounds(), "components": components, **conflicts, "folder": folder})
+        told = {"remarks": remarks(result), "rounds": result.rounds(), "components": components, **conflicts}
+        print_json({**summary, **told, "folder": folder})
         return
     console = plain_console()
     facts = Table(box=None, show_header=False, pad_edge=False)
@@ -54,7 +55,7 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         console.print(f"scores stay at the clients; compute them where the data is: {asking}", soft_wrap=True)
     console.print()
     console.print(component_table(result.described(), shown=shown, schema=result.schema))
-    for sentence in result.conflicts():
+    for sentence in [*remarks(result), *result.conflicts()]:
         click.echo(f"warning: {sentence}", err=True)
 
 
@@ -70,14 +71,16 @@ def plain_console() -> Console:
 
 def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result as text."""
+    from felb.privacy.disclosure import Disclosure
+    from felb.runs.result_words import records_in_words
+
     made, source = result.provenance, result.provenance.data
     gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
         "result": folder,
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: "
-        + ("" if source["rows"] is None else f"{source['rows']} records x ")
-        + f"{source['columns']} features"
+        + f"{records_in_words(result)} x {source['columns']} features"
         + ("" if source["ones"] is None else f", {source['ones']} ones")
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         **({} if result.schema is None else {"schema": result.schema.digest}),
@@ -96,6 +99,9 @@ def describe(result: Result, folder: str) -> dict[str, str]:
 
 def describe_rounds(rounds: Mapping[str, int]) -> str:
     """Return how many rounds a run had, and in which phases."""
+    from felb.federated.task_table import rounds_by_phase
+    from felb.runs.result import ITERATION
+
     total, phases = sum(rounds.values()), rounds_by_phase(rounds)
     if rounds.keys() <= {ITERATION}:  # a centralized method
         return f"{total} iterations"
@@ -145,6 +151,8 @@ def component_table(
     components: Sequence[Component], *, shown: int = SHOWN_FEATURES, schema: Schema | None = None
 ) -> Table:
     """Return a table of components: number, support, size, feature names (the first few, by column of a schema)."""
+    from felb.data.schema_words import grouped
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     known = any(component.support is not None for component in components)
     for name in ("component", "support", "size") if known else ("component", "size"):
@@ -157,6 +165,28 @@ def component_table(
         support = ["" if component.support is None else str(component.support)] if known else []
         table.add_row(str(component.number), *support, str(len(component.features)), text or "(empty)")
     return table
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same keys as a table; the last column is wrapped, the others are aligned to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    names = list(rows[0]) if rows else []
+    for name in names:
+        last = name == names[-1]
+        table.add_column(name, justify="left" if last else "right", no_wrap=not last, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in names))
+    plain_console().print(table)
+
+
+def marked_grid(table: MarkedTable) -> Table:
+    """Return a table of scores for the terminal; the best of a column is marked with *."""
+    grid = Table(box=None, header_style="bold", pad_edge=False, title=table.title, title_justify="left")
+    for number, text in enumerate(table.head):
+        grid.add_column(text, justify="right" if number else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*row)
+    return grid
 
 
 def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:

@@ -15,13 +15,6 @@ from felb.cli.output import plain_console, print_json
 from felb.cli.privacy_options import spec
 from felb.cli.progress import step_progress
 from felb.errors import InputError
-from felb.privacy.noise_forecast import Shape
-from felb.privacy.outbound_log import summarize
-from felb.report.forecast_page import check_drawable, draw_forecast
-from felb.runs.job import agreed
-from felb.runs.log_files import outbound_lines
-from felb.runs.privacy_forecast import forecast
-from felb.runs.result import Result
 
 DEFAULT_DENSITY = 0.1
 SEED: dict[str, Any] = {"type": click.IntRange(min=0), "metavar": "N"}
@@ -48,6 +41,9 @@ def log(run: str, client: str | None, as_json: bool) -> None:
     the μ of Gaussian noise, or the ε of other noise, of all arrays of a line together. The total is the ε that the
     client has spent up to this line.
     """
+    from felb.privacy.outbound_log import summarize
+    from felb.runs.log_files import outbound_lines
+
     lines = outbound_lines(run, client=client)
     if as_json:
         print_json([left.to_json() for left in summarize(lines)])
@@ -109,6 +105,11 @@ def plan(
     expected        expected count of one component without noise
     noise           sd of the noise in the sum, relative to that count
     """  # noqa: D301
+    from felb.privacy.noise_forecast import Shape
+    from felb.report.forecast_page import check_drawable, draw_forecast
+    from felb.runs.job import agreed
+    from felb.runs.privacy_forecast import forecast
+
     if density is not None and ones_per_record is not None:
         raise click.UsageError("Give either --density or --ones-per-record.")
     terms = (privacy or {}) | options.given(row_bound=row_bound)
@@ -137,6 +138,9 @@ def plan(
 @options.as_json
 def statement(run: str, as_json: bool) -> None:
     """Show the privacy guarantee of the result in the folder RUN: unit, attackers, budget and conditions."""
+    from felb.runs.log_files import outbound_lines
+    from felb.runs.result import Result
+
     result = Result.read(run)
     if as_json:
         print_json({"result": run, "privacy": result.privacy})

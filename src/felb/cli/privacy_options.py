@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from felb.choices import MechanismName, NoisePlace
 from felb.cli import options
 from felb.privacy.cost import Neighbours, Unit
-from felb.privacy.spec import MechanismName, NoisePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ CHOICES = {
     "mechanism": (MechanismName, "Privacy mechanism (default: cooccurrence; uploads with --unit client)."),
     "noise": (
         NoisePlace,
-        "Who adds the noise: each client all of it, or a share of it in the aggregate (default: client).",
+        "Who adds the noise: each client all of it, or a share of it, distributed, with --secure (default: client).",
     ),
     "unit": (Unit, "Protected unit (default: that of the mechanism)."),
     "neighbours": (Neighbours, "Neighbouring data sets: one unit added or removed, or replaced (default: add_remove)."),

@@ -19,15 +19,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from felb.estimators.progress_bar import round_note
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from felb.engines.nvflare.run_record import Status
     from felb.federated.loop import RunProgress
-
-SHOWN = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
-"""Metrics of a round that are shown beside the bar: key, label, number of digits."""
 
 
 @contextmanager
@@ -36,9 +35,7 @@ def round_progress(total: int | None) -> Iterator[Callable[[RunProgress], None]]
     with _bar("rounds", total) as update:
 
         def advance(progress: RunProgress) -> None:
-            last = progress.history[-1]
-            metrics = " ".join(f"{name} {last[key]:.{digits}f}" for key, name, digits in SHOWN if key in last)
-            update(completed=len(progress.history), note=metrics)
+            update(completed=len(progress.history), note=round_note(progress))
 
         yield advance
 

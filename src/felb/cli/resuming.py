@@ -12,7 +12,6 @@ from click.core import ParameterSource
 from felb.cli.output import print_result, warnings_as_notes
 from felb.cli.progress import round_progress
 from felb.errors import ConnectionLostError
-from felb.runs.job_runner import resume, unfinished_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +38,8 @@ def go_on(
 ) -> None:
     """Resume the interrupted run of `out` and print its result; `rounds_of` returns the number of rounds of a job."""
     _check_no_other_options(click.get_current_context())
+    from felb.runs.job_runner import resume, unfinished_job
+
     job = unfinished_job(out)
     with running(verb, out, rounds=None if job is None else rounds_of(job)) as advance:
         result = resume(out, dask=dask, on_round=advance)
@@ -48,6 +49,7 @@ def go_on(
 @contextmanager
 def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[RunProgress], None]]:
     """Yield the callback for completed rounds, which moves the progress bar; print warnings and advice as notes."""
+    from felb.runs.job_runner import unfinished_job
 
     def advice() -> str | None:
         return None if unfinished_job(out) is None else f"resume with: felb {verb} --resume {shlex.quote(out)}"

@@ -9,8 +9,6 @@ import click
 from felb.cli import options
 from felb.cli.output import print_result
 from felb.cli.progress import run_progress
-from felb.engines.nvflare.provisioning import Coordinator
-from felb.runs.deployed import DeployedRun, participation, run_deployed
 
 NOT_EVERYBODY = 3
 """Exit code of a run that is finished without some sites in some rounds."""
@@ -44,6 +42,9 @@ def command(
     the components, the history and the summed scores; assignments and outbound logs stay at the sites. The exit code is
     3 if the run is finished, but a site has missed rounds or was left out.
     """
+    from felb.engines.nvflare.provisioning import Coordinator
+    from felb.runs.deployed import DeployedRun, participation, run_deployed
+
     run = DeployedRun.read(config, without=without)
     coordinator = Coordinator.open(folder)
     try:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
 
 from felb.cli import options
 from felb.cli.output import plain_console, print_facts, print_json, warnings_as_notes
-from felb.data import Schema, read
-from felb.data.propose_schema import disclosed, infer, make_schema, merged, read_proposal, write_proposal
-from felb.data.schema import Roles
-from felb.data.schema_diff import differences
-from felb.data.schema_file import schema_text
-from felb.data.summarize import summarize
 from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from felb.data import Schema
+    from felb.data.summarize import Summary
+    from felb.privacy.private_proposal import CountNoise
 
 DIFFERENT = 1
 
@@ -70,6 +70,8 @@ def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: A
 
     Categories and codes become features by frequency, numbers are cut at rounded quantiles.
     """
+    from felb.data.propose_schema import infer
+
     schema, skipped = infer(data, **_counting(settings))
     schema.write(out, force=force)
     _print_schema(schema, {"schema": out}, skipped, as_json=as_json)
@@ -84,6 +86,8 @@ def check_command(schema: str, data: str | None, as_json: bool) -> None:
 
     Values that are new to the schema are told.
     """
+    from felb.data import Schema, read
+
     agreed = Schema.read(schema)
     facts: dict[str, Any] = {"schema": schema, "digest": agreed.digest, "features": len(agreed.features)}
     if data is not None:
@@ -103,6 +107,8 @@ def check_command(schema: str, data: str | None, as_json: bool) -> None:
 @options.as_json
 def show_command(schema: str, as_json: bool) -> None:
     """Show the features of SCHEMA with their rules, and its digest."""
+    from felb.data import Schema
+
     _print_schema(Schema.read(schema), {"schema": schema}, {}, as_json=as_json)
 
 
@@ -112,6 +118,9 @@ def show_command(schema: str, as_json: bool) -> None:
 @options.as_json
 def diff_command(old: str, new: str, as_json: bool) -> int:
     """Say how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
+    from felb.data import Schema
+    from felb.data.schema_diff import differences
+
     first, second = Schema.read(old), Schema.read(new)
     found = differences(first, second)
     if as_json:
@@ -135,21 +144,84 @@ def diff_command(old: str, new: str, as_json: bool) -> int:
     help="Name nothing that fewer records share.",
 )
 @click.option("--rounding", default=5, show_default=True, help="Round counts down to multiples.", **options.COUNT)
+@click.option(
+    "--site",
+    "folder",
+    type=click.Path(),
+    help="Folder of the site, whose policy is applied and whose budget is charged.",
+)
+@click.option(
+    "--epsilon",
+    type=click.FloatRange(0, min_open=True),
+    metavar="X",
+    help="Add noise to all counts, for ε-differential privacy of every record; needs --site, and is charged there.",
+)
+@click.option(
+    "--delta", type=click.FloatRange(0, 1), default=1e-6, show_default=True, metavar="X", help="δ that goes with it."
+)
+@click.option(
+    "--max-events",
+    default=20,
+    show_default=True,
+    help="With --epsilon: events of a record that are counted; more of them need more noise.",
+    **options.COUNT,
+)
 @options.force
 @options.as_json
 def propose_command(
-    data: str, out: str, min_count: int, rounding: int, force: bool, as_json: bool, **settings: Any
+    data: str,
+    out: str,
+    rounding: int,
+    folder: str | None,
+    epsilon: float | None,
+    delta: float,
+    max_events: int,
+    min_count: int,
+    force: bool,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """At a site of a federation: write what DATA could contribute to a common schema, to send to the coordinator.
 
     The file names categories and codes that at least --min-count records share, with rounded counts, and rounded
-    quantiles of numbers; look at it before you send it.
+    quantiles of numbers; look at it before you send it. With --epsilon the counts are noisy, and only what clearly more
+    records share is named.
     """
+    from felb.data.propose_schema import check_new, disclosed, write_proposal
+    from felb.data.summarize import summarize
+
     counting = _counting(settings)
-    summary = disclosed(summarize(data, **counting), min_count=min_count, base=rounding)
+    check_new(out, force=force)  # a proposal that cannot be written must not be charged
+    facts: dict[str, Any] = {"proposal": out}
+    if epsilon is None:
+        if folder is not None:
+            _check_exact(folder)
+        summary = disclosed(summarize(data, **counting), min_count=min_count, base=rounding)
+    else:
+        summary, noise = _propose_privately(
+            folder, data, epsilon=epsilon, delta=delta, min_count=min_count, max_events=max_events, **counting
+        )
+        facts |= {"epsilon": epsilon, "delta": delta, "noise": round(noise.sigma, 1)}
+        facts |= {"named from": math.ceil(noise.threshold)}
     write_proposal(summary, out, prefixes=counting["prefix_length"] is not None, force=force)
-    columns, codes = len(summary.columns), len(summary.codes)
-    print_facts({"proposal": out, "columns": columns, "codes": codes, "records": summary.records}, as_json=as_json)
+    facts |= {"columns": len(summary.columns), "codes": len(summary.codes), "records": summary.records}
+    print_facts(facts, as_json=as_json)
+
+
+def _check_exact(folder: str) -> None:
+    from felb.engines.nvflare.proposals import check_exact_proposal
+    from felb.engines.nvflare.provisioning import Site
+
+    check_exact_proposal(Site.open(folder))
+
+
+def _propose_privately(folder: str | None, data: str, **settings: Any) -> tuple[Summary, CountNoise]:
+    from felb.engines.nvflare.proposals import propose_privately
+    from felb.engines.nvflare.provisioning import Site
+
+    if folder is None:
+        raise InputError("noisy counts are charged to the budget of a site; name its folder", parameter="site")
+    return propose_privately(Site.open(folder), data, **settings)
 
 
 @command.command("merge")
@@ -160,6 +232,8 @@ def propose_command(
 @options.as_json
 def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
     """At the coordinator: make one schema of all sites' PROPOSALS..., for them to approve by its digest."""
+    from felb.data.propose_schema import make_schema, merged, read_proposal
+
     read_back = [read_proposal(path) for path in proposals]
     if len({prefixes for _, prefixes in read_back}) > 1:
         raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")
@@ -169,12 +243,16 @@ def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bo
 
 
 def _counting(settings: dict[str, Any]) -> dict[str, Any]:
+    from felb.data.schema import Roles
+
     roles = {name: settings.pop(name) for name in ("record", "item", "value", "time")}
     given = Roles(**roles) if any(roles.values()) else None
     return {**settings, "leave_out": tuple(settings["leave_out"]), "roles": given}
 
 
 def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str], *, as_json: bool) -> None:
+    from felb.data.schema_file import schema_text
+
     facts = {**facts, "digest": schema.digest, "features": len(schema.features)}
     if as_json:
         print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": schema_text(schema)})

@@ -9,7 +9,6 @@ import click
 
 from felb.cli import options
 from felb.cli.output import print_json, print_scores, warnings_as_notes
-from felb.runs.scoring import score_file
 
 
 @click.command("score")
@@ -37,6 +36,8 @@ def command(
     coverage   1 - wrong cells / ones in the data
     errors     number of wrong cells
     """  # noqa: D301
+    from felb.runs.scoring import score_file
+
     with warnings_as_notes():
         counts = score_file(result, data, **options.given(**reading))
     if as_json:

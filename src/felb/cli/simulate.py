@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from felb.choices import FELB_SETTINGS, SPLITS
 from felb.cli import options, resuming
 from felb.cli.output import print_result
 from felb.cli.privacy_options import spec
 from felb.estimators.methods import DEFAULT, make_federated, summaries
-from felb.federated.algorithms.felb_setting import SETTINGS
-from felb.runs.job import PARTITIONS, Job
-from felb.runs.job_runner import simulate
+
+if TYPE_CHECKING:
+    from felb.runs.job import Job
 
 EPILOG = options.methods(*summaries(pooled=False))
 DEFAULT_CLIENTS = 10
@@ -27,7 +28,7 @@ DEFAULT_CLIENTS = 10
 )
 @click.option(
     "--split",
-    type=click.Choice(list(PARTITIONS)),
+    type=click.Choice(SPLITS),
     default="even",
     show_default=True,
     help="How rows are split: at random into parts of equal (even) or random size (uneven), or into consecutive "
@@ -52,7 +53,7 @@ DEFAULT_CLIENTS = 10
 )
 @click.option(
     "--setting",
-    type=click.Choice(list(SETTINGS)),
+    type=click.Choice(FELB_SETTINGS),
     help="Variant of FELB: recommended, unweighted (all clients have the same weight) or literal (Alg. 1 of the paper) "
     "(default: recommended).",
 )
@@ -71,6 +72,11 @@ DEFAULT_CLIENTS = 10
     default=0.0,
     show_default=True,
     help="Probability that a sampled client drops out.",
+)
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Add up by secure aggregation: the server learns the sums and no client's part. Needs 3 to 50 clients.",
 )
 @click.option(
     "--workers", default=1, show_default=True, help="Number of clients that compute in parallel.", **options.COUNT
@@ -95,6 +101,7 @@ def command(
     rounds: int | None,
     sample: float,
     dropout: float,
+    secure: bool,
     workers: int,
     seed: int,
     schema: str | None,
@@ -107,8 +114,8 @@ def command(
 ) -> None:
     """Factorize DATA that is split among simulated clients, which share sums only.
 
-    DATA is a file (.csv .tsv .npz .npy .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data list`), or
-    with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
+    DATA is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data
+    list`), or with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The output folder contains the components (components.csv, .npz), the assignments of each client (assignments/), the
     outbound log of each client (outbound/), and result.json with parameters, seed, version, data fingerprint, scores
     and history.
@@ -121,6 +128,8 @@ def command(
 
     Ctrl-C keeps the completed rounds in OUT.unfinished; --resume OUT continues from there.
     """
+    from felb.runs.job import Job
+
     if resumed is not None:
         resuming.go_on("simulate", resumed, rounds_of=planned, as_json=as_json)
         return
@@ -140,9 +149,13 @@ def command(
         privacy=privacy,
         disclosure=disclosure,
         participation={"fraction": sample, "dropout": dropout},
+        secure=secure,
         workers=workers,
         **reading,
     )
+    job.check_names()
+    from felb.runs.job_runner import simulate  # slow to import, and not needed to refuse wrong names
+
     with resuming.running("simulate", out, rounds=planned(job)) as advance:
         result = simulate(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)

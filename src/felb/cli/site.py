@@ -8,27 +8,19 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from felb.choices import MechanismName, NoisePlace
 from felb.cli import options
 from felb.cli.log_table import print_outbound
 from felb.cli.output import print_facts, print_json
+from felb.cli.roster_commands import site_roster
 from felb.cli.site_runs import RUN_VERBS
-from felb.data.database_url import check_no_password
-from felb.data.raw_source import is_url
-from felb.engines.nvflare.approvals import Approvals
-from felb.engines.nvflare.certificates import read_fingerprint
-from felb.engines.nvflare.provisioning import Invitation, Site
-from felb.engines.nvflare.refusals import read_refusals
-from felb.engines.nvflare.site_budget import USUAL, Spent
-from felb.engines.nvflare.site_policy import TOTAL_DELTA, Policy
-from felb.engines.nvflare.site_processes import SiteProcesses
-from felb.engines.nvflare.site_session import read_outbound, verify_outbound
 from felb.errors import InputError
 from felb.privacy.cost import Unit
-from felb.privacy.spec import MechanismName, NoisePlace
-from felb.runs.deployed import read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from felb.engines.nvflare.provisioning import Site
 
 NO_LIMIT = "none"
 LIMITS = ("max_epsilon", "max_delta", "total_epsilon", "total_delta")
@@ -73,6 +65,9 @@ def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: boo
     Send the request to the coordinator, and tell the name and the key fingerprint in another way, for example by
     telephone. The private key stays in FOLDER.
     """
+    from felb.engines.nvflare.certificates import read_fingerprint, written
+    from felb.engines.nvflare.provisioning import Invitation, Site
+
     invited = Invitation.read(invitation)
     expected = read_fingerprint(invited.fingerprint, name="the fingerprint in the invitation")
     if read_fingerprint(fingerprint, name="--fingerprint") != expected:
@@ -80,8 +75,8 @@ def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: boo
             "fingerprint does not match the invitation, which may have been changed in transit; ask the coordinator"
         )
     site, request = Site.join(folder, invited, name=name)
-    facts = {"send": str(request), "key fingerprint": site.key_fingerprint(), "folder": str(site.folder)}
-    print_facts(facts, as_json=as_json)
+    keys = {"key fingerprint": site.key_fingerprint(), "vault key fingerprint": written(site.rosters.own.fingerprint)}
+    print_facts({"send": str(request), **keys, "folder": str(site.folder)}, as_json=as_json)
 
 
 @command.command("rotate")
@@ -93,6 +88,8 @@ def rotate(folder: str, as_json: bool) -> None:
     The coordinator approves it with `felb federation approve --rotate`, which revokes the old key; then start the site
     with --approval.
     """
+    from felb.engines.nvflare.provisioning import Site
+
     site = Site.open(folder)
     request = site.rotate()
     print_facts({"send": str(request), "key fingerprint": site.key_fingerprint(rotated=True)}, as_json=as_json)
@@ -123,6 +120,12 @@ def rotate(folder: str, as_json: bool) -> None:
     help="Method that this site runs; can be repeated (default: all federated methods).",
 )
 @click.option("--min-rows", help="Minimum number of rows for taking part in a run (default: 20).", **options.COUNT)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Maximum time that this site computes for one request (default: 3600).",
+)
 @click.option(
     "--require-privacy/--allow-exact",
     default=None,
@@ -156,6 +159,11 @@ def rotate(folder: str, as_json: bool) -> None:
     help="Answer exact runs after private ones, which ends their guarantee (default: no).",
 )
 @click.option(
+    "--require-secure/--allow-plain-sums",
+    default=None,
+    help="Refuse runs whose sums are not masked, or accept them too (default: accept).",
+)
+@click.option(
     "--mechanism",
     multiple=True,
     type=click.Choice(get_args(MechanismName)),
@@ -165,7 +173,7 @@ def rotate(folder: str, as_json: bool) -> None:
 @click.option(
     "--noise",
     type=click.Choice(get_args(NoisePlace)),
-    help="Where noise must be added: all of it at this client, or a share of it in the aggregate (default: client).",
+    help="Where noise must be added: all of it at this client, or a share of it, distributed (default: client).",
 )
 @click.option("--notify", metavar="CMD", help="Command to call with JSON on stdin when a run asks, ends or is refused.")
 @click.option(
@@ -204,6 +212,11 @@ def start(
     FLARE is in courier.log. The settings are stored in vault/felb.json, so that later starts need no options. The
     password of a database comes from the environment (PGPASSWORD) or from a password file of mode 0600.
     """
+    from felb.data.database_url import check_no_password, is_url
+    from felb.engines.nvflare.approvals import Approvals
+    from felb.engines.nvflare.provisioning import Site
+    from felb.engines.nvflare.site_processes import SiteProcesses
+
     site = Site.open(folder)
     if approval is not None:
         site.admit(approval)
@@ -255,6 +268,10 @@ def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
 
     The complete log is in state/RUN/outbound.jsonl.
     """
+    from felb.engines.nvflare.provisioning import Site
+    from felb.engines.nvflare.refusals import read_refusals
+    from felb.engines.nvflare.site_logs import read_outbound
+
     state = Site.open(folder).state
     lines = read_refusals(state, run_id=run_id) if refused else read_outbound(state, run_id=run_id)
     if as_json:
@@ -276,6 +293,9 @@ def verify_log(folder: str, run_id: str | None, as_json: bool) -> None:
     Each line holds the hash of the line before. Keep the last hash that is shown elsewhere: whoever may write the log
     could make all of it anew, and then it differs.
     """
+    from felb.engines.nvflare.provisioning import Site
+    from felb.engines.nvflare.site_logs import verify_outbound
+
     heads = verify_outbound(Site.open(folder).state, run_id=run_id)
     if as_json:
         print_json({run: asdict(head) for run, head in heads.items()})
@@ -295,6 +315,10 @@ def budget(folder: str, as_json: bool) -> None:
     A run counts with its whole budget from its first response on, even if it was interrupted. Guarantees for different
     units or neighbour relations are listed separately: they cannot be added up.
     """
+    from felb.engines.nvflare.provisioning import Site
+    from felb.engines.nvflare.site_budget import USUAL, Spent
+    from felb.engines.nvflare.site_policy import TOTAL_DELTA
+
     site = Site.open(folder)
     spent, policy = Spent(site.state), site.config().policy
     limits = {"total_epsilon": policy.total_epsilon, "total_delta": policy.total_delta or TOTAL_DELTA}
@@ -317,6 +341,8 @@ def budget(folder: str, as_json: bool) -> None:
 
 def check_agreement(site: Site, changes: Mapping[str, Any]) -> None:
     """Refuse settings that contradict each other: exact runs together with a condition on privacy."""
+    from felb.engines.nvflare.site_policy import Policy
+
     known = asdict(site.config().policy) if site.configured else {}
     policy = Policy(**{**known, **changes})
     if changes.get("require_privacy") is False and policy.asks_for_privacy:
@@ -328,6 +354,8 @@ def check_agreement(site: Site, changes: Mapping[str, Any]) -> None:
 
 def check_columns(own: Sequence[str] | None, path: Path) -> None:
     """Raise at the first column of a site's data that is not the one of a list; the names stay at the site."""
+    from felb.runs.deployed import read_columns
+
     wanted = read_columns(path)
     if own is None:
         raise InputError("the data has no column names; give a file with a header, or a .columns.txt beside it")
@@ -338,5 +366,5 @@ def check_columns(own: Sequence[str] | None, path: Path) -> None:
         raise InputError(f"the data has {len(own)} columns and {path} has {len(wanted)}")
 
 
-for verb in RUN_VERBS:
+for verb in (*RUN_VERBS, site_roster):
     command.add_command(verb)

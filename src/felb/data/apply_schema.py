@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from felb.data.binary import BinaryMatrix
 from felb.data.duck import as_number, literal, reading_of
 from felb.data.facts import EVENTS, ROWS, Layout, laid_out
 from felb.data.raw_source import open_source
+from felb.data.variables import apply_rules
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from felb.data.raw_source import RawSource
     from felb.data.schema import Feature, Schema
+    from felb.data.variables import Variables
 
 CELLS_AT_A_TIME = 1 << 22
 """Ones that are taken from DuckDB at once."""
@@ -103,8 +105,12 @@ class _Application:
 
     def collect(self) -> Applied:
         """Run every rule; afterwards the cells are in DuckDB, sorted."""
+        variables = None if self._layout.long else self._source.variables
         for position, column in enumerate(self._schema.column_features):
-            self._column(position, column)
+            if variables is None or column not in variables.positions:
+                self._column(position, column)
+        if variables is not None:
+            self._variables(variables)
         if self._schema.about_codes:
             self._codes()
         self._gather("felb_cells", self._cells)
@@ -198,18 +204,21 @@ class _Application:
         self._report(column, f"(SELECT value, 1 AS n FROM {rest} WHERE {outside})")
         if handling.unlisted == "error" and column in self._unlisted:
             value = next(iter(self._unlisted[column]))
-            known = ", ".join(list(self._schema.listed(column))[:20])
-            raise InputError(
-                f"{self._where(column, value)} holds {value!r}, which the schema does not list"
-                + (f"; it lists {known}" if known else " in any bin")
-                + "; add it, or set unlisted to ignore or other"
-            )
+            self._refuse_unlisted(self._where(column, value), column, value)
         if handling.unlisted == "other":
             other = next(
                 number for number in self._schema.column_features[column] if self._schema.features[number].other
             )
             during = self._during(self._window(self._schema.features[other]))
             self._cells.append(f"SELECT {self._cell(str(other))} FROM {rest} WHERE {outside} AND {during}")
+
+    def _refuse_unlisted(self, where: str, column: str, value: str) -> NoReturn:
+        known = ", ".join(list(self._schema.listed(column))[:20])
+        raise InputError(
+            f"{where} holds {value!r}, which the schema does not list"
+            + (f"; it lists {known}" if known else " in any bin")
+            + "; add it, or set unlisted to ignore or other"
+        )
 
     def _report(self, column: str, values: str) -> None:
         """Count values that no feature lists."""
@@ -233,18 +242,50 @@ class _Application:
         ((count, first),) = self._run(f"SELECT count(*), min(row) FROM {absent}").fetchall()
         if not count:
             return
-        self._missing[column] = count
-        if handling.missing == "error":
-            raise InputError(
-                f"{self._source.name}: {self._layout.name_of(first)} has no value of {column!r} ({count} records have "
-                f"none); set missing of [columns.{column}] to unknown, zero or category in the schema"
-            )
+        self._note_missing(column, count, first)
         if handling.missing == "category":
             own = next(number for number in numbers if self._schema.features[number].missing)
             self._cells.append(f"SELECT {self._cell(str(own))} FROM {absent}")
         elif handling.missing == "unknown":
             listed = ", ".join(map(str, numbers))
             self._unknown.append(f"SELECT {self._cell('feature')} FROM {absent}, unnest([{listed}]) AS t(feature)")
+
+    def _note_missing(self, column: str, count: int, first: int) -> None:
+        """Count records without a value, of which `first` is one; an error where the schema says so."""
+        self._missing[column] = count
+        if self._schema.handling(column).missing == "error":
+            raise InputError(
+                f"{self._source.name}: {self._layout.name_of(first)} has no value of {column!r} ({count} records have "
+                f"none); set missing of [columns.{column}] to unknown, zero or category in the schema"
+            )
+
+    # -- variables ---------------------------------------------------------------------------------------------
+
+    def _variables(self, variables: Variables) -> None:
+        """Apply the rules of columns that are not in the relation."""
+        for table, queries in (("felb_ones", self._cells), ("felb_no_values", self._unknown)):
+            self._run(f"CREATE TEMP TABLE {table} (cell BIGINT)")
+            queries.append(f"SELECT cell FROM {table}")
+
+        def keep(ones: NDArray[np.int64], unknown: NDArray[np.int64]) -> None:
+            for table, cells in (("felb_ones", ones), ("felb_no_values", unknown)):
+                if cells.size:
+                    self._source.connection.register("felb_block", {"cell": cells})
+                    self._run(f"INSERT INTO {table} SELECT cell FROM felb_block")
+                    self._source.connection.unregister("felb_block")
+
+        for column, (rules, facts) in apply_rules(variables, self._schema, self._layout.row_order(), keep).items():
+            if facts.unlisted:
+                value, (_, row) = max(facts.unlisted.items(), key=lambda pair: pair[1][0])
+                where = f"{self._source.name}: {self._layout.name_of(row)}: column {column!r}"
+                if rules.is_code:
+                    raise InputError(f"{where} holds {value!r}; a column of a code holds 0 or 1")
+                if self._schema.handling(column).unlisted == "error":
+                    self._refuse_unlisted(where, column, value)
+                counts = sorted(((v, n) for v, (n, _) in facts.unlisted.items()), key=lambda pair: (-pair[1], pair[0]))
+                self._note(column, dict(counts[:100]), sum(n for _, n in counts))
+            if facts.first_missing is not None and not rules.is_code:
+                self._note_missing(column, facts.missing, facts.first_missing)
 
     # -- codes -------------------------------------------------------------------------------------------------
 
@@ -294,8 +335,9 @@ class _Application:
                 raise InputError(
                     f"{source.name}: feature {rule.name!r} needs a long table with the column {schema.roles.item!r}"
                 )
+        elsewhere = () if source.variables is None else source.variables.positions
         for column in source.columns:
-            numbers = () if column in schema.column_features else schema.of_code(column)
+            numbers = () if column in schema.column_features or column in elsewhere else schema.of_code(column)
             if not numbers:
                 continue
             facts = self._layout.facts(column)

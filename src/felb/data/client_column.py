@@ -1,4 +1,4 @@
-"""The column of a table that says to which client a row belongs."""
+"""The columns of a table: which one says to which client a row belongs, and which ones are read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 
 def find_client_column(name: str, columns: Sequence[str] | None) -> int:
@@ -36,3 +36,23 @@ def client_labels(values: Iterable[Any], first_row: int) -> list[str]:
         text = str(value)
         labels.append(known.setdefault(text, text))
     return labels
+
+
+def split_columns(
+    names: Sequence[str] | int, wanted: Collection[str] | None, *, without: int | None = None
+) -> tuple[list[int], tuple[str, ...]]:
+    """Return the numbers of the columns to read, and the names of those that are left out because of `wanted`.
+
+    Parameters
+    ----------
+    names : of all columns, or their number if they have none; then all are read
+    wanted : names of the columns to read; None for all
+    without : number of a column that is no feature
+    """
+    if isinstance(names, int) or wanted is None:
+        count = names if isinstance(names, int) else len(names)
+        return [i for i in range(count) if i != without], ()
+    kept = [i for i, name in enumerate(names) if i != without and name in wanted]
+    if not kept:
+        raise InputError(f"none of the {len(names)} columns is a feature of the model, such as {min(wanted)!r}")
+    return kept, tuple(name for i, name in enumerate(names) if i != without and name not in wanted)

@@ -5,6 +5,7 @@ Every entrance checks that the values are 0 and 1 and says where they are not.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +38,7 @@ SPARSE_BLOCK_ENTRIES = 1 << 20
 def to_binary(
     data: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None
 ) -> BinaryMatrix:
-    """Build a `BinaryMatrix` from a NumPy array, SciPy sparse matrix, pandas or polars frame, or AnnData.
+    """Build a `BinaryMatrix` from an array, SciPy sparse matrix, frame of pandas, polars or Arrow, or AnnData.
 
     Parameters
     ----------
@@ -66,10 +67,9 @@ def to_binary(
         return _from_scipy(data, columns, binarize_threshold)
     if _is_anndata(data):
         return _from_anndata(data, columns, binarize_threshold)
-    if hasattr(data, "collect") and hasattr(data, "collect_schema"):
-        data = data.collect()  # a lazy frame of polars
-    if hasattr(data, "columns") and hasattr(data, "dtypes"):
-        return _from_frame(data, columns, binarize_threshold)
+    frame = Columns.of(data)
+    if frame is not None:
+        return _from_frame(frame, columns, binarize_threshold)
     return BinaryMatrix.vstack(list(dense_blocks(data, columns=columns, binarize_threshold=binarize_threshold)))
 
 
@@ -250,21 +250,61 @@ def checked_csr(data: Any) -> Any:
     return pairs.tocsr()
 
 
-def _from_frame(frame: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
-    names = check_column_names(columns if columns is not None else list(frame.columns), len(frame.columns))
-    ones = []
-    for position in range(len(frame.columns)):
-        # by position, since names may repeat; pandas has `iloc`, polars `to_series`
-        series = frame.iloc[:, position] if hasattr(frame, "iloc") else frame.to_series(position)
-        ones.append(_ones_of_column(series, threshold, locate=LocateCell(names, 0, position)))
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A frame by its columns: that of pandas, polars or Arrow.
+
+    Columns are taken by position, since names may repeat.
+    """
+
+    frame: Any
+    names: list[Any]
+
+    @classmethod
+    def of(cls, data: Any) -> Columns | None:
+        """Return the columns of a frame; None for anything else."""
+        if hasattr(data, "collect") and hasattr(data, "collect_schema"):
+            data = data.collect()  # a lazy frame of polars
+        if hasattr(data, "columns") and hasattr(data, "dtypes"):
+            return cls(data, list(data.columns))
+        if hasattr(data, "column_names") and hasattr(data, "num_columns") and hasattr(data, "schema"):
+            return cls(data, list(data.column_names))  # a table or a record batch of Arrow
+        return None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.frame.shape[0])
+
+    def series(self, position: int) -> Any:
+        """Return a column as the library of the frame has it; it has `to_numpy`."""
+        if hasattr(self.frame, "iloc"):
+            return self.frame.iloc[:, position]
+        return self.frame.to_series(position) if hasattr(self.frame, "to_series") else self.frame.column(position)
+
+    def values(self, position: int) -> NDArray[Any]:
+        """Return the values of a column; missing ones are NaN, None or NA."""
+        # A column of Arrow refuses to copy unless it is told to; the others copy where they must.
+        options = {"zero_copy_only": False} if hasattr(self.frame, "num_columns") else {}
+        return np.asarray(self.series(position).to_numpy(**options))
+
+    def select(self, positions: Sequence[int]) -> Any:
+        """Return the frame with the given columns only."""
+        if hasattr(self.frame, "iloc"):
+            return self.frame.iloc[:, list(positions)]
+        return self.frame.select([self.names[position] for position in positions])
+
+
+def _from_frame(frame: Columns, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
+    names = check_column_names(columns if columns is not None else frame.names, len(frame.names))
+    ones = [_ones_of_column(frame, at, threshold, locate=LocateCell(names, 0, at)) for at in range(len(frame.names))]
     return from_columns(ones, len(frame), columns=names)
 
 
-def _ones_of_column(series: Any, threshold: float | None, *, locate: LocateCell) -> NDArray[Any]:
+def _ones_of_column(frame: Columns, at: int, threshold: float | None, *, locate: LocateCell) -> NDArray[Any]:
     """Return the row numbers of the ones; a sparse column of pandas is looked at only where it stores a value."""
-    array: Any = getattr(series, "array", None)
+    array: Any = getattr(frame.series(at), "array", None)
     if not hasattr(array, "sp_index") or array.fill_value != 0 or (threshold is not None and threshold < 0):
-        return np.flatnonzero(where_one(series.to_numpy(), threshold, locate=locate))
+        return np.flatnonzero(where_one(frame.values(at), threshold, locate=locate))
     rows: NDArray[Any] = array.sp_index.indices
     return rows[where_one(array.sp_values, threshold, locate=locate.among(rows))]
 

@@ -112,14 +112,19 @@ def query_of(address: Address) -> str | None:
     return query
 
 
+def is_url(data: Any) -> bool:
+    """Return whether data is named by a URL rather than by a path."""
+    return isinstance(data, str) and "://" in data and not Path(data).exists()
+
+
 def check_no_password(data: Any) -> None:
     """Raise if data is named by a URL that holds a password."""
-    if isinstance(data, str) and "://" in data and not Path(data).exists():
+    if is_url(data):
         parse_url(data)
 
 
 def source_name(data: str) -> str:
     """Return how a result calls its data: the name of a file, or of a database without user and host."""
-    if "://" in data and not Path(data).exists():
+    if is_url(data):
         return parse_url(data).name
     return Path(data).name

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from felb.data.duck import WHOLE, as_text, as_time, identifier, literal, record_order
+from felb.data.raw_source import POSITION
 from felb.errors import InputError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from felb.data.raw_source import RawSource
     from felb.data.schema import Roles, Schema
 
@@ -59,6 +64,11 @@ class Layout:
         """Return the SQL of a raw column as canonical text."""
         return as_text(column, self.source.kind(column), self.missing)
 
+    def row_order(self) -> NDArray[np.int64]:
+        """Return the row of the matrix of each row of the source."""
+        found = self.source.connection.execute(f"SELECT row FROM {WIDE} ORDER BY {POSITION}").fetchnumpy()
+        return np.asarray(found["row"], dtype=np.int64)
+
     def name_of(self, row: int) -> str:
         """Return how a message calls a row of the matrix."""
         if self.roles.record is None:
@@ -103,8 +113,11 @@ def _refuse_unnamed(layout: Layout, record: str) -> None:
 
 def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
     source, record = layout.source, layout.roles.record
-    kept = list(schema.column_features)
-    kept += [name for name in source.columns if schema.about_codes and name not in kept and schema.of_code(name)]
+    elsewhere = set() if source.variables is None else set(source.variables.positions)
+    kept = [name for name in schema.column_features if name not in elsewhere]
+    if schema.about_codes:
+        known = {*kept, *elsewhere}
+        kept += [name for name in source.columns if name not in known and schema.of_code(name)]
     if schema.about_codes and not any(schema.of_code(name) for name in source.columns):
         source.kind(schema.roles.item or "")
     texts = [f"{layout.text(column)} AS {identifier(column)}" for column in kept]
@@ -114,7 +127,10 @@ def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
     else:
         named = layout.text(record)
         number = f"row_number() OVER (ORDER BY {record_order(named)})"
-    columns = ", ".join([f"{number} - 1 AS row", f"{named} AS felb_record", f"{client} AS felb_client", *texts])
+    position = [] if source.variables is None else [POSITION]
+    columns = ", ".join(
+        [f"{number} - 1 AS row", f"{named} AS felb_record", f"{client} AS felb_client", *position, *texts]
+    )
     source.rows(f"CREATE TEMP TABLE {WIDE} AS SELECT {columns} FROM {source.relation}")
     source.rows(
         f"CREATE TEMP VIEW {ROWS} AS SELECT row, felb_record AS key, felb_record AS record, felb_client AS client "

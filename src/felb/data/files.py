@@ -5,50 +5,34 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from felb.data.binary import BinaryMatrix, check_column_names
+from felb.data.binary import BinaryMatrix
 from felb.data.cells import MISSING_MEANS, check_threshold
 from felb.data.coercion import dense_blocks
+from felb.data.database_url import is_url
 from felb.data.h5ad import h5ad_blocks
 from felb.data.limits import Bounds, Limits
+from felb.data.mat import mat_blocks
 from felb.data.matrixmarket import matrix_market_blocks
 from felb.data.missing_mask import marked
+from felb.data.names_beside import names_beside
 from felb.data.npz import npz_blocks
 from felb.data.parquet import parquet_blocks
-from felb.data.raw_source import is_url
 from felb.data.schema import Schema
+from felb.data.table import Table as Table
 from felb.data.text import item_blocks, table_blocks
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
 from felb.regular import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterator
     from os import PathLike
-
-    from felb.data.apply_schema import Applied
-
-
-@dataclass(frozen=True)
-class Table:
-    """What a data file holds.
-
-    Parameters
-    ----------
-    matrix : the 0/1 data, one row per record
-    clients : the client each row belongs to, if the file says so
-    rows : the name of each row, if the file says so and the loader keeps it
-    applied : what the schema met, if the data was read by one
-    """
-
-    matrix: BinaryMatrix
-    clients: tuple[str, ...] | None = None
-    rows: tuple[str, ...] | None = field(default=None, repr=False)
-    applied: Applied | None = None
 
 
 @dataclass(frozen=True)
@@ -58,13 +42,14 @@ class _Options:
     binarize_threshold: float | None
     bounds: Bounds
     missing: str = "error"
+    columns: Collection[str] | None = None
     spill: Path | None = None
     """Folder for what would take more memory than a block; without it, everything may be held."""
 
     @property
     def of_cells(self) -> dict[str, Any]:
         """What the readers of tables take."""
-        names = ("bounds", "client_column", "binarize_threshold", "missing")
+        names = ("bounds", "client_column", "binarize_threshold", "missing", "columns")
         return {name: getattr(self, name) for name in names}
 
 
@@ -86,6 +71,7 @@ def read(
     unknown: str | PathLike[str] | None = None,
     limits: Limits | None = None,
     schema: Schema | str | PathLike[str] | None = None,
+    columns: Collection[str] | None = None,
 ) -> Table:
     r"""Read a data file; the suffix of its name determines the format.
 
@@ -95,6 +81,7 @@ def read(
     | ``.dat``, ``.fimi`` | one record a line: its items, integers separated by blanks |
     | ``.npz`` | SciPy sparse matrix; column names from ``NAME.columns.txt`` beside it, one a line |
     | ``.npy`` | NumPy array |
+    | ``.mat`` | MATLAB, versions 6 and 7: its only matrix, dense or sparse; names as for ``.npz`` |
     | ``.mtx`` | MatrixMarket |
     | ``.parquet`` | needs ``felb[parquet]`` |
     | ``.h5ad`` | AnnData, its ``X``; needs ``felb[anndata]`` |
@@ -114,7 +101,7 @@ def read(
         Make a one of every value above it. Without it, any value but 0 and 1 is an error.
     missing : "error", "unknown" or "zero"
         What a missing cell is (empty, ``NA``, ``NaN``, ``?`` and the like in text, a null of ``.parquet``, a NaN of
-        ``.npy`` and of dense ``.h5ad``): an error, a cell that counts neither as one nor as zero
+        ``.npy``, dense ``.mat`` and ``.h5ad``): an error, a cell that counts neither as one nor as zero
         (`BinaryMatrix.unknown`; `felb.FederatedBMF` takes them), or a zero. Cells that a ``.felb`` file stores as
         unknown stay so, unless this is "zero". Sparse files have none: what they do not store is 0.
     unknown : path, optional
@@ -128,6 +115,9 @@ def read(
         Read raw values, categories, numbers or events, by this schema (`felb.data.Schema`). Then `path` is a ``.csv``,
         ``.tsv``, ``.parquet``, ``.arrow``, ``.dat`` or ``.h5ad`` file, or the URL of a database (``duckdb://``,
         ``sqlite://``, ``postgresql://``, ``omop://``), and the other options but `client_column` do not apply.
+    columns : collection of str, optional
+        Names of the columns to read, of ``.csv``, ``.tsv``, ``.parquet`` and ``.h5ad`` files. Others are left out,
+        whatever they hold, and listed in `Table.ignored`; names that the file does not have make no difference.
 
     Returns
     -------
@@ -160,13 +150,14 @@ def read(
         unknown=unknown,
         limits=limits,
         schema=schema,
+        columns=columns,
     )
     with closing(blocks):
         tables = list(blocks)
     matrix = BinaryMatrix.vstack([table.matrix for table in tables])
     clients = None if client_column is None else tuple(label for table in tables for label in table.clients or ())
     rows = None if tables[0].rows is None else tuple(name for table in tables for name in table.rows or ())
-    return Table(matrix, clients, rows, tables[0].applied)
+    return Table(matrix, clients, rows, tables[0].applied, tables[-1].ignored)
 
 
 def table_stream(
@@ -178,6 +169,7 @@ def table_stream(
     missing: str = "error",
     unknown: str | PathLike[str] | None = None,
     schema: Schema | str | PathLike[str] | None = None,
+    columns: Collection[str] | None = None,
     spill: Path | None = None,
     limits: Limits | None = None,
 ) -> Generator[Table]:
@@ -217,7 +209,7 @@ def table_stream(
                 parameter="unknown",
             )
         check_threshold(binarize_threshold)
-        options = _Options(client_column, header, binarize_threshold, bounds, missing, spill)
+        options = _Options(client_column, header, binarize_threshold, bounds, missing, columns, spill)
         with closing(form.blocks(source, options)) as blocks:
             for table in blocks if marks is None else marked(blocks, marks, str(unknown)):
                 n, m = n + table.matrix.shape[0], table.matrix.shape[1]
@@ -309,7 +301,7 @@ def _tsv(source: Path, options: _Options) -> Generator[Table]:
 
 def _separated(source: Path, options: _Options, delimiter: str) -> Generator[Table]:
     with _reading("text file"):
-        yield from _tables(table_blocks(source, delimiter, header=options.header, **options.of_cells))
+        yield from table_blocks(source, delimiter, header=options.header, **options.of_cells)
 
 
 def _fimi(source: Path, options: _Options) -> Generator[Table]:
@@ -319,25 +311,17 @@ def _fimi(source: Path, options: _Options) -> Generator[Table]:
 
 
 def _npz(source: Path, options: _Options) -> Generator[Table]:
-    def names(n_columns: int) -> tuple[str, ...] | None:
-        return _names_beside(source, n_columns)
-
+    names, threshold = partial(names_beside, source), options.binarize_threshold
     with _reading("NumPy archive"):
-        blocks = npz_blocks(source, names, bounds=options.bounds, binarize_threshold=options.binarize_threshold)
-        for matrix in blocks:
+        for matrix in npz_blocks(source, names, bounds=options.bounds, binarize_threshold=threshold):
             yield Table(matrix)
 
 
-def _names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
-    """Return the column names in NAME.columns.txt beside NAME.npz, if that file is there and fits."""
-    beside = source.with_suffix(".columns.txt")
-    if not beside.is_file():
-        return None
-    try:
-        names = beside.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        return check_column_names(names, n_columns) if len(names) == n_columns else None
-    except (OSError, UnicodeDecodeError, InputError) as error:
-        raise InputError(f"column names in {beside.name}: {error}; mend that file or move it away") from error
+def _mat(source: Path, options: _Options) -> Generator[Table]:
+    given = {name: value for name, value in options.of_cells.items() if name != "client_column"}
+    with _reading("MATLAB file"):
+        for matrix in mat_blocks(source, partial(names_beside, source), **given):
+            yield Table(matrix)
 
 
 def _npy(source: Path, options: _Options) -> Generator[Table]:
@@ -364,17 +348,12 @@ def _mtx(source: Path, options: _Options) -> Generator[Table]:
 
 def _parquet(source: Path, options: _Options) -> Generator[Table]:
     with _reading("Parquet file"):
-        yield from _tables(parquet_blocks(source, **options.of_cells))
+        yield from parquet_blocks(source, **options.of_cells)
 
 
 def _h5ad(source: Path, options: _Options) -> Generator[Table]:
     with _reading("AnnData file"):
-        yield from _tables(h5ad_blocks(source, **options.of_cells))
-
-
-def _tables(blocks: Iterable[tuple[BinaryMatrix, tuple[str, ...] | None]]) -> Iterator[Table]:
-    for matrix, clients in blocks:
-        yield Table(matrix, clients)
+        yield from h5ad_blocks(source, **options.of_cells)
 
 
 def _felb(source: Path, options: _Options) -> Generator[Table]:
@@ -389,6 +368,7 @@ _FORMATS = {
     ".fimi": _Format(_fimi, gz=True),
     ".npz": _Format(_npz),
     ".npy": _Format(_npy, missing=True),
+    ".mat": _Format(_mat, missing=True),
     ".mtx": _Format(_mtx, gz=True),
     ".parquet": _Format(_parquet, clients=True, missing=True),
     ".h5ad": _Format(_h5ad, clients=True, missing=True),

@@ -5,26 +5,37 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from felb.data.client_column import client_labels, find_client_column
+from felb.data.client_column import client_labels, find_client_column, split_columns
 from felb.data.coercion import anndata_blocks
+from felb.data.hdf5_probe import check_hdf5
+from felb.data.table import Table
 from felb.errors import InputError, missing_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from felb.data.binary import BinaryMatrix
     from felb.data.limits import Bounds
 
 
 def h5ad_blocks(
-    path: Path, *, bounds: Bounds, client_column: str | None, binarize_threshold: float | None, missing: str
-) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
-    """Yield blocks of rows of X and, if asked for, the client of each row, from a column of obs."""
+    path: Path,
+    *,
+    bounds: Bounds,
+    client_column: str | None,
+    binarize_threshold: float | None,
+    missing: str,
+    columns: Collection[str] | None = None,
+) -> Iterator[Table]:
+    """Yield blocks of rows of X with their names and, if asked for, the client of each row, from a column of obs.
+
+    With `columns`, variables of other names are left out; X is then read as a whole.
+    """
     try:
         import anndata
     except ImportError as error:
         missing_extra("reading .h5ad files", "anndata", error)
+    check_hdf5(path)
     _check_announced(path, bounds)
     data = anndata.read_h5ad(path, backed="r")
     try:
@@ -33,9 +44,13 @@ def h5ad_blocks(
             find_client_column(client_column, [str(name) for name in data.obs.columns])
             labels = data.obs[client_column]
             clients = tuple(client_labels(labels.astype(object).where(labels.notna(), None), 0))
-        first = 0
-        for matrix in anndata_blocks(data, binarize_threshold=binarize_threshold, missing=missing):
-            yield matrix, None if clients is None else clients[first : first + len(matrix)]
+        first, names = 0, tuple(map(str, data.obs_names))
+        kept, ignored = split_columns([str(name) for name in data.var_names], columns)
+        for matrix in anndata_blocks(
+            data[:, kept] if ignored else data, binarize_threshold=binarize_threshold, missing=missing
+        ):
+            at = slice(first, first + len(matrix))
+            yield Table(matrix, None if clients is None else clients[at], names[at], ignored=ignored)
             first += len(matrix)
     finally:
         data.file.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 AGAIN = "write it again"
+BLOCKS_OF_THREAD = 8
+"""Blocks that are worth a thread."""
 LARGEST_HEADER = 1 << 28
 """Bytes; the header holds the column names."""
 
@@ -143,9 +146,14 @@ def _check_blocks(
     *,
     rows: tuple[NDArray[np.int64], NDArray[Any], int] | None = None,
 ) -> None:
-    """Compare the blocks of an array with their checksums, and their column numbers with what rows may have."""
+    """Compare the blocks of an array with their checksums, and their column numbers with what rows may have.
+
+    Blocks are looked at by several threads, since checksums and comparisons let go of the interpreter; the error is
+    that of the first bad block.
+    """
     per_block = BLOCK_BYTES // array.dtype.itemsize
-    for block in range(array.n_blocks):
+
+    def check(block: int) -> None:
         at = array.at + block * BLOCK_BYTES
         stop = min(at + BLOCK_BYTES, array.at + array.size)
         if zlib.crc32(content[at:stop].data) != checksums[block]:
@@ -160,6 +168,19 @@ def _check_blocks(
                 check_chunk(indptr, indices, first, min(first + per_block, array.length), n_columns)
             except InputError as error:
                 _refuse(source, error)
+
+    threads = min(os.cpu_count() or 1, array.n_blocks // BLOCKS_OF_THREAD)
+    if threads < 2:
+        for block in range(array.n_blocks):
+            check(block)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for _ in pool.map(check, range(array.n_blocks)):
+                pass
+        except InputError:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _refuse(source: Path, error: InputError) -> NoReturn:

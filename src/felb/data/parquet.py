@@ -8,12 +8,13 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names
 from felb.data.cells import LocateCell, where_known_one
-from felb.data.client_column import client_labels, find_client_column
+from felb.data.client_column import client_labels, find_client_column, split_columns
 from felb.data.coercion import from_columns
+from felb.data.table import Table
 from felb.errors import InputError, missing_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -28,9 +29,15 @@ MOST_NAMES = 1 << 20
 
 
 def parquet_blocks(
-    path: Path, *, bounds: Bounds, client_column: str | None, binarize_threshold: float | None, missing: str
-) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
-    """Yield blocks of rows and, if asked for, the client of each row.
+    path: Path,
+    *,
+    bounds: Bounds,
+    client_column: str | None,
+    binarize_threshold: float | None,
+    missing: str,
+    columns: Collection[str] | None = None,
+) -> Iterator[Table]:
+    """Yield blocks of rows and, if asked for, the client of each row; with `columns`, of these columns only.
 
     What the file announces is compared with `bounds` before anything is decoded. Text stays coded by its dictionary, so
     that a long text that stands in every row is held once.
@@ -49,12 +56,14 @@ def parquet_blocks(
         client = None if client_column is None else find_client_column(client_column, schema.names)
         # pandas stores the row labels of a frame among its columns.
         index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
-        kept = [i for i, name in enumerate(schema.names) if i != client and name not in index]
+        kept, ignored = split_columns(schema.names, columns, without=client)
+        kept = [i for i in kept if schema.names[i] not in index]
         names = check_column_names([schema.names[i] for i in kept], len(kept))
         for i in kept:
             if pa.types.is_nested(schema.field(i).type):
                 raise InputError(f"column {schema.names[i][:60]!r} holds lists or tables, not 0/1 cells")
-        yield from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names), None  # perhaps no rows at all
+        nothing = from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names)
+        yield Table(nothing, ignored=tuple(name for name in ignored if name not in index))  # perhaps no rows at all
         first_row = 0
         wanted = [schema.names[i] for i in sorted([*kept, *([] if client is None else [client])])]
         size = max(1, BATCH_CELLS // max(1, len(schema.names)))
@@ -63,7 +72,7 @@ def parquet_blocks(
             if client is not None:
                 clients = tuple(client_labels(_values(batch.column(schema.names[client])), first_row))
             matrix = _rows(batch, [schema.names[i] for i in kept], names, first_row, binarize_threshold, missing)
-            yield matrix, clients
+            yield Table(matrix, clients, ignored=tuple(name for name in ignored if name not in index))
             first_row += batch.num_rows
 
 

@@ -208,12 +208,16 @@ def _added(name: str, a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
     return ColumnSummary(counts, a.rest + b.rest, edges, a.whole and b.whole, a.known + b.known, a.missing + b.missing)
 
 
+def check_new(path: str | PathLike[str], *, force: bool) -> None:
+    """Raise if there is a file that must not be replaced."""
+    if Path(path).exists() and not force:
+        raise InputError(f"{path} exists; choose another name or replace it with force=True")
+
+
 def write_proposal(summary: Summary, path: str | PathLike[str], *, prefixes: bool, force: bool = False) -> None:
     """Write what a site proposes as JSON, for a person to look at before it is sent."""
-    target = Path(path)
-    if target.exists() and not force:
-        raise InputError(f"{target} exists; choose another name or replace it with force=True")
-    with replacing(target) as partial:
+    check_new(path, force=force)
+    with replacing(Path(path)) as partial:
         text = json.dumps({"format": FORMAT, "prefixes": prefixes, **asdict(summary)}, indent=1, ensure_ascii=False)
         partial.write_text(text, encoding="utf-8")
 

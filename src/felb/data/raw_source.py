@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from felb.data.database_url import is_url
 from felb.data.duck import identifier, literal, reading_of, session
 from felb.data.schema import Roles
 from felb.errors import InputError, missing_extra
@@ -19,12 +20,16 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from felb.data.variables import Variables
+
     Needed = Callable[[str], bool]
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ITEM_LISTS = (".dat", ".fimi")
 ARROW = (".arrow", ".feather", ".ipc")
 KNOWN = (*SEPARATORS, ".parquet", *ARROW, *ITEM_LISTS, ".h5ad")
+POSITION = "felb_position"
+"""Column of a relation with the number of each row in its source, from 0."""
 OWN_ROLES = Roles(record="record", item="item")
 
 
@@ -43,6 +48,7 @@ class RawSource:
     roles : which columns name records, codes, values and dates, where the source itself decides; else the schema does
     records : SQL of a relation with the column ``record`` that lists all records, also those without any event
     labels : names of codes, for the features that are inferred
+    variables : columns of numbers that are not in the relation, which then has the column `POSITION`
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -55,6 +61,7 @@ class RawSource:
     roles: Roles | None = None
     records: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    variables: Variables | None = None
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query; what DuckDB cannot read is an `InputError`."""
@@ -79,11 +86,6 @@ class RawSource:
             return of_record or "a row"
         counted = f"row {number}" if self.first_line is None else f"line {number + self.first_line - 1}"
         return f"{counted}, {of_record}" if of_record else counted
-
-
-def is_url(data: Any) -> bool:
-    """Return whether data is named by a URL rather than by a path."""
-    return isinstance(data, str) and "://" in data and not Path(data).exists()
 
 
 @contextmanager

@@ -244,7 +244,8 @@ class Schema:
 
     def _check_handling(self, column: str | None) -> None:
         where, handling = "codes" if column is None else f"column {column!r}", self.handling(column)
-        rules = [feature for feature in self.features if feature.column == column]
+        of_codes = (number for number, feature in enumerate(self.features) if feature.column is None)
+        rules = [self.features[number] for number in (of_codes if column is None else self.column_features[column])]
         for word, said in (("missing", handling.missing == "category"), ("other", handling.unlisted == "other")):
             count = sum(bool(getattr(feature, word)) for feature in rules)
             if count > 1 or said != (count == 1):

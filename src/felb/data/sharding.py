@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.data import partition
+from felb.data.database_url import is_url
 from felb.data.files import Table, read
 from felb.data.missing_mask import marked
-from felb.data.raw_source import is_url
 from felb.data.registry import SHIPPED, load
 from felb.errors import InputError
 
@@ -34,12 +34,17 @@ def dealt(n: int, clients: int, *, split: str, seed: int) -> NDArray[np.str_]:
     return names[PARTITIONS[split](n, clients, seed)]
 
 
+def check_named(name: str) -> None:
+    """Raise if there is neither a file nor a shipped data set of that name."""
+    if not is_url(name) and not Path(name).exists() and name not in SHIPPED:
+        raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
+
+
 def read_data(name: str, **options: Any) -> Table:
     """Read a data file, a database by its URL, or a shipped data set if there is no file of that name."""
+    check_named(name)
     if is_url(name) or Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
         return read(name, **options)
-    if name not in SHIPPED:
-        raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
     if options.get("schema") is not None:
         raise InputError(f"the shipped data set {name!r} is binary already; leave the schema out")
     if options.get("client_column") is not None:

@@ -91,7 +91,7 @@ def summarize(
     leave_out : columns that are no features, such as the client's name
     """
     with open_source(data) as source:
-        roles = source.roles or _guessed(source, roles or Roles())
+        roles = source.roles or guessed_roles(source, roles or Roles())
         for name in (roles.record, roles.item, roles.value, roles.time, *leave_out):
             if name is not None:
                 source.kind(name)
@@ -101,7 +101,7 @@ def summarize(
         return counting.long(prefix_length)
 
 
-def _guessed(source: RawSource, given: Roles) -> Roles:
+def guessed_roles(source: RawSource, given: Roles) -> Roles:
     """Take columns by their usual names for those that were not given; a long table has few columns."""
 
     def first(names: tuple[str, ...]) -> str | None:

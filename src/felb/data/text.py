@@ -16,12 +16,13 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names
 from felb.data.cells import MISSING, NOT_BINARY, SAY_MISSING
-from felb.data.client_column import find_client_column
+from felb.data.client_column import find_client_column, split_columns
 from felb.data.limits import Bounds, open_bounded
+from felb.data.table import Table
 from felb.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -57,8 +58,11 @@ def table_blocks(
     header: bool | None = None,
     binarize_threshold: float | None = None,
     missing: str = "error",
-) -> Iterator[tuple[BinaryMatrix, tuple[str, ...] | None]]:
+    columns: Collection[str] | None = None,
+) -> Iterator[Table]:
     """Read a table with one record a line; yield blocks of rows and, if requested, the client of each row.
+
+    With `columns`, columns of other names are left out, whatever they hold; a table without names is read as a whole.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
     the end. Without `header`, the first line is one if any of its cells is neither a number nor a word for a missing
@@ -87,8 +91,9 @@ def table_blocks(
             )
         names = _header_names(first[1], header) if named else None
         client = None if client_column is None else find_client_column(client_column, names)
-        features = None if names is None else [name for i, name in enumerate(names) if i != client]
-        rows = _Rows(width - (client is not None), features, _Meanings(binarize_threshold, missing))
+        kept, ignored = split_columns(names or width, columns, without=client)
+        features = None if names is None else [names[i] for i in kept]
+        rows = _Rows(len(kept), features, _Meanings(binarize_threshold, missing))
         rows.advice = "" if named or header is False else "; set header to true if the first line holds column names"
         clients: list[str] = []
         known: dict[str, str] = {}
@@ -99,17 +104,17 @@ def table_blocks(
                     f"check for missing or unquoted separators ({delimiter!r})"
                 )
             if client is not None:
-                label = cells.pop(client).strip()
+                label = cells[client].strip()
                 if not label:
                     raise InputError(f"line {line} has no client in column {client_column!r}; fill it")
                 clients.append(known.setdefault(label, label))  # one string per client, not per row
-            rows.add(cells, line)
+            rows.add(cells if len(kept) == width else [cells[i] for i in kept], line)
             if rows.full:
-                yield rows.take(), None if client is None else tuple(clients)
+                yield Table(rows.take(), None if client is None else tuple(clients), ignored=ignored)
                 clients = []
     if not rows.n_rows:
         raise InputError("the file holds no rows, only column names; it needs one line per record")
-    yield rows.take(), None if client is None else tuple(clients)
+    yield Table(rows.take(), None if client is None else tuple(clients), ignored=ignored)
 
 
 def item_blocks(path: Path, *, bounds: Bounds, hold: bool) -> Iterator[BinaryMatrix]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names
 from felb.data.cells import LocateCell, missing_cells, where_one
-from felb.data.coercion import from_columns
+from felb.data.coercion import Columns, from_columns
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,10 +59,9 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
     """
     # A missing cell becomes a zero in the missing mask: the threshold itself is not above the threshold.
     zero = 0.0 if binarize_threshold is None else binarize_threshold
-    if hasattr(data, "collect") and hasattr(data, "collect_schema"):
-        data = data.collect()  # a lazy frame of polars
-    if hasattr(data, "columns") and hasattr(data, "dtypes"):
-        return _read_frame(data, zero, binarize_threshold)
+    frame = Columns.of(data)
+    if frame is not None:
+        return _read_frame(frame, zero, binarize_threshold)
     on_disk = type(data).__module__.startswith("h5py")
     if isinstance(data, BinaryMatrix) or hasattr(data, "tocsr") or hasattr(data, "var_names") or on_disk:
         return BinaryMatrix.of(data, binarize_threshold=binarize_threshold)
@@ -77,20 +76,15 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
     return BinaryMatrix.of(filled, binarize_threshold=binarize_threshold).with_unknown(missing)
 
 
-def _read_frame(frame: Any, zero: float, threshold: float | None) -> BinaryMatrix:
-    """Read a frame of pandas or polars column by column."""
-
-    def column(position: int) -> NDArray[Any]:
-        series = frame.iloc[:, position] if hasattr(frame, "iloc") else frame.to_series(position)
-        return np.asarray(series.to_numpy())
-
-    missing = [missing_cells(column(position)) for position in range(len(frame.columns))]
+def _read_frame(frame: Columns, zero: float, threshold: float | None) -> BinaryMatrix:
+    """Read a frame column by column."""
+    missing = [missing_cells(frame.values(position)) for position in range(len(frame.names))]
     if all(cells is None for cells in missing):
-        return BinaryMatrix.of(frame, binarize_threshold=threshold)
-    names = check_column_names(list(frame.columns), len(frame.columns))
+        return BinaryMatrix.of(frame.frame, binarize_threshold=threshold)
+    names = check_column_names(frame.names, len(frame.names))
     ones, unknown = [], []
     for position, cells in enumerate(missing):
-        values = column(position) if cells is None else np.where(cells, zero, column(position))
+        values = frame.values(position) if cells is None else np.where(cells, zero, frame.values(position))
         ones.append(np.flatnonzero(where_one(values, threshold, locate=LocateCell(names, 0, position))))
         unknown.append(np.zeros(0, np.int64) if cells is None else np.flatnonzero(cells))
     return from_columns(ones, len(frame), columns=names).with_unknown(from_columns(unknown, len(frame)))

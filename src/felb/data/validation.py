@@ -49,9 +49,9 @@ def check_range(indices: NDArray[Any], size: int, what: str = "column") -> None:
         raise InputError(f"{what} numbers must be integers, not {indices.dtype}")
     for start in range(0, indices.size, CHUNK):
         chunk = indices[start : start + CHUNK]
-        low, high = int(chunk.min()), int(chunk.max())
-        if low < 0 or high >= size:
-            outside = low if low < 0 else high
+        # Read without a sign, a negative number is larger than any size.
+        if int(chunk.view(chunk.dtype.str.replace("i", "u")).max()) >= size:
+            outside = int(chunk.min()) if chunk.min() < 0 else int(chunk.max())
             raise InputError(f"there is no {what} {outside}; the {what}s are numbered from 0 to {size - 1}")
 
 

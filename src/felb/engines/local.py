@@ -7,21 +7,23 @@ that fail. A seed fixes everything.
 from __future__ import annotations
 
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from felb.deadline import Deadline, within
-from felb.errors import FederationError
+from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate, check_resumable, client_gate
 from felb.federated.loop import Run, RunProgress, play
+from felb.federated.masked_sums import MaskedSums, plain_sums
 from felb.federated.participation import Participation
 from felb.federated.protocol import ClientStates, Release, Request, Sums
+from felb.federated.row_spans import respond_in_spans
 from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.journal import Journal
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from felb.privacy.disclosure import Disclosure
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound_log import OutboundRecord
+
+    AddUp = Callable[[Mapping[str, Release], Request, Iterable[str]], Sums]
+    """(releases by client, their request, clients that are missing) -> their sum."""
 
 
 class InProcess:
@@ -40,10 +45,12 @@ class InProcess:
     algorithm : knows the tasks
     shards : rows of each client by its name
     gates : exit of each client
-    pool : runs the clients
+    pool : runs the clients, or the parts of a single client's rows
+    workers : number of threads of the pool
     seed : fixes the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
     deadline : of the run; long tasks check it
+    add_up : makes the sum of the releases of a round
     """
 
     def __init__(
@@ -54,12 +61,16 @@ class InProcess:
         *,
         pool: ThreadPoolExecutor,
         seed: int,
+        workers: int = 1,
         participation: Participation | None = None,
         deadline: Deadline | None = None,
+        add_up: AddUp = plain_sums,
     ) -> None:
+        self._add_up = add_up
         self._deadline = deadline
         self._algorithm, self._shards, self._gates = algorithm, shards, gates
         self._pool, self._seed = pool, seed
+        self._spans = workers if len(shards) == 1 else 1
         self._participation = participation or Participation()
         self._participation.check_names(sorted(shards))
         self._states = ClientStates()
@@ -70,16 +81,15 @@ class InProcess:
         states = dict(self._states.states)
         # Dozens of clients in one memory: from here on a state lives only until its successor is there.
         self._states = ClientStates(self._states.round)
-        jobs = {name: self._pool.submit(self._respond, name, request, states.get(name)) for name in asked}
-        releases: list[Release] = []
+        jobs = {name: self._begun(name, request, states.get(name)) for name in asked}
+        releases: dict[str, Release] = {}
         failed: list[str] = []
         quorum = self._participation.quorum
         try:
             for name in asked:
                 error = jobs[name].exception()
                 if error is None:
-                    states[name], release = jobs.pop(name).result()
-                    releases.append(release)
+                    states[name], releases[name] = jobs.pop(name).result()
                 elif quorum is None or not isinstance(error, Exception):
                     raise error
                 else:
@@ -94,7 +104,7 @@ class InProcess:
                 f"the quorum is {quorum}. Failed: {', '.join(failed)}"
             )
         self._states = ClientStates(request.round, states)
-        return Sums.of(releases, missing=missing + failed, number=request.round)
+        return self._add_up(releases, request, missing + failed)
 
     @property
     def states(self) -> ClientStates:
@@ -105,10 +115,23 @@ class InProcess:
         """Restore stored states."""
         self._states = states
 
+    def _begun(self, name: str, request: Request, state: Any) -> Future[tuple[Any, Release]]:
+        """Start a client in a thread; a single one in this thread, because the others are for parts of its rows."""
+        if self._spans == 1:
+            return self._pool.submit(self._respond, name, request, state)
+        done: Future[tuple[Any, Release]] = Future()
+        try:
+            done.set_result(self._respond(name, request, state))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
     def _respond(self, name: str, request: Request, state: Any) -> tuple[Any, Release]:
         rng = random_stream(self._seed, CLIENT_STREAM, request.round, name)
         with within(self._deadline):
-            state, update = self._algorithm.respond(state, self._shards[name], request, rng=rng)
+            state, update = respond_in_spans(
+                self._algorithm, state, self._shards[name], request, rng=rng, pool=self._pool, spans=self._spans
+            )
         noise = random_stream(self._seed, NOISE_STREAM, request.round, name)
         return state, self._gates[name].release(update, request, rng=noise)
 
@@ -127,6 +150,7 @@ def run(
     responses: Callable[[str], Responses] | None = None,
     mechanism: Mechanism | None = None,
     disclosure: Disclosure | None = None,
+    secure: bool = False,
 ) -> Run:
     """Run an algorithm on shards that are held in this process.
 
@@ -136,7 +160,8 @@ def run(
     shards : rows of each client by its name
     seed : fixes the start, the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
-    workers : number of clients that compute in parallel; does not change the result
+    workers : number of clients that compute in parallel, or of parts of the rows if there is one client and the
+        algorithm has tasks that allow it; does not change the result
     deadline : when it has passed, the round that is being played is the last one of the search
     journal : of a new run or of one that was interrupted; the run goes on from there and is kept there
     on_round : called after each completed round
@@ -146,18 +171,46 @@ def run(
         and charged again, and the accountant refuses what exceeds the specification
     mechanism : noise at every client's gate, for studies of noise; without a specification nothing adds up its cost
     disclosure : rules at every client's gate for what leaves without a specification
+    secure : add up by secure aggregation, so that not even the simulated server sees what a client has released
     """
     check_resumable(algorithm, journal, responses)
+    add_up: AddUp = plain_sums
+    if secure:
+        plan = algorithm.privacy
+        dropouts = plan.privacy.dropouts if plan is not None and plan.distributed else None
+        add_up = masked = MaskedSums.simulated(shards, run=algorithm.name, dropouts=dropouts)
+        participation = _all_asked(participation or Participation(), masked.least)
     gates = {
-        name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism)
+        name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism, secure=secure)
         for name in sorted(shards)
     }
     if disclosure is not None:
         gates = {name: replace(gate, disclosure=disclosure) for name, gate in gates.items()}
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         transport = InProcess(
-            algorithm, shards, gates, pool=pool, seed=seed, participation=participation, deadline=deadline
+            algorithm,
+            shards,
+            gates,
+            pool=pool,
+            seed=seed,
+            workers=workers,
+            participation=participation,
+            deadline=deadline,
+            add_up=add_up,
         )
         finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)
     assert finished is not None
     return finished
+
+
+def _all_asked(participation: Participation, least: int) -> Participation:
+    """Return who plays the rounds of a run with secure sums: all clients, of which at most a few may drop out."""
+    if participation.fraction < 1 or participation.joins:
+        raise InputError(
+            "secure aggregation asks all clients in every round; leave out the sampling of clients, and those that "
+            "join later",
+            parameter="secure",
+        )
+    if not participation.dropout and participation.quorum is None:
+        return participation
+    return replace(participation, quorum=max(least, participation.quorum or 1))

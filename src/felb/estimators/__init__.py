@@ -1,5 +1,23 @@
 """Scikit-learn estimators of the algorithms, on the local engine."""
 
-from felb.estimators.felb_estimators import FELB, FELBMU
+from __future__ import annotations
 
-__all__ = ["FELB", "FELBMU"]
+from typing import TYPE_CHECKING
+
+from felb.late import late_names
+
+if TYPE_CHECKING:
+    from felb.estimators.felb_estimators import FELB, FELBMU
+
+__all__ = [
+    "FELB",
+    "FELBMU",
+]
+
+__getattr__ = late_names(
+    __name__,
+    {
+        "FELB": "felb.estimators.felb_estimators",
+        "FELBMU": "felb.estimators.felb_estimators",
+    },
+)

@@ -6,9 +6,8 @@ import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from sklearn.utils.validation import check_is_fitted
-
 from felb.data.blocks import is_distributed
+from felb.data.feature_names import text_names
 from felb.data.unknown import read_partly_known
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.federated_estimator import FederatedEstimator, is_list_of_matrices
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
-    from felb.federated.protocol import Algorithm
+    from felb.federated.protocol import Algorithm, Outcome
+    from felb.metrics.history import History
+    from felb.optim.belief import Belief
 
 
 class FederatedBMF(FederatedEstimator):
@@ -64,7 +65,9 @@ class FederatedBMF(FederatedEstimator):
         one on the same records spends as much again
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
         clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
-    n_jobs : number of clients that compute in parallel; does not change the result
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel, or of threads that share the rows of one owner; -1 for all
+        cores. It does not change the result
     node_cap : limit of the search for the best assignment of a row
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
@@ -82,6 +85,7 @@ class FederatedBMF(FederatedEstimator):
     converged_ : the refinement ended because nothing was left to improve
     complete_ : False if the time limit ended the run
     rank_curve_ : with ``n_components="mdl"``, the description length in bits of each number of components tried
+    objective_ : which objective the components were taken from; with "auto" "hamming" or "recover"
     weights_ : what covering a one and covering a zero is worth when rows are assigned
     belief_ : the model of the noise that rows are inferred under (`felb.optim.belief.Belief`), if that was chosen
     n_iter_ : rounds played
@@ -111,6 +115,7 @@ class FederatedBMF(FederatedEstimator):
         time_limit: float | None = None,
         privacy: Privacy | None = None,
         participation: Participation | None = None,
+        secure: bool = False,
         n_jobs: int | None = None,
         node_cap: int = 1_000,
         binarize_threshold: float | None = None,
@@ -125,6 +130,7 @@ class FederatedBMF(FederatedEstimator):
         self.time_limit = time_limit
         self.privacy = privacy
         self.participation = participation
+        self.secure = secure
         self.n_jobs = n_jobs
         self.node_cap = node_cap
         self.binarize_threshold = binarize_threshold
@@ -138,6 +144,7 @@ class FederatedBMF(FederatedEstimator):
         groups: ArrayLike | None = None,
         unknown: Any = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Find components shared by all clients.
 
@@ -150,8 +157,9 @@ class FederatedBMF(FederatedEstimator):
         unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
             there. For a list of matrices, a list of them, None for a client that knows all its cells
         on_round : called after each round; the `history` of what it is given has a row for every round so far
+        verbose : show a progress bar over the rounds
         """
-        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
+        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose)
 
     def fit_transform(  # type: ignore[override]
         self,
@@ -161,9 +169,12 @@ class FederatedBMF(FederatedEstimator):
         groups: ArrayLike | None = None,
         unknown: Any = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the assignments: in the order of the rows, or client by client for a list."""
-        return super().fit_transform(self._partly_known(X, unknown), y, groups=groups, on_round=on_round)
+        return super().fit_transform(
+            self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose
+        )
 
     def algorithm(
         self, n_features: int, *, population: Population | None = None, centralized: bool = False
@@ -221,25 +232,27 @@ class FederatedBMF(FederatedEstimator):
             return min(shape)
         return FederatedEstimator.check_rank(n_components, shape)
 
-    def transform(self, X: Any, *, unknown: Any = None) -> NDArray[np.bool_]:
+    def transform(self, X: Any, *, unknown: Any = None, align: str | None = None) -> NDArray[np.bool_]:
         """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
 
         Where the components were recovered from noise, rows are inferred under its model instead: a component is
         assigned if it is likely enough given the row. Cells that are missing or unknown are left out of all counts;
         ``inverse_transform`` then predicts them.
+
+        Parameters
+        ----------
+        X, unknown : as in `fit`
+        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
+            features that X does not have are unknown. Without it, X must have the very columns of the fit
         """
-        check_is_fitted(self)
-        X = self._partly_known(X, unknown)
-        if is_distributed(X):
-            return self._transform_blocks(X)  # type: ignore[no-any-return]
-        one, zero = self.weights_
-        matrix = self._matrix(X, reset=False)
+        return super().transform(self._partly_known(X, unknown), align=align)
+
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
         if self.belief_ is not None:
-            return assign_new_rows(matrix, self.belief_)
-        U, _ = assign_rows_exact(
-            matrix, self.components_, weight_one=one, weight_zero=zero, node_cap=int(self.node_cap)
-        )
-        return U
+            return assign_new_rows(rows, self.belief_)
+        one, zero = self.weights_
+        cap = int(self.node_cap)
+        return assign_rows_exact(rows, self.components_, weight_one=one, weight_zero=zero, node_cap=cap)[0]
 
     def score(self, X: Any, y: Any = None, *, unknown: Any = None) -> float:
         """F1 of the reconstruction of the known cells of X under the fixed components; greater is better."""
@@ -251,7 +264,7 @@ class FederatedBMF(FederatedEstimator):
         return tags
 
     def _read(self, X: Any) -> BinaryMatrix:
-        return read_partly_known(X, binarize_threshold=self.binarize_threshold)
+        return text_names(X, read_partly_known(X, binarize_threshold=self.binarize_threshold))
 
     def _check_cells(self, matrix: BinaryMatrix) -> None:
         """Accept unknown cells, except under privacy."""
@@ -278,17 +291,21 @@ class FederatedBMF(FederatedEstimator):
     def _keep(self, finished: Run, algorithm: Algorithm) -> None:
         self.weights_ = finished.outcome.weights
         self.belief_ = finished.outcome.belief
+        self.objective_ = chosen_objective(self.objective, self.belief_)
         if self.n_components == MDL:
-            self.rank_curve_ = {
-                int(row["n_components"]): float(row["description_length"])
-                for row in finished.history
-                if "description_length" in row
-            }
-        self.privacy_statement_ = None
-        if algorithm.privacy is not None:
-            bounds = [float(row["row_bound"]) for row in finished.history if "row_bound" in row]
-            self.privacy_statement_ = algorithm.privacy.statement(row_bound=bounds[0] if bounds else None)
+            self.rank_curve_ = rank_curve(finished.history)
         super()._keep(finished, algorithm)
+
+    def warn_about_outcome(self, outcome: Outcome) -> None:
+        """Warn also if rank selection ended where it began, at the most components it may take."""
+        super().warn_about_outcome(outcome)
+        if self.n_components == MDL and len(outcome.components) >= int(self.max_components):
+            warnings.warn(
+                f"rank selection ended at max_components={self.max_components}, the most components it may take; the "
+                "shortest description may need more: give a larger max_components",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
         """Warn about data in which nothing was found."""
@@ -301,3 +318,17 @@ class FederatedBMF(FederatedEstimator):
             )
         else:
             super().warn_about(components, supports, gap)
+
+
+def chosen_objective(asked: str, belief: Belief | None) -> str:
+    """Return the objective that the components are of: "auto" takes those of one of two."""
+    if belief is not None:
+        return "recover"
+    return "hamming" if asked == "auto" else asked
+
+
+def rank_curve(history: History) -> dict[int, float]:
+    """Return the description length in bits of each number of components that rank selection has tried."""
+    return {
+        int(row["n_components"]): float(row["description_length"]) for row in history if "description_length" in row
+    }

@@ -28,6 +28,7 @@ class FedNMF(PlainEstimator):
     n_components : int
     max_iter : rounds of the factorization; the start takes four more, the thresholds one
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
@@ -121,6 +122,7 @@ class FedProx(LocalStepsEstimator):
     max_iter : rounds at most
     tol : stop when V̂ is Boolean up to `tol` and changes by no more
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
@@ -158,7 +160,7 @@ class Scaffold(LocalStepsEstimator):
     al., 2020). A client sends twice as much as under FELB.
 
     Parameters and attributes are those of `FedProx` without `proximity`: n_components, l1, l2, l2_rate, local_steps,
-    max_iter, tol, participation, n_jobs, binarize_threshold, random_state.
+    max_iter, tol, participation, secure, n_jobs, binarize_threshold, random_state.
 
     Examples
     --------
@@ -184,7 +186,7 @@ class ProxSkip(LocalStepsEstimator):
     random, the same for all clients, and `local_steps` on average.
 
     Parameters and attributes are those of `Scaffold`: n_components, l1, l2, l2_rate, local_steps, max_iter, tol,
-    participation, n_jobs, binarize_threshold, random_state.
+    participation, secure, n_jobs, binarize_threshold, random_state.
 
     Examples
     --------

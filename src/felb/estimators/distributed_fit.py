@@ -30,6 +30,11 @@ def fit_on_dask(
     model: FederatedEstimator, X: Any, on_round: Callable[[RunProgress], None] | None
 ) -> tuple[Run, Algorithm]:
     """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
+    if model.secure:
+        raise InputError(
+            "blocks on Dask workers are one owner's, so that there is nobody to add up securely for; leave out secure",
+            parameter="secure",
+        )
     client = current_client()
     from felb.engines.dask.cluster_runner import run
     from felb.engines.dask.distributed_rows import DistributedRows
@@ -38,6 +43,7 @@ def fit_on_dask(
     rows = DistributedRows.of(X, client, read=reader(model))
     model._check_columns(rows.template, reset=True)
     model.check_rank(model.rank(), rows.shape)
+    model.n_records_ = rows.shape[0]
     algorithm = distributed_algorithm(model, rows)
     finished = run(
         algorithm,

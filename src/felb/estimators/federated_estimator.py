@@ -18,6 +18,8 @@ from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.errors import InputError
+from felb.estimators.progress_bar import rounds_shown
+from felb.privacy.guarantee import guarantee
 from felb.privacy.spec import Population
 
 if TYPE_CHECKING:
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from felb.data.feature_names import Alignment
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm, Outcome
+    from felb.metrics import Counts
 
 ONE_CLIENT = "client-01"
 
@@ -36,7 +40,11 @@ class FederatedEstimator(BooleanFactorization):
     """Base class of federated estimators; a subclass defines `algorithm`."""
 
     participation: Participation | None
+    secure: bool = False
     n_jobs: int | None
+    relaxed_components_: NDArray[np.floating[Any]] | None
+    privacy_guarantee_: Mapping[str, Any] | None
+    counts_: Counts | None
     time_limit: float | None = None
 
     @abstractmethod
@@ -93,6 +101,7 @@ class FederatedEstimator(BooleanFactorization):
         *,
         groups: ArrayLike | None = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Find components shared by all clients.
 
@@ -103,11 +112,13 @@ class FederatedEstimator(BooleanFactorization):
             workers of the current Dask client, and a block is a client
         groups : client label of each row; without it all rows are one client's
         on_round : called after each round; the `history` of what it is given has a row for every round so far
+        verbose : show a progress bar over the rounds
         """
-        if self._is_elsewhere(X, groups):
-            self._fit_blocks(X, on_round)
-        else:
-            self._fit(X, groups, on_round)
+        with rounds_shown(self.max_rounds, on_round, verbose=verbose) as watch:
+            if self._is_elsewhere(X, groups):
+                self._fit_blocks(X, watch)
+            else:
+                self._fit(X, groups, watch)
         return self
 
     def fit_transform(  # type: ignore[override]
@@ -117,38 +128,61 @@ class FederatedEstimator(BooleanFactorization):
         *,
         groups: ArrayLike | None = None,
         on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        if self._is_elsewhere(X, groups):
-            self._fit_blocks(X, on_round)
-            return self.transform(X)
-        return self._fit(X, groups, on_round)
+        with rounds_shown(self.max_rounds, on_round, verbose=verbose) as watch:
+            if not self._is_elsewhere(X, groups):
+                return self._fit(X, groups, watch)
+            self._fit_blocks(X, watch)
+        return self.transform(X)
 
-    def transform(self, X: Any) -> NDArray[np.bool_]:
-        """Assign rows to the components: U that minimises |X ⊕ U∘V| row by row (greedily, then by coordinate descent).
+    def transform(self, X: Any, *, align: str | None = None) -> NDArray[np.bool_]:
+        """Assign rows to the components, every row on its own, so that new rows need no refit.
 
-        Every row is assigned on its own, so new rows need no refit. For data in Dask blocks the result is a Dask array
-        that is computed when it is asked for.
+        For data in Dask blocks the result is a Dask array that is computed when it is asked for.
+
+        Parameters
+        ----------
+        X : as in `fit`; of a list of matrices, the rows of one after those of the other
+        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
+            features that X does not have are unknown. Without it, X must have the very columns of the fit
         """
-        return self._transform_blocks(X) if is_distributed(X) else super().transform(X)
+        if not self._is_elsewhere(X, None):
+            return super().transform(X, align=align)
+        check_is_fitted(self)
+        if align is not None:
+            raise InputError("data on Dask is not aligned by name; select the columns of the fit before, X[names]")
+        from felb.engines.dask.distributed_rows import transform_lazily
+
+        return transform_lazily(self, X)  # type: ignore[no-any-return]
 
     def score(self, X: Any, y: Any = None) -> float:
         """F1 of the reconstruction of X under the fixed components; greater is better."""
         if not self._is_elsewhere(X, None):
-            return super().score(stacked(X), y)
+            return super().score(X, y)
         check_is_fitted(self)
         from felb.engines.dask.connection import current_client
         from felb.engines.dask.distributed_rows import score_of
 
         return score_of(self, X, current_client()).f1
 
-    def _transform_blocks(self, X: Any) -> Any:
-        check_is_fitted(self)
-        if not self._is_elsewhere(X, None):
-            return self.transform(stacked(X))
-        from felb.engines.dask.distributed_rows import transform_lazily
+    def new_rows(self, X: Any, *, align: str | None = None) -> tuple[BinaryMatrix, Alignment]:
+        """Return X with the features of the fit as its columns, and how its own columns stand to them.
 
-        return transform_lazily(self, X)
+        Parameters
+        ----------
+        X : as in `fit`; a list of matrices gives one with the rows of all, which need the same columns
+        align : as in `transform`
+        """
+        if isinstance(X, Blocks):
+            X = BinaryMatrix.vstack(X.read())
+        if not is_list_of_matrices(X):
+            return super().new_rows(X, align=align)
+        parts = [super(FederatedEstimator, self).new_rows(part, align=align) for part in X]
+        if any(found != parts[0][1] for _, found in parts):
+            raise InputError("the matrices of the list have different columns; align them one by one")
+        return BinaryMatrix.vstack([rows for rows, _ in parts]), parts[0][1]
 
     def _fit_blocks(self, X: Any, on_round: Callable[[RunProgress], None] | None) -> None:
         from felb.estimators.distributed_fit import fit_on_dask
@@ -182,10 +216,12 @@ class FederatedEstimator(BooleanFactorization):
             shards,
             seed=self._seed(),
             participation=self.participation,
+            secure=self.secure,
             workers=effective_workers(self.n_jobs),
             on_round=on_round or (lambda _: None),
             deadline=deadline,
         )
+        self.n_records_ = shape[0]
         self._keep(finished, algorithm)
         U = np.empty((shape[0], self.components_.shape[0]), dtype=bool)
         late = sorted(rows.keys() - finished.assignments.keys())
@@ -197,11 +233,13 @@ class FederatedEstimator(BooleanFactorization):
                 stacklevel=3,
             )
         for name, picked in rows.items():
-            U[picked] = self.transform(shards[name]) if name in late else finished.assignments[name]
+            U[picked] = self._assign(shards[name]) if name in late else finished.assignments[name]
         return U
 
-    def _keep(self, finished: Run, algorithm: Algorithm) -> None:  # noqa: ARG002
-        outcome = finished.outcome
+    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
+        outcome, plan = finished.outcome, algorithm.privacy
+        self.privacy_guarantee_ = None if plan is None else guarantee(plan, finished.history)
+        self.privacy_statement_ = None if self.privacy_guarantee_ is None else self.privacy_guarantee_["text"]
         self.components_ = outcome.components
         self.relaxed_components_ = outcome.relaxed
         self.history_ = finished.history
@@ -242,11 +280,6 @@ class FederatedEstimator(BooleanFactorization):
 def is_list_of_matrices(X: Any) -> bool:
     """Tell a list of client matrices from a list of rows: its elements are two-dimensional."""
     return isinstance(X, list | tuple) and bool(X) and all(len(getattr(part, "shape", ())) == 2 for part in X)
-
-
-def stacked(X: Any) -> Any:
-    """Return the rows of blocks in files as one matrix; anything else as it is."""
-    return BinaryMatrix.vstack(X.read()) if isinstance(X, Blocks) else X
 
 
 def effective_workers(n_jobs: int | None) -> int:

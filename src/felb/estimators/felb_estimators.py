@@ -46,6 +46,7 @@ class FELB(UploadingEstimator):
         client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
         Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` is not available
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
     dtype : "float32" or "float64"
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
@@ -89,6 +90,7 @@ class FELB(UploadingEstimator):
         setting: str | Setting = "recommended",
         privacy: Privacy | None = None,
         participation: Participation | None = None,
+        secure: bool = False,
         n_jobs: int | None = None,
         dtype: str = "float32",
         binarize_threshold: float | None = None,
@@ -107,6 +109,7 @@ class FELB(UploadingEstimator):
         self.setting = setting
         self.privacy = privacy
         self.participation = participation
+        self.secure = secure
         self.n_jobs = n_jobs
         self.dtype = dtype
         self.binarize_threshold = binarize_threshold
@@ -124,7 +127,8 @@ class FELB(UploadingEstimator):
 
     def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
         """Return the algorithm with as many rounds as there may be uploads, in which V alone leaves a client."""
-        return self._with_rounds(n_features, uploads.rounds, start=UNWEIGHTED.start, average=UNWEIGHTED.average)
+        alone = {name: getattr(UNWEIGHTED, name) for name in ("start", "step", "average")}
+        return self._with_rounds(n_features, uploads.rounds, **alone)
 
     def plain_rounds(self) -> int:
         """Return the rounds at most before refinement: those of the start and of local steps."""

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from felb.centralized.asso import Asso
-from felb.centralized.elbmf import ELBMF
-from felb.centralized.grecond import GreConD
-from felb.centralized.mebf import MEBF
-from felb.centralized.method import PooledFactorization
-from felb.centralized.zhang import Zhang
+from felb.choices import AGGREGATIONS
 from felb.errors import InputError
-from felb.estimators.bmf_estimator import FederatedBMF
-from felb.estimators.competitor_estimators import FedNMF, FedProx, ProxSkip, Scaffold
-from felb.estimators.federated_estimator import FederatedEstimator
-from felb.estimators.felb_estimators import FELB, FELBMU
-from felb.estimators.post_hoc_estimator import PostHoc
-from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
 
 if TYPE_CHECKING:
     from felb.centralized.base import BooleanFactorization
+    from felb.estimators.federated_estimator import FederatedEstimator
 
 JOIN = "+"
 """Between a method for pooled data and the aggregation that federates it: asso+vote."""
@@ -28,21 +19,37 @@ JOIN = "+"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method and what to say about it in one line."""
+    """A method and what to say about it in one line; its estimator is imported when it is asked for.
+
+    Parameters
+    ----------
+    name : at the command line
+    place : "module:class" of the estimator
+    summary : for help texts
+    """
 
     name: str
-    estimator: type[BooleanFactorization]
+    place: str
     summary: str
+
+    @property
+    def estimator(self) -> type[BooleanFactorization]:
+        """The class of the estimator."""
+        module, _, name = self.place.partition(":")
+        found: type[BooleanFactorization] = getattr(import_module(module), name)
+        return found
 
     @property
     def federated(self) -> bool:
         """Whether it runs over several clients."""
+        from felb.estimators.federated_estimator import FederatedEstimator
+
         return issubclass(self.estimator, FederatedEstimator)
 
     @property
     def post_hoc(self) -> bool:
         """Whether it is a method for pooled data, run once at every client, its components aggregated."""
-        return self.estimator is PostHoc
+        return self.place == _POST_HOC
 
     def parameters(self) -> list[str]:
         """Return the names of the parameters that `make` takes; for a post-hoc method also those of its model."""
@@ -55,29 +62,59 @@ class Method:
         return sorted(names)
 
 
+_POST_HOC = "felb.estimators.post_hoc_estimator:PostHoc"
+
 DEFAULT = "bmf"
 """The default method."""
 
 FEDERATED = (
-    Method(DEFAULT, FederatedBMF, "sums over clients, the same result as pooling; recommended"),
-    Method("felb", FELB, "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)"),
-    Method("felb-mu", FELBMU, "FELB with multiplicative steps, one step size per entry"),
-    Method("fednmf", FedNMF, "competitor: non-negative factorization from summed statistics, thresholded once"),
-    Method("fedprox", FedProx, "competitor: the objective of FELB with a pull towards V, plain averages"),
-    Method("scaffold", Scaffold, "competitor: the objective of FELB with control variates against drift"),
-    Method("proxskip", ProxSkip, "competitor: the objective of FELB, gradient steps and a prox now and then"),
+    Method(
+        DEFAULT,
+        "felb.estimators.bmf_estimator:FederatedBMF",
+        "sums over clients, the same result as pooling; recommended",
+    ),
+    Method(
+        "felb",
+        "felb.estimators.felb_estimators:FELB",
+        "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)",
+    ),
+    Method(
+        "felb-mu",
+        "felb.estimators.felb_estimators:FELBMU",
+        "FELB with multiplicative steps, one step size per entry",
+    ),
+    Method(
+        "fednmf",
+        "felb.estimators.competitor_estimators:FedNMF",
+        "competitor: non-negative factorization from summed statistics, thresholded once",
+    ),
+    Method(
+        "fedprox",
+        "felb.estimators.competitor_estimators:FedProx",
+        "competitor: the objective of FELB with a pull towards V, plain averages",
+    ),
+    Method(
+        "scaffold",
+        "felb.estimators.competitor_estimators:Scaffold",
+        "competitor: the objective of FELB with control variates against drift",
+    ),
+    Method(
+        "proxskip",
+        "felb.estimators.competitor_estimators:ProxSkip",
+        "competitor: the objective of FELB, gradient steps and a prox now and then",
+    ),
 )
 POOLED = (
-    Method("elbmf", ELBMF, "the optimisation of FELB on pooled data"),
-    Method("asso", Asso, "greedy cover by rows of the association between columns"),
-    Method("grecond", GreConD, "greedy formal concepts, never a false positive"),
-    Method("mebf", MEBF, "geometric segmentation around the median column or row"),
-    Method("zhang", Zhang, "multiplicative steps with a penalty, thresholds by a grid"),
+    Method("elbmf", "felb.centralized.elbmf:ELBMF", "the optimisation of FELB on pooled data"),
+    Method("asso", "felb.centralized.asso:Asso", "greedy cover by rows of the association between columns"),
+    Method("grecond", "felb.centralized.grecond:GreConD", "greedy formal concepts, never a false positive"),
+    Method("mebf", "felb.centralized.mebf:MEBF", "geometric segmentation around the median column or row"),
+    Method("zhang", "felb.centralized.zhang:Zhang", "multiplicative steps with a penalty, thresholds by a grid"),
 )
 POST_HOC = tuple(
-    Method(f"{method.name}{JOIN}{aggregation}", PostHoc, f"{method.name} at every client, aggregated by {aggregation}")
+    Method(f"{method.name}{JOIN}{word}", _POST_HOC, f"{method.name} at every client, aggregated by {word}")
     for method in POOLED
-    for aggregation in (*BOOLEAN_AGGREGATIONS, *ALIGNED_AGGREGATIONS)
+    for word in (*AGGREGATIONS, *(f"aligned-{word}" for word in AGGREGATIONS))
 )
 METHODS: dict[str, Method] = {method.name: method for method in FEDERATED + POOLED + POST_HOC}
 
@@ -85,7 +122,7 @@ METHODS: dict[str, Method] = {method.name: method for method in FEDERATED + POOL
 def summaries(*, pooled: bool = True) -> list[tuple[str, str]]:
     """Return names and summaries for a help text; the post-hoc methods, which are many, in one line."""
     methods = FEDERATED + (POOLED if pooled else ())
-    models, words = ("|".join(names) for names in ([method.name for method in POOLED], BOOLEAN_AGGREGATIONS))
+    models, words = ("|".join(names) for names in ([method.name for method in POOLED], AGGREGATIONS))
     combined = (
         f"({models}){JOIN}({words}), e.g. asso+vote: a pooled method at every client, aggregated once by component; "
         "asso+aligned-vote etc. match the clients' components first"
@@ -93,16 +130,24 @@ def summaries(*, pooled: bool = True) -> list[tuple[str, str]]:
     return [*((method.name, method.summary) for method in methods), ("post-hoc", combined)]
 
 
-def make(name: str, **parameters: Any) -> BooleanFactorization:
-    """Return the estimator of a method; a parameter the method does not have is an error that lists those it has."""
+def check_known(name: str) -> None:
+    """Raise if there is no such method; nothing is imported for it."""
     if name not in METHODS:
         raise InputError(f"unknown method {name!r}; use one of {', '.join(METHODS)}")
+
+
+def make(name: str, **parameters: Any) -> BooleanFactorization:
+    """Return the estimator of a method; a parameter the method does not have is an error that lists those it has."""
+    check_known(name)
     method = METHODS[name]
     unknown = sorted(set(parameters) - set(method.parameters()))
     if unknown:
         raise InputError(f"method {name!r} has no parameter {unknown[0]!r}; it has {', '.join(method.parameters())}")
     if not method.post_hoc:
         return method.estimator(**parameters)
+    from felb.centralized.method import PooledFactorization
+    from felb.estimators.post_hoc_estimator import PostHoc
+
     inner, aggregation = name.split(JOIN)
     outer = {key: parameters.pop(key) for key in PostHoc._get_param_names() if key in parameters}
     model = make(inner, **parameters)
@@ -112,6 +157,8 @@ def make(name: str, **parameters: Any) -> BooleanFactorization:
 
 def make_federated(name: str, **parameters: Any) -> FederatedEstimator:
     """Return the estimator of a federated method."""
+    from felb.estimators.federated_estimator import FederatedEstimator
+
     model = make(name, **parameters)
     if not isinstance(model, FederatedEstimator):
         choices = ", ".join(method.name for method in METHODS.values() if method.federated)

@@ -6,8 +6,6 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from felb.estimators.federated_estimator import FederatedEstimator
 from felb.federated.algorithms.refined import NODE_CAP
 from felb.kernels.exact import assign_rows_exact
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm
     from felb.privacy.spec import Population
@@ -32,6 +31,7 @@ class PlainEstimator(FederatedEstimator):
     ----------
     n_components : number of components
     participation : who plays a round, see `felb.Participation`; everybody without it
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : clients that work at the same time; does not change the result
     binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
     random_state : int, RandomState or None
@@ -40,6 +40,7 @@ class PlainEstimator(FederatedEstimator):
     n_components: int = 10
     _: KW_ONLY
     participation: Participation | None = None
+    secure: bool = False
     n_jobs: int | None = None
     binarize_threshold: float | None = None
     random_state: Any = None
@@ -58,7 +59,6 @@ class PlainEstimator(FederatedEstimator):
         """Return the algorithm with this estimator's parameters, to be run over any transport."""
         return self.plain_algorithm(n_features)
 
-    def transform(self, X: Any) -> NDArray[np.bool_]:
-        """Assign rows to the components, each to the best set of them by branch and bound, as in the fit."""
-        check_is_fitted(self)
-        return assign_rows_exact(self._matrix(X, reset=False), self.components_, node_cap=NODE_CAP)[0]
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        """Assign each row to the best set of components by branch and bound, as in the fit."""
+        return assign_rows_exact(rows, self.components_, node_cap=NODE_CAP)[0]

@@ -41,6 +41,7 @@ class PostHoc(UploadingEstimator):
         aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
         leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None; seed of all clients
@@ -79,6 +80,7 @@ class PostHoc(UploadingEstimator):
         refine: bool = False,
         privacy: Privacy | None = None,
         participation: Participation | None = None,
+        secure: bool = False,
         n_jobs: int | None = None,
         binarize_threshold: float | None = None,
         random_state: Any = None,
@@ -89,6 +91,7 @@ class PostHoc(UploadingEstimator):
         self.refine = refine
         self.privacy = privacy
         self.participation = participation
+        self.secure = secure
         self.n_jobs = n_jobs
         self.binarize_threshold = binarize_threshold
         self.random_state = random_state

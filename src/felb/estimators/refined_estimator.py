@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sklearn.utils.validation import check_is_fitted
-
-from felb.data.blocks import is_distributed
 from felb.errors import InputError
 from felb.estimators.federated_estimator import FederatedEstimator
 from felb.federated.algorithms.refined import NODE_CAP, refined
@@ -18,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Algorithm
     from felb.privacy.spec import Population
 
@@ -67,13 +65,8 @@ class RefinableEstimator(FederatedEstimator):
         plain = self.plain_algorithm(n_features)
         return refined(plain, memory=self.refine_memory) if self.refines else plain
 
-    def transform(self, X: Any) -> NDArray[np.bool_]:
-        """Assign rows to the components: U that minimises |X ⊕ U∘V| row by row (greedily, then by coordinate descent).
-
-        To refined components, rows are assigned by branch and bound, as in the fit. Every row is assigned on its own,
-        so new rows need no refit.
-        """
-        if not self.refines or is_distributed(X):
-            return super().transform(X)
-        check_is_fitted(self)
-        return assign_rows_exact(self._matrix(X, reset=False), self.components_, node_cap=NODE_CAP)[0]
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        """Assign rows as in the fit: to refined components by branch and bound."""
+        if not self.refines:
+            return super()._assign(rows)
+        return assign_rows_exact(rows, self.components_, node_cap=NODE_CAP)[0]

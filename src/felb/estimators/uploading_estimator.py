@@ -12,7 +12,6 @@ from felb.federated.algorithms.uploads import private_uploads
 from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
-    from felb.federated.loop import Run
     from felb.federated.protocol import Algorithm
     from felb.privacy.private_uploads import Uploads
 
@@ -46,12 +45,8 @@ class UploadingEstimator(RefinableEstimator):
             raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
         if self.refines:
             raise InputError("refinement sums exact gains over clients, which privacy does not allow; use refine=False")
-        if (self.sampled or self.joined_late) and privacy.noise == "aggregate":
-            raise InputError("noise in the aggregate needs every client's share; leave out participation")
+        if (self.sampled or self.joined_late) and privacy.noise == "distributed":
+            raise InputError("distributed noise needs every client's share; leave out participation")
         uploads = self.uploads(n_features, rounds=privacy.rounds)
         plan = privacy.plan(**asdict(population), n_columns=n_features, uploads=uploads)
         return private_uploads(self.uploading_algorithm(n_features, uploads), plan)
-
-    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
-        self.privacy_statement_ = None if algorithm.privacy is None else algorithm.privacy.statement()
-        super()._keep(finished, algorithm)

@@ -136,6 +136,7 @@ def client_gate(
     *,
     responses: Callable[[str], Responses] | None = None,
     mechanism: Mechanism | None = None,
+    secure: bool = False,
 ) -> Gate:
     """Make the exit that an algorithm asks for: as it is, with noise for a study, or under its privacy plan.
 
@@ -145,12 +146,19 @@ def client_gate(
     write : takes the record of every array that leaves
     responses : gives the client's responses in this run; new ones if not given
     mechanism : noise for studies, where the algorithm is not private
+    secure : what leaves is masked, so that only the sum over clients can be read; distributed noise needs it
     """
     plan = algorithm.privacy
     if plan is None:
         return Gate(name, write) if mechanism is None else Gate(name, write, mechanism)
     if mechanism is not None:
         raise PrivacyError("a private algorithm brings its own noise; leave out the mechanism")
+    if plan.distributed and not secure:
+        raise PrivacyError(
+            "each client adds a share of distributed noise, which protects in a secure sum only; use secure=True, or "
+            "noise='client'",
+            parameter="secure",
+        )
     kept = Responses(plan.accountant()) if responses is None else responses(name)
     return Gate.private(name, write, plan=plan, responses=kept)
 

@@ -351,6 +351,8 @@ class Algorithm:
     privacy : nothing leaves a client except by noise that this plan calibrates, charged to an accountant of its own
     interruptible : the server has a step that a time limit may end
     arrays : names of all arrays that its own tasks tell, by task; those of felb's tasks are in `task_table`
+    row_tasks : tasks whose update is an exact sum over rows, so that a client may do them in parts of its rows; then
+        states have `rows(start, stop)` and `joined(parts)`
     """
 
     name: str
@@ -360,6 +362,7 @@ class Algorithm:
     privacy: PrivacyPlan | None = None
     interruptible: bool = False
     arrays: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    row_tasks: frozenset[str] = frozenset()
 
     def respond(
         self, state: Any, shard: BinaryMatrix, request: Request, *, rng: np.random.Generator

@@ -150,6 +150,7 @@ def request_table(limits: Limits) -> Table:
         "rounds": Rule("i", (), 0, MAX_ROUNDS),
         "threshold": Rule("f", (), 0.0, 1.0, optional=True),
     }
+    share = Rule("f", (), tiny, 1.0, optional=True)
     return {
         ASSIGN: {
             "components": V,
@@ -178,8 +179,8 @@ def request_table(limits: Limits) -> Table:
         RESIDUAL_COUNTS: cover,
         PAIR_COUNTS: {**cover, "seeds": Rule("i", ("s",), 0, m - 1, unique=True)},
         CANDIDATE_GAINS: {**cover, "candidates": Rule("b", ("p", "n"))},
-        BELIEF_STATISTICS: belief,
-        BELIEF_THRESHOLD_COUNTS: belief,
+        BELIEF_STATISTICS: {**belief, "share": share},
+        BELIEF_THRESHOLD_COUNTS: {**belief, "share": share},
         ASSIGN_BY_BELIEF: belief,
         FEDPROX: {**steps, "gamma": Rule("f", (), 0.0, LARGEST)},
         SCAFFOLD: {**steps, "control": Rule("f", ("k", "n"), -LARGEST, LARGEST)},

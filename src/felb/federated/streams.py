@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 
-SAMPLING_STREAM, CLIENT_STREAM, NOISE_STREAM = 1, 2, 3
-"""Purposes of streams: client sampling, the steps of a client, the noise of its gate."""
+SAMPLING_STREAM, CLIENT_STREAM, NOISE_STREAM, RESAMPLE_STREAM = 1, 2, 3, 4
+"""Purposes of streams: client sampling, the steps of a client, the noise of its gate, bootstrap samples of its rows."""
 
 
 def random_stream(seed: int, purpose: int, round_: int, name: str = "") -> np.random.Generator:

@@ -19,6 +19,7 @@ from numba import njit
 
 from felb.data.unknown import unknown_arrays
 from felb.errors import InputError
+from felb.kernels.assign_words import MOST_COMPONENTS, cover_in_words
 from felb.kernels.bits import as_boolean, component_masks, intersection_sizes, lowest_bit, pack, popcount
 from felb.kernels.boolean import check_factors
 
@@ -52,9 +53,7 @@ def assign_rows(
     """
     V = check_assignment(A, V, weight_one, weight_zero)
     U: NDArray[np.bool_] = np.zeros((A.shape[0], V.shape[0]), dtype=bool)
-    weights = float(weight_one), float(weight_zero)
-    tables = *unknown_arrays(A), *component_tables(V)
-    cover_rows_into(U, A.indptr, A.indices, *tables, *weights, int(sweeps), V.shape[0])
+    _cover(U, A, V, weights=(float(weight_one), float(weight_zero)), limits=(V.shape[0], int(sweeps)))
     return U
 
 
@@ -72,10 +71,25 @@ def descend_rows(
     V = check_assignment(A, V, weight_one, weight_zero)
     U, V = check_factors(U, V, shape=A.shape)
     improved: NDArray[np.bool_] = U.copy(order="C")
-    weights = float(weight_one), float(weight_zero)
-    tables = *unknown_arrays(A), *component_tables(V)
-    cover_rows_into(improved, A.indptr, A.indices, *tables, *weights, int(sweeps), 0)
+    _cover(improved, A, V, weights=(float(weight_one), float(weight_zero)), limits=(0, int(sweeps)))
     return improved
+
+
+def _cover(
+    U: NDArray[np.bool_],
+    A: BinaryMatrix,
+    V: NDArray[np.bool_],
+    *,
+    weights: tuple[float, float],
+    limits: tuple[int, int],
+) -> None:
+    """Extend and improve the rows of U in place; `weights` and `limits` as in `cover_in_words`."""
+    if V.shape[0] <= MOST_COMPONENTS and A.unknown is None:
+        cover_in_words(U, A, V, weights=weights, limits=limits)
+        return
+    additions, sweeps = limits
+    tables = *unknown_arrays(A), *component_tables(V)
+    cover_rows_into(U, A.indptr, A.indices, *tables, *weights, sweeps, additions)
 
 
 def check_assignment(A: BinaryMatrix, V: Any, weight_one: float, weight_zero: float) -> NDArray[np.bool_]:

@@ -8,31 +8,26 @@ Importing this module imports Numba (half a second); `felb.kernels.passes` does 
 
 from __future__ import annotations
 
-import warnings
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
-from felb.kernels.loops import add_outer, gather, multiply, rows_at_once, scatter
-from felb.kernels.rules import GRADIENT, HALS, NEGLIGIBLE, SMALLEST_DENOMINATOR
-from felb.kernels.schedule import LANES, SIDE_BY_SIDE
+from felb.kernels.compiled_rules import move_rows, weigh_components
+from felb.kernels.compiling import inner, kernel
+from felb.kernels.loops import add_outer, gather, scatter
+from felb.kernels.rules import COMPONENT
+from felb.kernels.schedule import LANES
 from felb.kernels.vector import (
     fma,
     load,
     load_first,
     maximum,
-    minimum,
-    select_greater,
     splat,
     store,
     store_first,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
@@ -44,36 +39,7 @@ if TYPE_CHECKING:
     Numbers = tuple[float, ...]  # see felb.kernels.rules.Numbers
     Columns = tuple[int, int]  # of the matrix, of a tile
     # See felb.kernels.schedule.scratch_space.
-    Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Ints]
-
-
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile when first called, without the GIL; keep the result on disk for the next process if that is possible."""
-    return _compiled(function, no_cfunc_wrapper=True)
-
-
-def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile as a part of kernels, which takes a third less time than what Python can call, too."""
-    return _compiled(function, no_cfunc_wrapper=True, no_cpython_wrapper=True)
-
-
-def _compiled(function: Callable[..., Any], **wrappers: bool) -> Callable[..., Any]:
-    options = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": {"contract", "nsz"}, **wrappers}
-    try:
-        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
-    except RuntimeError:  # Numba found no folder it may write to
-        _warn_that_nothing_is_kept()
-        return njit(**options)(function)  # type: ignore[no-any-return]
-
-
-@cache
-def _warn_that_nothing_is_kept() -> None:
-    warnings.warn(
-        "felb cannot cache its compiled kernels, so every process compiles them again; "
-        "set NUMBA_CACHE_DIR to a folder that can be written to",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+    Scratch = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats, Floats, Ints]
 
 
 # -- rows between memory and scratch space -----------------------------------------------------------------------------
@@ -167,111 +133,6 @@ def collect_pass(table: Floats, X: Floats, keep: bool) -> None:
             store_first(X, at, found, count)
 
 
-# -- the row rules -----------------------------------------------------------------------------------------------------
-
-
-@inner
-def prox(x: Vector, kappa: Vector, shrink: Vector, floor: Vector, upper: Vector) -> Vector:
-    """Return y of `felb.kernels.rules.Numbers` for x; kappa = ηκ and shrink = 1 / (1 + ηλ).
-
-    What is negligible becomes 0: values that halve with every step would end as denormal numbers, which are slow.
-    """
-    zero, one = splat(np.float32(0)), splat(np.float32(1))
-    target = select_greater(x, splat(np.float32(0.5)), one, zero)
-    d = x - target
-    sign = select_greater(d, zero, one, select_greater(zero, d, splat(np.float32(-1)), zero))
-    y = fma(sign * maximum(sign * d - kappa, floor), shrink, target)
-    return select_greater(y, splat(np.float32(NEGLIGIBLE)), minimum(y, upper), zero)
-
-
-@inner
-def gradient_rows(
-    point: Floats, gathered: Floats, product: Floats, pull: tuple[Floats, Floats], size: int, numbers: Numbers
-) -> None:
-    """Turn product = point · G into the next rows by `felb.optim.steps.GradientStep`."""
-    _code, _beta, _lowest, eta, kappa, lam, floor, upper, gamma, _own = numbers
-    target, gammas = pull
-    step, less, shrink = splat(np.float32(eta)), splat(np.float32(eta * kappa)), splat(np.float32(1 / (1 + eta * lam)))
-    least, most = splat(np.float32(floor)), splat(np.float32(upper))
-    for i in range(0, size, LANES):
-        x = fma(step, load(gathered, i) - load(product, i), load(point, i))
-        store(product, i, prox(x, less, shrink, least, most))
-    if gamma > 0:
-        one = splat(np.float32(1))
-        for i in range(0, size, LANES):
-            hold = step * load(gammas, i)
-            store(product, i, fma(hold, load(target, i), load(product, i)) / (one + hold))
-
-
-@inner
-def multiplicative_rows(
-    point: Floats, gathered: Floats, product: Floats, pull: tuple[Floats, Floats], size: int, numbers: Numbers
-) -> None:
-    """Turn product = point · G into the next rows by `felb.optim.steps.MultiplicativeStep`."""
-    _code, _beta, _lowest, _eta, kappa, lam, floor, upper, gamma, _own = numbers
-    target, gammas = pull
-    less, less2, one = splat(np.float32(kappa)), splat(np.float32(lam)), splat(np.float32(1))
-    least, most = splat(np.float32(floor)), splat(np.float32(upper))
-    smallest = splat(np.float32(SMALLEST_DENOMINATOR))
-    for i in range(0, size, LANES):
-        step = load(point, i) / maximum(load(product, i), smallest)
-        x = step * load(gathered, i)
-        y = prox(x, step * less, one / fma(step, less2, one), least, most)
-        if gamma > 0:
-            hold = step * load(gammas, i)
-            y = fma(hold, load(target, i), y) / (one + hold)
-        store(product, i, y)
-
-
-@inner
-def hals_rows(
-    point: Floats, gathered: Floats, out: Floats, first: int, gram: Floats, k: int, sweeps: int, lanes: Floats
-) -> None:
-    """Move 64 rows by `felb.optim.steps.HalsStep`, a row in each lane, so that their sweeps go side by side."""
-    for r in range(SIDE_BY_SIDE):
-        for c in range(k):
-            lanes[0, c, r] = point[first + r, c]
-            lanes[1, c, r] = gathered[first + r, c]
-    u, a, zero = lanes[0], lanes[1], splat(np.float32(0))
-    for _ in range(sweeps):
-        for c in range(k):
-            if gram[c, c] > 0:
-                at = c * SIDE_BY_SIDE
-                s0, s1, s2, s3 = load(a, at), load(a, at + 16), load(a, at + 32), load(a, at + 48)
-                for d in range(k):
-                    factor, other = splat(-gram[c, d]), d * SIDE_BY_SIDE
-                    s0 = fma(factor, load(u, other), s0)
-                    s1 = fma(factor, load(u, other + 16), s1)
-                    s2 = fma(factor, load(u, other + 32), s2)
-                    s3 = fma(factor, load(u, other + 48), s3)
-                scale = splat(np.float32(1) / gram[c, c])
-                store(u, at, maximum(fma(s0, scale, load(u, at)), zero))
-                store(u, at + 16, maximum(fma(s1, scale, load(u, at + 16)), zero))
-                store(u, at + 32, maximum(fma(s2, scale, load(u, at + 32)), zero))
-                store(u, at + 48, maximum(fma(s3, scale, load(u, at + 48)), zero))
-    for r in range(SIDE_BY_SIDE):
-        for c in range(k):
-            out[first + r, c] = u[c, r]
-        for c in range(k, out.shape[1]):
-            out[first + r, c] = np.float32(0)
-
-
-@inner
-def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
-    """Put the rows that follow the points, with what was gathered for them, in the place of the products."""
-    point, gathered, moved, target, gammas, _sums, lanes, _cursor = scratch
-    if numbers[0] == HALS:
-        for first in range(0, count, SIDE_BY_SIDE):
-            hals_rows(point, gathered, moved, first, gram, k, int(numbers[3]), lanes)
-        return
-    for first in range(0, count, rows_at_once(width)):
-        multiply(point, first, gram, k, moved, width)
-    if numbers[0] == GRADIENT:
-        gradient_rows(point, gathered, moved, (target, gammas), count * moved.shape[1], numbers)
-    else:
-        multiplicative_rows(point, gathered, moved, (target, gammas), count * moved.shape[1], numbers)
-
-
 # -- passes over the ones ----------------------------------------------------------------------------------------------
 
 
@@ -330,8 +191,10 @@ def move_pass(
     """Move a span of rows of U by a rule, with V held."""
     U, U_prev, out = factors
     Vt, gram = held
-    point, gathered, moved, _target, _gammas, _sums, _lanes, cursor = scratch
+    point, gathered, moved, _target, gammas, steps, _sums, _lanes, cursor = scratch
     block = point.shape[0]
+    if numbers[0] == COMPONENT:
+        weigh_components(gram, min(block, span[1] - span[0]), numbers, gammas, steps)
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
         gather_rows(ones, first, count, columns, Vt, cursor, gathered, width)
@@ -354,7 +217,7 @@ def statistics_pass(
     width: Width,
 ) -> None:
     """Add what a span of rows contributes to AᵀU and, on and below the diagonal, to UᵀU."""
-    point, _gathered, _moved, _target, _gammas, sums, _lanes, cursor = scratch
+    point, _gathered, _moved, _target, _gammas, _steps, sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -369,7 +232,7 @@ def gather_pass(
     ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
     """Write a span of rows of A · Vᵀ."""
-    point, _gathered, _moved, _target, _gammas, _sums, _lanes, cursor = scratch
+    point, _gathered, _moved, _target, _gammas, _steps, _sums, _lanes, cursor = scratch
     block = point.shape[0]
     for first in range(span[0], span[1], block):
         count = min(block, span[1] - first)
@@ -388,16 +251,11 @@ def dense_pass(
 ) -> None:
     """Move all rows by a rule, when A · Vᵀ is given; what they are drawn towards is the third factor."""
     X, X_prev, towards, out = factors
-    point, gathered, moved, target, gammas, _sums, _lanes, _cursor = scratch
+    point, gathered, moved, target, gammas, steps, _sums, _lanes, _cursor = scratch
     n, k = X.shape
     block = point.shape[0]
-    mean = np.float32(0)
-    for c in range(k):
-        mean += gram[c, c] / np.float32(k)
-    for r in range(min(block, n) if numbers[8] > 0 else 0):
-        for c in range(k):
-            unit = np.sqrt(gram[c, c] * mean) if numbers[9] > 0 else np.float32(1)
-            gammas[r, c] = np.float32(numbers[8]) * unit
+    if numbers[8] > 0 or numbers[0] == COMPONENT:
+        weigh_components(gram, min(block, n), numbers, gammas, steps)
     for first in range(0, n, block):
         count = min(block, n - first)
         extrapolate_rows(X, X_prev, first, count, numbers[1:3], point)

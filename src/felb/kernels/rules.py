@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-GRADIENT, MULTIPLICATIVE, HALS = 0.0, 1.0, 2.0
+GRADIENT, MULTIPLICATIVE, HALS, COMPONENT = 0.0, 1.0, 2.0, 3.0
 """The rules, as the kernels know them."""
 
 SMALLEST_DENOMINATOR = 1e-12
 """Denominators of multiplicative steps are at least this."""
 
+SMALLEST_SHARE, SMALLEST_SUM = 1e-6, 1e-4
+"""Sums Σ_d |G_cd| that decide the step of a component are at least this share of the largest, and this in all."""
 
 NEGLIGIBLE = 1e-15
 """Entries of a factor that are no larger after the proximal operator are 0."""
@@ -30,7 +32,8 @@ class Numbers(NamedTuple):
 
         y = t + sign(d) · max(|d| − ηκ, floor) / (1 + ηλ), clipped to [0, upper],   then   (y + ηγv̂) / (1 + ηγ).
 
-    With `own`, coordinate l is drawn with γ√(G_ll tr(G)/k) in place of γ.
+    With `own`, coordinate l is drawn with γ√(G_ll tr(G)/k) in place of γ. The steps of `COMPONENT` are
+    η_l = step / Σ_d |G_ld|.
     """
 
     code: float

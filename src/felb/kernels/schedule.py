@@ -183,12 +183,18 @@ def table_of(n_rows: int, k: int) -> NDArray[np.float32]:
 
 
 def scratch_space(n_rows: int, k: int) -> tuple[NDArray[Any], ...]:
-    """Return what one thread needs: blocks (points, sums, products, targets, pulls), sums of UᵀU, lanes, cursors."""
+    """Return what one thread needs: blocks of points, sums, products, targets, pulls, steps; UᵀU, lanes, cursors.
+
+    All floats are cut from one piece of memory, since small clients spend much of their time on getting it.
+    """
     block = min(BLOCK, -(-max(1, n_rows) // SIDE_BY_SIDE) * SIDE_BY_SIDE)
-    rows = tuple(block_of(block, k) for _ in range(5))
-    gram = block_of(4 * len(width_of(k)), k)
-    lanes = aligned(2 * k * SIDE_BY_SIDE).reshape(2, k, SIDE_BY_SIDE)
-    return *rows, gram, lanes, np.zeros(block, np.int64)
+    stride, lanes = 4 * len(width_of(k)), 2 * k * SIDE_BY_SIDE
+    heights = (*6 * (block,), stride)
+    memory, at, blocks = aligned(sum(stride * height + LANES for height in heights) + lanes), 0, []
+    for height in heights:
+        blocks.append(memory[at : at + stride * height].reshape(height, stride))
+        at += stride * height + LANES  # a cache line further; vectors may reach beyond the last row
+    return *blocks, memory[at:].reshape(2, k, SIDE_BY_SIDE), np.zeros(block, np.int64)
 
 
 class _Memory:

@@ -1,6 +1,30 @@
 """Scores from counts that add across clients, and their history over the rounds."""
 
-from felb.metrics.counts import DECIDED, Counts, confusion, integrality_gap
-from felb.metrics.history import History
+from __future__ import annotations
 
-__all__ = ["DECIDED", "Counts", "History", "confusion", "integrality_gap"]
+from typing import TYPE_CHECKING
+
+from felb.late import late_names
+
+if TYPE_CHECKING:
+    from felb.metrics.counts import DECIDED, Counts, confusion, integrality_gap
+    from felb.metrics.history import History
+
+__all__ = [
+    "DECIDED",
+    "Counts",
+    "History",
+    "confusion",
+    "integrality_gap",
+]
+
+__getattr__ = late_names(
+    __name__,
+    {
+        "DECIDED": "felb.metrics.counts",
+        "Counts": "felb.metrics.counts",
+        "History": "felb.metrics.history",
+        "confusion": "felb.metrics.counts",
+        "integrality_gap": "felb.metrics.counts",
+    },
+)

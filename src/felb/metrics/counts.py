@@ -9,7 +9,6 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.kernels.boolean import overlap_counts
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -120,6 +119,8 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
 
 def cell_counts(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> Counts:
     """Count the cells of U∘V against A, for factors that are Boolean already, as in the tasks of a run."""
+    from felb.kernels.boolean import overlap_counts  # compiled, and not needed to read stored counts
+
     tp, claimed, ones = overlap_counts(A, U, V)
     return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=A.known_cells)
 

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from felb.errors import InputError
-from felb.kernels.rules import GRADIENT, HALS, MULTIPLICATIVE, NEGLIGIBLE, SMALLEST_DENOMINATOR, Numbers
+from felb.kernels.rules import (
+    COMPONENT,
+    GRADIENT,
+    HALS,
+    MULTIPLICATIVE,
+    NEGLIGIBLE,
+    SMALLEST_DENOMINATOR,
+    SMALLEST_SHARE,
+    SMALLEST_SUM,
+    Numbers,
+)
 from felb.optim.prox import prox_elb, prox_elb_and_towards, prox_elb_exact, prox_elb_then_towards
 from felb.optim.random_start import constant_rows, projected_rows
 
@@ -53,8 +63,13 @@ class Lipschitz:
     """One step size for all: η = 1/L with L = ‖G‖ in the Frobenius norm, an upper bound of the gradient's constant.
 
     Without inertia η = 1/(1.1 L); with inertia β the step of iPALM, η = 2(1−β) / ((1+2β) L).
+
+    With `by_component`, every component l has a step of its own, with L_l = Σ_d |G_ld| in place of L. The diagonal
+    matrix of these is an upper bound of G, as L times the identity is, so the same step sizes are allowed; components
+    of small curvature take long steps, where one size for all is that of the heaviest.
     """
 
+    by_component: bool = False
     name: str = "lipschitz"
 
     def first_rows(self, A: BinaryMatrix, Vt: Array) -> Array:
@@ -67,7 +82,9 @@ class Lipschitz:
         return 2 * (1 - beta) / ((1 + 2 * beta) * constant) if beta else 1 / (1.1 * constant)
 
     def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:
-        """Return a gradient step of size η."""
+        """Return a gradient step of size η, or of a size for each component."""
+        if self.by_component:
+            return ComponentStep(2 * (1 - beta) / (1 + 2 * beta) if beta else 1 / 1.1, penalty)
         return GradientStep(self.step_size(gram, beta), penalty)
 
 
@@ -149,6 +166,27 @@ class GradientStep:
     def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
         """Return the step as kernels take it."""
         return self.penalty.numbers(GRADIENT, beta=beta, lowest=self.lowest, step=self.eta, pulled=pulled)
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentStep:
+    """u_l ← prox_ηₗ(u_l + η_l(a − uG)_l), with the step size η_l = scale / Σ_d |G_ld| of component l."""
+
+    scale: float
+    penalty: Penalty
+
+    lowest = -math.inf
+
+    def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
+        """Return the rows that follow `u`."""
+        sums = np.abs(gram).sum(axis=1)
+        least = max(float(sums.max(initial=0)) * SMALLEST_SHARE, SMALLEST_SUM)
+        eta = (self.scale / np.maximum(sums, least)).astype(u.dtype)
+        return self.penalty.shrink(u + eta * (a - u @ gram), eta, gram, target)
+
+    def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
+        """Return the step as kernels take it."""
+        return self.penalty.numbers(COMPONENT, beta=beta, lowest=self.lowest, step=self.scale, pulled=pulled)
 
 
 @dataclass(frozen=True, slots=True)

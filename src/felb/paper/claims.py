@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from felb.paper.study import Place, StudyRecord
 
-UNDECIDED = "cells are missing"
+MISSING = "cells are missing"
 
 
 def claim(says: str, holds: bool | None, numbers: str) -> Claim:
     """Return a claim with its verdict; `holds` is None where cells to decide it are missing."""
     if holds is None:
-        return Claim(says, "undecided", numbers or UNDECIDED)
+        return Claim(says, "undecided", numbers or MISSING)
     return Claim(says, "reproduced" if holds else "not reproduced", numbers)
 
 
@@ -67,7 +67,7 @@ def missing_text(record: StudyRecord, methods: Collection[str] | None = None) ->
     found = Counter(record.cells[cell.key].status if cell.key in record.cells else "missing" for cell in planned)
     words = {"timeout": "out of time", "failed": "failed", "missing": "not run yet"}
     told = ", ".join(f"{found[status]} {word}" for status, word in words.items() if found[status])
-    return f"{len(planned) - found['done']} of {len(planned)} cells are missing ({told})" if told else ""
+    return f"{len(planned) - found['done']} of {len(planned)} {MISSING} ({told})" if told else ""
 
 
 def judged_with_missing(record: StudyRecord, claims: Iterable[Claim]) -> list[Claim]:

@@ -8,6 +8,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from felb.estimators.own_methods import is_path, source_digest
 from felb.paper.study import Place, Planned
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class Cell:
             "watch": self.watch,
             "noise": None if self.noise is None else asdict(self.noise),
             **({} if self.split == "even" else {"split": self.split}),
+            # An edited method of one's own is another method.
+            **({"source": source_digest(self.use.method)} if is_path(self.use.method) else {}),
         }
 
     @property

@@ -10,8 +10,8 @@ import numpy as np
 
 from felb.atomic import replacing
 from felb.errors import InputError, missing_extra
+from felb.metrics.intervals import mean_interval
 from felb.paper.method_styles import OTHER, STYLES, method_style
-from felb.paper.study import mean_interval
 from felb.paper.tables import place_text
 from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from felb.paper.study import Interval, Metric, StudyRecord
+    from felb.metrics.intervals import Interval
+    from felb.paper.study import Metric, StudyRecord
 
 REGIMES = (("#56B4E9", "o"), ("#0072B2", "s"), ("#111111", "D"), ("#E69F00", "^"))
 """Colour and marker of the panels of ratios, in their order."""

@@ -15,11 +15,11 @@ from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
 from felb.data.shards import split
 from felb.engines.local import run
-from felb.estimators.methods import make_federated
 from felb.federated.algorithms.felb import LOCAL_FACTOR
 from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.paper.experiment_cells import Cell, InvaderData, PlantedData, SourceData
+from felb.paper.own_federated import make_any_federated
 from felb.paper.real_data import load_source
 from felb.paper.subset import subset
 from felb.paper.toy_picture import invader_clients, picture
@@ -115,7 +115,7 @@ def _dealt_out(A: BinaryMatrix, cell: Cell) -> NDArray[np.int64]:
 def warm_up(method: str) -> None:
     """Run a method once on a toy, so that compilation is not timed."""
     toy = planted(60, 12, 2, noise=0.05, heights=(0.3, 0.5), widths=(0.3, 0.5), seed=0)
-    make_federated(method, n_components=2, random_state=0).fit(toy.A, groups=partition.even(60, 2))
+    make_any_federated(method, n_components=2, random_state=0).fit(toy.A, groups=partition.even(60, 2))
 
 
 def _measured(cell: Cell, ready: Ready) -> Measured:
@@ -158,7 +158,7 @@ def _play(
     noise, extra = cell.noise, {}
     if noise is not None and noise.mechanism == "record":
         extra["privacy"] = Privacy(noise.level)
-    model = make_federated(
+    model = make_any_federated(
         cell.use.method,
         n_components=cell.data.components,
         random_state=cell.trial,

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import closing, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb._version import __version__
-from felb.atomic import try_lock
 from felb.errors import FelbError, InputError
 from felb.paper.experiment_cells import SourceData
-from felb.paper.pool import Pool
 from felb.paper.real_data import keep_source
-from felb.paper.study import CELLS, MANIFEST, CellRecord, StudyRecord, name_of, write_claims
-from felb.runs.result import machine_facts
+from felb.paper.study import MANIFEST, StudyRecord, name_of, write_claims
+from felb.runs.cell_runner import Cells, claim_folder, measure_cells, missing_cells, provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import closing
 
     from felb.paper.experiment_cells import Cell
     from felb.paper.experiment_spec import Study
+    from felb.runs.cell_runner import Progress
 
-LOCK, DATA = ".lock", "data"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far an experiment is: cells there from before, cells measured now, cells in all, and the last one."""
-
-    kept: int
-    measured: int
-    total: int
-    last: str = ""
+DATA = "data"
 
 
 def run_study(
@@ -59,21 +46,17 @@ def run_study(
     on_progress : called at the start and after each cell
     """
     limit = study.time_limit if time_limit is None else time_limit
-    cells = {cell.key: cell for cell in study.cells()}
-    folder = Path(out)
+    folder, planned = Path(out), {cell.key: cell for cell in study.cells()}
+    cells = Cells(
+        "felb.paper.worker",
+        {key: cell.parameters for key, cell in planned.items()},
+        {key: f"{cell.use.label} {cell.place}" for key, cell in planned.items()},
+        _folders(study, folder),
+    )
     with _claimed(folder, study):
-        record = _manifest(study)
-        record.write_manifest(folder)
-        open_cells = [cell for cell in cells.values() if not _settled(folder, cell, limit)]
-        kept, total = len(cells) - len(open_cells), len(cells)
-        on_progress(Progress(kept, 0, total))
-        folders = _folders(study, folder)
-        _convert(open_cells, folders)
-        with Pool(jobs) as pool:
-            requests = [(cell.key, cell.parameters) for cell in open_cells]
-            for number, (key, found) in enumerate(pool.measure(requests, limit=limit, folders=folders), start=1):
-                _record(cells[key], found, limit).write(folder)
-                on_progress(Progress(kept, number, total, last=f"{cells[key].use.label} {cells[key].place}"))
+        _manifest(study).write_manifest(folder)
+        _convert([planned[key] for key in missing_cells(cells, folder, limit=limit)], cells.folders)
+        measure_cells(cells, folder, limit=limit, jobs=jobs, on_progress=on_progress)
         finished = StudyRecord.read(folder)
         write_claims(folder, study.judge(finished))
     return finished
@@ -101,55 +84,14 @@ def _manifest(study: Study) -> StudyRecord:
         view=study.view(),
         planned=tuple(cell.planned() for cell in study.cells()),
         settings=study.settings(),
-        provenance=_provenance(),
+        provenance=provenance(),
     )
-
-
-def _provenance() -> dict[str, Any]:
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None  # times say little on a busy machine
-    return {"felb": __version__, "date": date, "machine": machine_facts(), "load": load}
-
-
-def _record(cell: Cell, found: dict[str, Any], limit: float) -> CellRecord:
-    return CellRecord(key=cell.key, limit=limit, parameters=cell.parameters, provenance=_provenance(), **found)
-
-
-def _settled(folder: Path, cell: Cell, limit: float) -> bool:
-    """Whether a cell needs no run: it is done, or had as much time before as it would have now."""
-    kept = CellRecord.read(folder / CELLS / f"{cell.key}.json")
-    if kept is None or kept.status == "failed":
-        return False
-    return kept.status == "done" or (kept.limit is not None and kept.limit >= limit)
 
 
 def _claimed(folder: Path, study: Study) -> closing[Any]:
     """Take the folder for this process; only a folder of the same experiment, or an empty one, is taken."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; choose another folder")
     if (folder / MANIFEST).is_file():
         other = name_of(folder)
         if other not in (study.name, None):
             raise InputError(f"{folder} holds the experiment {other!r}, not {study.name!r}; choose another folder")
-    elif folder.is_dir() and any(path.name not in (LOCK, CELLS) for path in folder.iterdir()):
-        raise InputError(f"{folder} is not empty and holds no experiment; choose another folder")
-    try:
-        (folder / CELLS).mkdir(parents=True, exist_ok=True)
-        lock = try_lock(folder / LOCK)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
-    if lock is None:
-        raise InputError(f"another process runs the experiment in {folder}; wait for it, or choose another folder")
-    _clear(folder)
-    return closing(lock)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what a killed process left half-written."""
-    for partial in _partials(folder):
-        partial.unlink(missing_ok=True)
-
-
-def _partials(folder: Path) -> Iterator[Path]:
-    yield from folder.glob(".*.partial")
-    yield from (folder / CELLS).glob(".*.partial")
+    return claim_folder(folder, manifest=MANIFEST, what="experiment")

@@ -8,65 +8,30 @@ claims.json          which claims of the paper the cells bear out, with the numb
 from __future__ import annotations
 
 import json
-import math
-import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from felb.atomic import replacing
 from felb.errors import InputError
+from felb.metrics.intervals import Interval, mean_interval
+from felb.runs.cell_records import CELLS, CellRecord
 from felb.runs.result import finite
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    from felb.runs.cell_records import Status
+
 FORMAT = "felb-experiment-1"
-MANIFEST, CELLS, CLAIMS = "experiment.json", "cells", "claims.json"
+MANIFEST, CLAIMS = "experiment.json", "claims.json"
 
 Place = float | str
 """Where a cell stands on the axis: a number, or the name of a data set."""
 
-Status = Literal["done", "failed", "timeout"]
-STATUSES: tuple[Status, ...] = ("done", "failed", "timeout")
 Kind = Literal["lines", "rounds", "points", "pictures"]
 Verdict = Literal["reproduced", "not reproduced", "undecided"]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Mean and 95% confidence interval of some trials."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
-
-    @property
-    def half(self) -> float:
-        """Half the width; NaN for a single trial, of which no spread is known."""
-        return (self.high - self.low) / 2
-
-
-def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Mean x̄ and the interval x̄ ± t₀.₉₇₅(n−1) s/√n of Student's t; None without values.
-
-    Examples
-    --------
-    >>> found = mean_interval([1.0, 2.0, 3.0])
-    >>> found.mean, round(found.half, 3)
-    (2.0, 2.484)
-    """
-    if not values:
-        return None
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return Interval(mean, math.nan, math.nan, 1)
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(mean, mean - half, mean + half, len(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,47 +103,6 @@ class Planned:
     place: Place
     panel: str
     trial: int
-
-
-@dataclass(frozen=True, slots=True)
-class CellRecord:
-    """What came of a cell.
-
-    Parameters
-    ----------
-    status : ``done``, or why there are no figures
-    figures, curves, pictures : numbers by name, numbers per round by name, rows of 0 and 1 by name
-    message : what went wrong
-    seconds : the whole cell took, data and scores included
-    limit : seconds it was allowed
-    parameters : everything that decides the figures
-    provenance : felb, machine, date
-    """
-
-    key: str
-    status: Status
-    figures: Mapping[str, float | None] = field(default_factory=dict)
-    curves: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    pictures: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    message: str = ""
-    seconds: float = 0.0
-    limit: float | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def write(self, folder: Path) -> None:
-        """Write the cell into the folder of its experiment; the file appears complete or not at all."""
-        with replacing(folder / CELLS / f"{self.key}.json") as partial:
-            partial.write_text(json.dumps(finite(asdict(self)), allow_nan=False) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> CellRecord | None:
-        """Read a cell; None if there is none, or one that is damaged or of another key."""
-        try:
-            found = cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            return None
-        return found if found.key == path.stem and found.status in STATUSES else None
 
 
 @dataclass(frozen=True, slots=True)

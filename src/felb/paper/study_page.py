@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from felb.paper.study import Claim
-    from felb.paper.tables import StudyTable, TableCell
     from felb.report.page import Html, Section
 
 FIGURE = "figure.png"
@@ -32,7 +31,7 @@ def study_page(folder: str | os.PathLike[str]) -> Page:
         sections.append(section("Figure", _embedded(figure, record)))
     sections.append(section("What the paper says", _claims(claims)))
     told = summary(record, marks="bold: best, underlined: second best")
-    sections.append(section("Tables", parts.paragraph(f"{told}."), map(_table, study_tables(record))))
+    sections.append(section("Tables", parts.paragraph(f"{told}."), (table.html() for table in study_tables(record))))
     if wrong := failures(record):
         sections.append(section("Cells without figures", tag("ul", (tag("li", reason) for reason in wrong))))
     settings = {name: _plain(value) for name, value in record.settings.items() if name != "methods"}
@@ -53,18 +52,6 @@ def _claims(claims: Sequence[Claim]) -> Html:
     columns = [parts.Column(title, "words") for title in ("claim", "verdict", "measured")]
     rows = [(claim.says, claim.verdict, claim.numbers) for claim in claims]
     return parts.table(columns, rows, caption="Claims of the paper, held against the cells of this experiment")
-
-
-def _table(shown: StudyTable) -> Html:
-    columns = [parts.Column(title, "number" if number else "words") for number, title in enumerate(shown.head)]
-    rows = [(method, *map(_cell, cells)) for method, cells in shown.cells]
-    return parts.table(columns, rows, caption=shown.title)
-
-
-def _cell(cell: TableCell) -> object:
-    marked = {"best": "strong", "second": "u"}.get(cell.mark)
-    text = cell.text if marked is None else tag(marked, cell.text)
-    return text if cell.published is None else tag("span", text, f" / {cell.published}")
 
 
 def _plain(value: object) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from felb.report.marked_tables import MarkedTable, TableCell, escaped, marks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from felb.paper.study import Claim, Interval, Metric, Place, StudyRecord
+    from felb.metrics.intervals import Interval
+    from felb.paper.study import Claim, Metric, Place, StudyRecord
+    from felb.report.marked_tables import Mark
 
 COLUMNS = (
     "experiment", "form", "panel", "method", "place", "figure", "mean", "low", "high", "trials", "published",
@@ -24,37 +27,7 @@ OUT_OF_TIME, FAILED = "out of time", "failed"
 """Stand where all trials ended in this way."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableCell:
-    """A cell of a table: its text, whether it is the best or second best of its column, and what is published."""
-
-    text: str
-    mark: Literal["", "best", "second"] = ""
-    published: str | None = None
-
-    def written(self, best: Callable[[str], str], second: Callable[[str], str]) -> str:
-        """Return the cell with its mark set by one of the functions."""
-        text = {"best": best, "second": second}.get(self.mark, str)(self.text)
-        return text if self.published is None else f"{text} / {self.published}"
-
-
-@dataclass(frozen=True, slots=True)
-class StudyTable:
-    """One figure of one panel: a row for each method, a column for each place."""
-
-    title: str
-    head: tuple[str, ...]
-    cells: tuple[tuple[str, tuple[TableCell, ...]], ...]
-
-    @property
-    def rows(self) -> tuple[tuple[str, ...], ...]:
-        """The cells as plain text; the best of a column is marked with *."""
-        return tuple(
-            (method, *(cell.written(lambda text: f"{text}*", str) for cell in cells)) for method, cells in self.cells
-        )
-
-
-def study_tables(record: StudyRecord) -> list[StudyTable]:
+def study_tables(record: StudyRecord) -> list[MarkedTable]:
     """Return the tables of an experiment: mean ± half the 95% interval over the trials.
 
     The best and the second best mean of a column are marked. Where there are published figures of the same data, they
@@ -73,14 +46,14 @@ def study_tables(record: StudyRecord) -> list[StudyTable]:
             published = {place: record.published(metric.key, place) for place in places}
             if not metric.better and not any(found.values()):
                 continue
-            top = {place: _best_two(metric, [found[method, place] for method in methods]) for place in places}
+            top = {place: _marks(metric, {method: found[method, place] for method in methods}) for place in places}
             rows = tuple(
                 (
                     method,
                     tuple(
                         TableCell(
                             _cell(record, metric, method, place, panel),
-                            _mark(found[method, place], top[place]),
+                            top[place][method],
                             _value(metric, published[place].get(method)) if published[place] else None,
                         )
                         for place in places
@@ -91,36 +64,35 @@ def study_tables(record: StudyRecord) -> list[StudyTable]:
             axis = record.view.axes.get(panel, record.view.axis)
             head = (axis, *(place_text(record, place) for place in places))
             title = " · ".join(filter(None, (panel, metric.label)))
-            tables.append(StudyTable(title, head, rows))
+            tables.append(MarkedTable(title, head, rows))
             tables += _rank_tables(record, metric, panel, head=head, title=title)
     return tables + _only_published(record)
 
 
 def _rank_tables(
     record: StudyRecord, metric: Metric, panel: str, *, head: tuple[str, ...], title: str
-) -> list[StudyTable]:
+) -> list[MarkedTable]:
     """Return the ranks of the methods that the view ranks, with their average over the places; or nothing."""
     ranks = {place: found for place in record.places(panel) if (found := record.ranks(metric, place, panel))}
     if metric.log or not metric.better or not ranks:
         return []
     methods = [method for method in record.methods(panel) if method in record.view.ranked]
     averages = {method: sum(found[method] for found in ranks.values()) / len(ranks) for method in methods}
-    low = sorted(set(averages.values()))
-    marks: dict[float, Literal["best", "second"]] = dict(zip(low[:2], ("best", "second"), strict=False))
+    best = dict(zip(methods, marks(list(averages.values()), better="low"), strict=True))
     rows = tuple(
         (
             method,
             (
                 *(TableCell(str(ranks[place][method]) if place in ranks else DASH) for place in record.places(panel)),
-                TableCell(f"{averages[method]:.2f}", marks.get(averages[method], "")),
+                TableCell(f"{averages[method]:.2f}", best[method]),
             ),
         )
         for method in methods
     )
-    return [StudyTable(f"{title} · rank among {len(methods)}", (*head, "average"), rows)]
+    return [MarkedTable(f"{title} · rank among {len(methods)}", (*head, "average"), rows)]
 
 
-def _only_published(record: StudyRecord) -> list[StudyTable]:
+def _only_published(record: StudyRecord) -> list[MarkedTable]:
     """Return the published figures of data that was not run, or in another shape."""
     tables = []
     run = {str(place): place for panel in record.view.panels for place in record.places(panel)}
@@ -138,7 +110,7 @@ def _only_published(record: StudyRecord) -> list[StudyTable]:
             )
             head = (record.view.axis, *others)
             title = f"published only, data of that shape not at hand · {metric.label}"
-            tables.append(StudyTable(title, head, rows))
+            tables.append(MarkedTable(title, head, rows))
     return tables
 
 
@@ -149,18 +121,10 @@ def place_text(record: StudyRecord, place: Place) -> str:
     return f"{place:.0%}" if record.view.percent else f"{place:g}"
 
 
-def _best_two(metric: Metric, intervals: Sequence[Interval | None]) -> list[float]:
-    """Return the best mean and, of three or more, the second best; nothing where there is no choice."""
-    means = [interval.mean for interval in intervals if interval is not None]
-    if not metric.better or len(means) < 2:
-        return []
-    return sorted(set(means), reverse=metric.better == "high")[: 2 if len(means) > 2 else 1]
-
-
-def _mark(interval: Interval | None, top: Sequence[float]) -> Literal["", "best", "second"]:
-    if interval is None or interval.mean not in top:
-        return ""
-    return "best" if interval.mean == top[0] else "second"
+def _marks(metric: Metric, intervals: Mapping[str, Interval | None]) -> dict[str, Mark]:
+    """Return the mark of each method at a place."""
+    means = [None if interval is None else interval.mean for interval in intervals.values()]
+    return dict(zip(intervals, marks(means, better=metric.better), strict=True))
 
 
 def _cell(record: StudyRecord, metric: Metric, method: str, place: Place, panel: str) -> str:
@@ -262,7 +226,7 @@ def to_rows(record: StudyRecord) -> list[dict[str, Any]]:
 def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | None = None, level: int = 1) -> str:
     """Return a page: question, figure, claims, tables, provenance."""
     mark = "#" * level
-    lines = [f"{mark} {record.title}", "", record.question, "", _escaped(record.view.note), ""]
+    lines = [f"{mark} {record.title}", "", record.question, "", escaped(record.view.note), ""]
     if figure is not None:
         lines += [f"![{record.title}]({figure})", ""]
     lines += [
@@ -271,13 +235,13 @@ def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | N
         *_claims_markdown(claims),
         f"{mark}# Figures",
         "",
-        f"{_escaped(summary(record, marks='bold: best, underlined: second best'))}.",
+        f"{escaped(summary(record, marks='bold: best, underlined: second best'))}.",
         "",
     ]
     for table in study_tables(record):
-        lines += [f"**{_escaped(table.title)}**", "", *_table_markdown(table), ""]
+        lines += [f"**{escaped(table.title)}**", "", *table.markdown(), ""]
     if wrong := failures(record):
-        lines += [f"{mark}# Cells without figures", "", *(f"- {_escaped(reason)}" for reason in wrong), ""]
+        lines += [f"{mark}# Cells without figures", "", *(f"- {escaped(reason)}" for reason in wrong), ""]
     command = f"felb experiment run {record.name}{' --quick' if record.form == 'quick' else ''}"
     if record.settings.get("data"):
         command += " --data FOLDER"
@@ -305,25 +269,9 @@ def index_markdown(entries: Sequence[tuple[StudyRecord, Sequence[Claim], str]]) 
 def _claims_markdown(claims: Sequence[Claim]) -> list[str]:
     if not claims:
         return ["Nothing to compare.", ""]
-    rows = [f"| {_escaped(claim.says)} | {_verdict(claim.verdict)} | {_escaped(claim.numbers)} |" for claim in claims]
+    rows = [f"| {escaped(claim.says)} | {_verdict(claim.verdict)} | {escaped(claim.numbers)} |" for claim in claims]
     return ["| claim | | measured |", "|---|---|---|", *rows, ""]
 
 
 def _verdict(verdict: str) -> str:
     return f"**{verdict}**" if verdict == "not reproduced" else verdict
-
-
-def _table_markdown(table: StudyTable) -> list[str]:
-    head = "| " + " | ".join(_escaped(text) for text in table.head) + " |"
-    rule = "|---|" + "---:|" * (len(table.head) - 1)
-    rows = [(_escaped(method), *map(_cell_markdown, cells)) for method, cells in table.cells]
-    return [head, rule, *("| " + " | ".join(row) + " |" for row in rows)]
-
-
-def _cell_markdown(cell: TableCell) -> str:
-    plain = TableCell(_escaped(cell.text), cell.mark, cell.published)
-    return plain.written(lambda text: f"**{text}**", lambda text: f"<u>{text}</u>")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")

@@ -1,70 +1,33 @@
-"""A process that measures cells: one line of JSON in for each, one out when it starts to count, one when it is done.
-
-A process of its own can be ended when a cell takes too long, and a crash in it costs one cell. It ends when its input
-is closed, also in the middle of a cell, so that nothing is left behind by a parent that died.
-"""
+"""The process that measures cells of experiments, see `felb.runs.cell_server`."""
 
 from __future__ import annotations
 
-import json
-import os
-import queue
-import sys
-import threading
-import time
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-READY, STARTED = {"ready": True}, {"started": True}
-LONGEST_MESSAGE = 500
+from felb.runs.cell_server import answered, serve
+
+
+def measured(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures, curves and pictures of the cell of a request."""
+    from felb.paper.experiment_cells import cell_of
+    from felb.paper.measuring import measure
+
+    folders = {name: Path(path) for name in ("cache", "folder") if (path := request.get(name)) is not None}
+    return asdict(measure(cell_of(request["parameters"]), **folders))
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Measure the cell of a request; an error becomes an answer too."""
-    from felb.paper.experiment_cells import cell_of
-    from felb.paper.measuring import measure
-
-    start = time.perf_counter()
-    folders = {name: Path(path) for name in ("cache", "folder") if (path := request.get(name)) is not None}
-    try:
-        measured = measure(cell_of(request["parameters"]), **folders)
-    except Exception as error:  # whatever a method raises belongs into the record of its cell
-        message = " ".join(f"{type(error).__name__}: {error}".split())[:LONGEST_MESSAGE]
-        return {"status": "failed", "message": message, "seconds": time.perf_counter() - start}
-    return {"status": "done", "seconds": time.perf_counter() - start, **asdict(measured)}
+    return answered(measured, request)
 
 
 def main() -> None:
     """Answer requests until there are no more."""
-    from felb.runs.result import finite
+    from felb.paper.measuring import warm_up
 
-    # What a library prints must not get between the answers.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def listen() -> None:
-        for line in sys.stdin:
-            requests.put(line)
-        os._exit(0)
-
-    from felb.paper.measuring import warm_up  # neither importing nor compiling is part of a cell's time
-
-    threading.Thread(target=listen, daemon=True).start()
-
-    def tell(reply: dict[str, Any]) -> None:
-        out.write(json.dumps(finite(reply), allow_nan=False) + "\n")
-        out.flush()
-
-    tell(READY)
-    while True:
-        request = json.loads(requests.get())
-        with suppress(Exception):  # what is wrong will be told by the cell itself
-            warm_up(request["parameters"]["method"])
-        tell(STARTED)
-        tell(answer(request))
+    serve(measured, warm_up=lambda request: warm_up(request["parameters"]["method"]))
 
 
 if __name__ == "__main__":

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from felb.atomic import replacing
 from felb.errors import InputError
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Mapping
 
 START = "0" * 64
 """What stands for the hash before the first line."""
+
+_HEAD = '{{"lines": {lines:>20}, "hash": "{hash}"}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,18 @@ def read_head(path: Path) -> Head | None:
         return None
 
 
-def keep_head(path: Path, head: Head) -> None:
-    """Put the head beside a log; after its line, so that a crash leaves a log that is longer, never shorter."""
-    partial = _beside(path).with_suffix(".partial")
-    partial.write_text(json.dumps({"lines": head.lines, "hash": head.hash}), encoding="utf-8")
-    partial.replace(_beside(path))
+def open_head(path: Path) -> IO[bytes]:
+    """Open the file beside a log that holds its head, for `write_head` after each line."""
+    return os.fdopen(os.open(_beside(path), os.O_WRONLY | os.O_CREAT, 0o666), "wb", buffering=0)
+
+
+def write_head(file: IO[bytes], head: Head) -> None:
+    """Put a head in the place of the one before; after its line, so that a crash leaves a log that is longer.
+
+    All heads have the same length, so one write replaces the whole of it.
+    """
+    file.seek(0)
+    file.write(_HEAD.format(lines=head.lines, hash=head.hash).encode())
 
 
 def keep_lines(path: Path, kept: Callable[[Mapping[str, Any]], bool]) -> None:
@@ -122,7 +131,8 @@ def keep_lines(path: Path, kept: Callable[[Mapping[str, Any]], bool]) -> None:
             lines.append(f"{line}\n")
     with replacing(path) as partial:
         partial.write_text("".join(lines), encoding="utf-8")
-    keep_head(path, head)
+    with open_head(path) as file:
+        write_head(file, head)
 
 
 def drop_unsent(path: Path, answered: set[int]) -> None:

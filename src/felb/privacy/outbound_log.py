@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ import msgspec
 
 from felb.errors import InputError, shortened
 from felb.privacy.cost import Cost
-from felb.privacy.log_chain import Head, chained, keep_head, open_chain
+from felb.privacy.log_chain import Head, chained, open_chain, open_head, write_head
 from felb.records import Natural, as_record, read_bounded
 
 if TYPE_CHECKING:
@@ -58,25 +59,31 @@ class OutboundLog:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[str] | None = None
+        self._files: tuple[IO[str], IO[bytes]] | None = None
         self._close: Callable[[], object] = lambda: None
         self._head = Head()
 
     def __call__(self, record: OutboundRecord) -> None:
         """Write one line."""
-        if self._file is None:
-            self._head = open_chain(self.path)
-            self._file = self.path.open("a", encoding="utf-8", buffering=1)
-            self._close = weakref.finalize(self, self._file.close)
+        lines, head_file = self._files or self._open()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line, self._head = chained({"time": now, **asdict(record)}, self._head)
-        self._file.write(line + "\n")
-        keep_head(self.path, self._head)
+        lines.write(line + "\n")
+        write_head(head_file, self._head)
+
+    def _open(self) -> tuple[IO[str], IO[bytes]]:
+        self._head = open_chain(self.path)
+        with ExitStack() as opened:
+            lines = opened.enter_context(self.path.open("a", encoding="utf-8", buffering=1))
+            head_file = opened.enter_context(open_head(self.path))
+            self._close = weakref.finalize(self, opened.pop_all().close)
+        self._files = lines, head_file
+        return self._files
 
     def close(self) -> None:
-        """Close the file; the next record opens it again."""
+        """Close the files; the next record opens them again."""
         self._close()
-        self._file = None
+        self._files = None
 
 
 # -- reading it back -------------------------------------------------------------------------------------------------

@@ -68,12 +68,18 @@ class PrivacyPlan:
         """Clients whose noise together protects: 1 if each protects itself."""
         if self.privacy.noise == "client":
             return 1
+        assert self.privacy.colluders is not None
         return self.n_clients - self.privacy.colluders - self.privacy.dropouts
+
+    @property
+    def distributed(self) -> bool:
+        """Whether a release protects only as part of a secure sum."""
+        return self.privacy.noise == "distributed"
 
     def check_answers(self, n_clients: int) -> None:
         """Raise if fewer clients answered than their shares of the noise were planned for."""
         privacy = self.privacy
-        if privacy.noise == "aggregate" and n_clients < self.n_clients - privacy.dropouts:
+        if self.distributed and n_clients < self.n_clients - privacy.dropouts:
             raise PrivacyError(
                 f"{n_clients} of {self.n_clients} clients answered, but noise was planned for at most "
                 f"{privacy.dropouts} missing; agree on more dropouts, or on noise='client'"

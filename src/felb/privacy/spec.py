@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
+from felb.choices import MechanismName, NoisePlace
 from felb.errors import InputError
 from felb.privacy.accountant import calibrated_mu, check_budget
 from felb.privacy.bounds import check_bound
 from felb.privacy.cost import Neighbours, Unit
 from felb.privacy.names import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS, UPLOADS
 from felb.privacy.plan import PrivacyPlan
+from felb.privacy.quorum import most_colluders, most_dropouts
 from felb.privacy.statistics import StatisticsBounds
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
     from felb.privacy.private_uploads import Uploads
 
-MechanismName = Literal["cooccurrence", "statistics", "hybrid", "uploads", "paper"]
-NoisePlace = Literal["client", "aggregate"]
 PaperNoise = Literal["gaussian", "laplace", "xor"]
 ClipName = Literal["frobenius", "elementwise"]
 
@@ -33,6 +33,8 @@ WIDE = 2000
 """Beyond this many columns the heavy ones are found first, and only pairs of these are counted."""
 
 LARGEST_DELTA = 1e-5
+LEAST_SHARES = 2
+"""Clients that share noise; a single one adds all of it itself."""
 DEFAULT_ROUNDS = {"statistics": 50, "hybrid": 3}
 
 
@@ -59,7 +61,8 @@ class Privacy:
         reproduce the paper: ``paper``, for which ε and δ (0.05 by default) are those of a single upload by its
         formula, so that nothing is guaranteed in total. By default ``cooccurrence``, or ``uploads`` for clients
     noise : where enough noise for the whole guarantee is added: by each ``client`` on its own, so that the server need
-        not be trusted, or only in the ``aggregate``, to which each client adds a share
+        not be trusted, or ``distributed`` over the clients, each of which adds a share; the sum has enough, so that
+        secure aggregation is needed
     neighbours : data sets that may not be told apart: one with a unit more (``add_remove``), or another (``replace``)
     row_bound : B, ones of a record that count in full for co-occurrence; by default the median, found privately
     norm_bound, data_bound, gram_weight : c, s and w of the statistics: ‖u_r‖ <= c, ‖a_r‖ <= s
@@ -69,7 +72,8 @@ class Privacy:
     score_bound : how many cells of a record count in full for them; by default 2B, or s² where there is no B
     paper_noise, clip : with ``paper``: ``gaussian`` or ``laplace`` noise, or ``xor`` for Boolean uploads; clip whole
         uploads (``frobenius``) or their entries (``elementwise``) to θ
-    colluders, dropouts : clients that may reveal or fail to add their share of the noise in the aggregate
+    colluders, dropouts : with distributed noise, clients that may collude with the server (1 by default, and at least),
+        and clients that may be missing in a sum; the others add enough noise
 
     Examples
     --------
@@ -90,7 +94,7 @@ class Privacy:
     gram_weight: float = 1.0
     theta: float | None = None
     rounds: int | None = None
-    colluders: int = 0
+    colluders: int | None = None
     dropouts: int = 0
     score_share: float | None = None
     score_bound: float | None = None
@@ -119,10 +123,18 @@ class Privacy:
         self._check_bounds()
         self._check_scores()
         self._check_rounds()
+        if self.colluders is None:
+            object.__setattr__(self, "colluders", 1 if self.noise == "distributed" else 0)
+        assert self.colluders is not None
         if min(self.colluders, self.dropouts) < 0:
             raise InputError("colluders and dropouts must be numbers of clients, at least 0")
+        if self.noise == "distributed" and self.colluders < 1:
+            raise InputError(
+                "with distributed noise, colluders must be at least 1: one client could tell the server its share",
+                parameter="colluders",
+            )
         if self.noise == "client" and (self.colluders or self.dropouts):
-            raise InputError("colluders and dropouts must be 0 unless noise='aggregate'", parameter="noise")
+            raise InputError("colluders and dropouts must be 0 unless noise='distributed'", parameter="noise")
 
     def _check_bounds(self) -> None:
         if (self.unit == "client") != (self.mechanism in UPLOADING):
@@ -133,7 +145,7 @@ class Privacy:
             )
         if self.mechanism != "paper" and (self.paper_noise is not None or self.clip != "frobenius"):
             raise InputError(f"paper_noise and clip are for mechanism='paper', not {self.mechanism!r}")
-        if self.mechanism == "paper" and self.noise == "aggregate":
+        if self.mechanism == "paper" and self.noise == "distributed":
             raise InputError("mechanism='paper' adds its noise at each client; set noise='client'", parameter="noise")
         if self.theta is not None:
             check_bound("theta", self.theta)
@@ -203,12 +215,8 @@ class Privacy:
         self._check_method(uploads)
         if n_columns < 1:
             raise InputError(f"n_columns must be at least 1, got {n_columns}")
-        honest = n_clients - self.colluders - self.dropouts
-        if honest < 1:
-            raise InputError(
-                f"colluders={self.colluders} and dropouts={self.dropouts} must leave at least one of {n_clients} "
-                "clients that adds noise"
-            )
+        if self.noise == "distributed":
+            self._check_shares(n_clients)
         delta = self.delta_for(n_records if self.unit == "record" else n_clients)
         return PrivacyPlan(
             privacy=self,
@@ -218,6 +226,22 @@ class Privacy:
             n_clients=n_clients,
             uploads=None if uploads is None else replace(uploads, rounds=self.rounds or uploads.rounds),
         )
+
+    def _check_shares(self, n_clients: int) -> None:
+        """Raise if too few clients would share the noise, or more collude or are missing than a secure sum allows."""
+        assert self.colluders is not None
+        if n_clients - self.colluders - self.dropouts < LEAST_SHARES:
+            raise InputError(
+                f"colluders={self.colluders} and dropouts={self.dropouts} must leave at least {LEAST_SHARES} of "
+                f"{n_clients} clients that add noise; use noise='client'",
+                parameter="noise",
+            )
+        for name, most in (("colluders", most_colluders(n_clients)), ("dropouts", most_dropouts(n_clients))):
+            if getattr(self, name) > most:
+                raise InputError(
+                    f"{name}={getattr(self, name)} are more than a secure sum of {n_clients} clients allows, {most}",
+                    parameter=name,
+                )
 
     def _check_method(self, uploads: Uploads | None) -> None:
         """Raise if the mechanism does not fit the releases of the method."""
@@ -240,7 +264,7 @@ class Privacy:
                 f"rounds must be {uploads.rounds}, the number of uploads of this method; got {self.rounds}"
             )
         if self.mechanism == "uploads":
-            if uploads.boolean and self.noise == "aggregate":
+            if uploads.boolean and self.noise == "distributed":
                 raise InputError(
                     "Boolean uploads get their noise at each client; set noise='client'", parameter="noise"
                 )

@@ -118,9 +118,9 @@ def _trust(plan: PrivacyPlan) -> str:
             "none: each client adds all the noise itself, so the guarantee holds against the server and other clients"
         )
     return (
-        "that the server, or a secure sum, shows nobody a single client's answer; each of "
-        f"{plan.n_clients} clients adds a part of the noise, enough if at most {privacy.colluders} reveal theirs and "
-        f"{privacy.dropouts} fail to add it"
+        f"not the server, but most clients: by secure aggregation the server learns sums of at least "
+        f"{plan.n_clients - privacy.dropouts} clients only. Each of {plan.n_clients} adds a part of the noise, enough "
+        f"if at most {privacy.colluders} of them collude with the server and {privacy.dropouts} are missing"
     )
 
 

@@ -40,8 +40,12 @@ CLIENT_SCORES = {"f1": "F1", "precision": "Precision", "recall": "Recall"}
 
 
 def described(evidence: Evidence) -> list[Component]:
-    """Return the components by name, with supports, most supported first."""
-    return replace(evidence.result, supports=evidence.supports).described()
+    """Return the components by name, with supports, most supported first; features by lift where there is data."""
+    found = replace(evidence.result, supports=evidence.supports).described()
+    if evidence.measured is None:
+        return found
+    names, profile = evidence.feature_names, evidence.measured.profile
+    return [replace(c, features=tuple(names[j] for j in profile.order(c.number).tolist())) for c in found]
 
 
 def purity(measured: Measured) -> NDArray[np.float64]:
@@ -72,6 +76,8 @@ def components_section(evidence: Evidence) -> Section:
     columns += [Column("Records", hint="Records that have it"), Column("Share")] if with_support else []
     columns += [Column("Size", hint="Number of its features")]
     columns += [Column("Filled", hint="Ones among the cells of its records and features")] if pure is not None else []
+    stable = evidence.stability
+    columns += [Column("Found", hint="Share of refits on resampled records that find it")] if stable is not None else []
     rows = []
     for component in found:
         support, size = component.support, len(component.features)
@@ -85,6 +91,9 @@ def components_section(evidence: Evidence) -> Section:
         if pure is not None:
             filled = float(pure[component.number])
             row += [Cell(parts.DASH) if np.isnan(filled) else Cell(percent(filled), order=f"{filled:.4f}")]
+        if stable is not None:
+            found_in = float(stable.found[component.number])
+            row += [Cell(percent(found_in), order=found_in, bar=found_in)]
         rows.append(row)
     unnamed = None
     if evidence.result.columns is None:
@@ -111,6 +120,10 @@ def _caption(evidence: Evidence, pure: Any) -> str:
         told = ["Components; how many records have each is not part of what this run releases"]
     if pure is not None:
         told.append("filled: share of ones among the cells of its records and features")
+        told.append("features that are most frequent in its records, compared with the others, come first")
+    if evidence.stability is not None:
+        times = evidence.stability.n_resamples
+        told.append(f"found: share of {counted(times, 'refit')} on resampled records that find the component again")
     return "; ".join(told)
 
 
@@ -166,7 +179,7 @@ def _beside(heat: Html, other: Html, *, columns: int) -> Html:
 def _most_alike(evidence: Evidence, features: NDArray[np.float64], order: Sequence[int]) -> Html:
     """Return the pairs that share the largest part of their features, and which."""
     V = evidence.result.components
-    names = evidence.result.columns or tuple(f"x{i}" for i in range(V.shape[1]))
+    names = evidence.feature_names
     pairs = [(float(features[a, b]), a, b) for i, a in enumerate(order) for b in order[i + 1 :] if features[a, b] > 0]
     if not pairs:
         return parts.note("No two components share a feature.")

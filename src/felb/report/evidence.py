@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.data.labels import read_labels
 from felb.data.registry import SHIPPED
 from felb.data.sharding import PARTITIONS, dealt, read_data
 from felb.data.shards import split
 from felb.errors import FelbError, InputError
-from felb.kernels.assign import assign_rows
+from felb.metrics.component_profile import profile_components
+from felb.metrics.enrichment import enrichment
 from felb.privacy.outbound_log import read_outbound_log
 from felb.report.measures import row_counts, total
+from felb.report.result_stability import stored_stability
 from felb.runs.result import OUTBOUND, RESULT, Result, read_assignment
 
 if TYPE_CHECKING:
@@ -29,9 +32,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.analysis.stability_record import Stability
     from felb.data import Table
     from felb.data.binary import BinaryMatrix
     from felb.metrics import Counts
+    from felb.metrics.component_profile import ComponentProfile
+    from felb.metrics.enrichment import Enrichment
 
 READING = ("client_column", "header", "binarize_threshold", "missing", "unknown")
 """How data was read; a result remembers it."""
@@ -65,6 +71,11 @@ class Measured:
         """Tp, fp, fn and known cells of each row."""
         return row_counts(self.matrix, self.U, self.V)
 
+    @cached_property
+    def profile(self) -> ComponentProfile:
+        """What the components mean: lift, coverage and gain."""
+        return profile_components(self.matrix, self.U, self.V)
+
     @property
     def counts(self) -> Counts:
         """Counts of all rows."""
@@ -87,6 +98,8 @@ class Evidence:
     outbound : lines of the clients' logs
     measured : the result held against data, or None
     absent : why there is no `measured`
+    stability : how often refits find the components, if `felb stability` has stored it
+    enrichment : labels of the records, if they were asked for
     """
 
     folder: Path
@@ -95,6 +108,8 @@ class Evidence:
     outbound: tuple[Mapping[str, Any], ...]
     measured: Measured | None
     absent: str | None
+    stability: Stability | None = None
+    enrichment: Enrichment | None = None
 
     @property
     def statement(self) -> str | None:
@@ -105,6 +120,11 @@ class Evidence:
     def private(self) -> bool:
         """Whether the run was under differential privacy."""
         return _is_private(self.result)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features; x0, x1, … if the data has none."""
+        return self.result.columns or tuple(f"x{i}" for i in range(self.result.components.shape[1]))
 
     @property
     def members(self) -> Mapping[str, NDArray[np.bool_]] | None:
@@ -136,7 +156,9 @@ class Evidence:
         return (max(times) - min(times)).total_seconds() if times else None
 
 
-def gather(result: str | os.PathLike[str], *, data: str | None = None, **options: Any) -> Evidence:
+def gather(
+    result: str | os.PathLike[str], *, data: str | None = None, labels: str | None = None, **options: Any
+) -> Evidence:
     """Read a result and hold it against data.
 
     Parameters
@@ -144,6 +166,7 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
     result : folder of a run, or its ``result.json``
     data : a file, or the name of a shipped data set; without it, data of the name and with the fingerprint that the
         result remembers is looked for in the working folder and beside the result
+    labels : labels of the records, see `felb.data.labels.read_labels`
     options : how to read the data, where that differs from the run: client_column, header, binarize_threshold, missing,
         unknown. A file that marks unknown cells is looked for beside the data
 
@@ -162,7 +185,13 @@ def gather(result: str | os.PathLike[str], *, data: str | None = None, **options
         measured, absent = _search(found, folder, assignments)
     else:
         measured, absent = _measure(found, data, assignments, _reading(found, data) | options), None
-    return Evidence(folder, found, assignments, tuple(_outbound(folder)), measured, absent)
+    stable = stored_stability(folder, len(found.components)) if folder.is_dir() else None  # not in a model file
+    enriched = None
+    if labels is not None:
+        if measured is None:
+            raise InputError(f"{absent} Labels are those of its records; name the data", parameter="data")
+        enriched = enrichment(measured.U, read_labels(labels, data, len(measured.matrix)))
+    return Evidence(folder, found, assignments, tuple(_outbound(folder)), measured, absent, stable, enriched)
 
 
 def _is_private(result: Result) -> bool:
@@ -236,7 +265,7 @@ def _measure(
         measured = held(stored, stored=True)
         if not result.scores or measured.counts.errors == round(result.scores["errors"]):
             return measured
-    return held(assign_rows(matrix, result.components), stored=False)
+    return held(result.assign(matrix), stored=False)
 
 
 def _rows_of_clients(result: Result, table: Table) -> Mapping[str, NDArray[np.int64]] | None:

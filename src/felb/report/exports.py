@@ -56,10 +56,12 @@ def write_tables(evidence: Evidence, folder: str) -> list[str]:
 
 def _components(evidence: Evidence) -> list[list[Any]]:
     pure = None if evidence.measured is None else purity(evidence.measured)
-    rows: list[list[Any]] = [["component", "support", "size", "filled", "features"]]
+    stable = evidence.stability
+    rows: list[list[Any]] = [["component", "support", "size", "filled", "found", "features"]]
     for c in described(evidence):
         filled = None if pure is None or np.isnan(pure[c.number]) else float(pure[c.number])
-        rows.append([c.number, c.support, len(c.features), filled, "; ".join(c.features)])
+        found = None if stable is None else float(stable.found[c.number])
+        rows.append([c.number, c.support, len(c.features), filled, found, "; ".join(c.features)])
     return rows
 
 
@@ -110,19 +112,20 @@ def write_figures(evidence: Evidence, folder: str) -> list[str]:
                 partial.write_bytes(png(enlarged(getattr(drawn, name)), PALETTES["light"]))
             written.append(f"{name}.png")
     if len(evidence.result.components) > 1:
-        _draw(place / "overlap.png", (5.2, 4.4), lambda figure: _draw_overlap(figure, evidence))
+        draw_png(place / "overlap.png", (5.2, 4.4), lambda figure: _draw_overlap(figure, evidence))
         written.append("overlap.png")
     curves = figures(evidence.result.history)
     if curves:
         down = -(-len(curves) // 3)
-        _draw(
-            place / "rounds.png", (3.6 * min(3, len(curves)), 2.6 * down), lambda figure: _draw_curves(figure, curves)
+        draw_png(
+            place / "rounds.png", (3.6 * min(3, len(curves)), 2.6 * down), lambda figure: draw_curves(figure, curves)
         )
         written.append("rounds.png")
     return written
 
 
-def _draw(path: Path, size: tuple[float, float], paint: Callable[[Any], None]) -> None:
+def draw_png(path: Path, size: tuple[float, float], paint: Callable[[Any], None]) -> None:
+    """Write a PNG file of a figure of that size in inches, which `paint` draws."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -153,7 +156,8 @@ def _draw_overlap(figure: Any, evidence: Evidence) -> None:
     figure.colorbar(image, ax=axes, shrink=0.8).outline.set_visible(False)
 
 
-def _draw_curves(figure: Any, curves: dict[str, Any]) -> None:
+def draw_curves(figure: Any, curves: dict[str, Any]) -> None:
+    """Draw the metrics of the rounds, an axis each, up to three side by side."""
     across = min(3, len(curves))
     grid = np.atleast_1d(figure.subplots(-(-len(curves) // across), across)).reshape(-1)
     for axes in grid[len(curves) :]:

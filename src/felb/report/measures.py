@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.runs.result import Result
 
     Interval = tuple[float, float]
 
@@ -121,20 +120,6 @@ def cell_intervals(counts: Counts) -> dict[str, Interval]:
     if ones:
         found["coverage"] = (1 - high * cells / ones, 1 - low * cells / ones)
     return found
-
-
-def stored_counts(result: Result) -> Counts | None:
-    """Return the counts behind stored scores, or None where not all that is needed is stored."""
-    scores, data = result.scores, result.provenance.data
-    rows, columns, ones = (data.get(name) for name in ("rows", "columns", "ones"))
-    if rows is None or columns is None or ones is None or not {"recall", "errors"} <= set(scores):
-        return None
-    tp = round(scores["recall"] * ones) if ones else 0
-    fn = ones - tp
-    errors, rmsd = round(scores["errors"]), scores.get("rmsd")
-    # Unknown cells are not counted, so the number of cells follows from RMSD² = errors / cells if there are errors.
-    cells = round(errors / rmsd**2) if errors and rmsd else rows * columns
-    return Counts(tp, errors - fn, fn, cells)
 
 
 def jaccard(members: NDArray[np.bool_] | Mapping[str, NDArray[np.bool_]]) -> NDArray[np.float64]:

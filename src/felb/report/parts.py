@@ -142,7 +142,7 @@ def table(
     search: str | None = None,
     row_header: int | None = 0,
 ) -> Html:
-    """Return a table that scrolls within itself if it is too wide.
+    """Return a table that scrolls within itself if it is too wide; on a phone, wide ones show row below row.
 
     Parameters
     ----------
@@ -166,7 +166,8 @@ def table(
         )
         for row in rows
     ]
-    scroll = _scrolling(head, body, caption=caption, class_="sortable" if sortable else None)
+    kinds = [*(["sortable"] if sortable else []), *(["stacked"] if len(columns) > NARROW else [])]
+    scroll = _scrolling(head, body, caption=caption, class_=" ".join(kinds) or None)
     if search is None:
         return scroll
     box = tag(
@@ -188,6 +189,7 @@ def _cell(column: Column, cell: Any, *, is_header: bool) -> Html:
         bar,
         scope="row" if is_header else None,
         class_=column.kind,
+        data_label=column.title,
         data_order=held.order,
     )
 
@@ -212,6 +214,9 @@ def _scrolling(head: Any, body: Any, *, caption: str, class_: str | None) -> Htm
     scroll = tag("div", content, class_="scroll", tabindex=0, role="region", aria_label=caption)
     return tag("figure", tag("figcaption", caption), scroll, class_="tabular")
 
+
+NARROW = 3
+"""Columns that a phone shows side by side; of a table with more, it shows the cells of a row below each other."""
 
 ROOMY = 14
 """Columns of a heat map beyond which they are set narrower."""

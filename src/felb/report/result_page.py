@@ -8,11 +8,13 @@ from felb.federated.task_table import rounds_by_phase
 from felb.report import parts
 from felb.report.component_parts import clients_section, components_section, overlap_section
 from felb.report.curves import curves
-from felb.report.measures import bootstrap, cell_intervals, stored_counts
+from felb.report.label_part import labels_section
+from felb.report.measures import bootstrap, cell_intervals
 from felb.report.page import Page, section, tag
 from felb.report.parts import Headline, counted, number, significant
 from felb.report.picture_part import pictures_section
 from felb.report.privacy_part import privacy_section
+from felb.runs.result_words import records_in_words, remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +50,7 @@ def result_page(evidence: Evidence) -> Page:
     sections = [
         scores_section(evidence),
         components_section(evidence),
+        labels_section(evidence),
         pictures_section(evidence),
         overlap_section(evidence),
         clients_section(evidence),
@@ -57,7 +60,7 @@ def result_page(evidence: Evidence) -> Page:
     ]
     lead = (
         f"Sets of features that occur together, found by {result.provenance.method} in "
-        f"{counted(evidence.n_records, 'record')} with {counted(result.components.shape[1], 'feature')}"
+        f"{_records(evidence)} with {counted(result.components.shape[1], 'feature')}"
         f"{_where(result.clients)}. A record has a feature if one of its components has it."
     )
     return Page(
@@ -66,6 +69,11 @@ def result_page(evidence: Evidence) -> Page:
         kicker="Result of a Boolean matrix factorization",
         lead=tag("p", lead),
     )
+
+
+def _records(evidence: Evidence) -> str:
+    known = evidence.n_records
+    return records_in_words(evidence.result) if known is None else counted(known, "record")
 
 
 def _where(clients: Mapping[str, int | None]) -> str:
@@ -83,10 +91,10 @@ def scores_with_intervals(evidence: Evidence) -> tuple[dict[str, float], dict[st
         how = (
             f"In brackets 95% bootstrap intervals over records ({number(resamples)} resamples): how far the scores of "
             "these components would vary over other records of the same kind. They do not tell how far the components "
-            "themselves would vary."
+            "themselves would vary; `felb stability` does."
         )
         return measured.counts.scores(), intervals, f"{_measured_on(measured)} {how}"
-    counts = stored_counts(evidence.result)
+    counts = evidence.result.counts
     if counts is None:
         return dict(evidence.result.scores), {}, "No intervals: the result does not keep the counts they need."
     how = (
@@ -114,7 +122,7 @@ def scores_section(evidence: Evidence) -> Section:
             "Scores are not part of what this run releases. Who holds the data can compute them: "
             "felb report RESULT --data FILE."
         )
-        return section("Scores", parts.note(told))
+        return section("Scores", *map(parts.note, remarks(evidence.result)), parts.note(told))
     shown = [
         Headline(name, number(scores[key], digits), _between(intervals.get(key), digits), meaning)
         for key, (name, digits, meaning) in SCORES.items()
@@ -134,7 +142,8 @@ def scores_section(evidence: Evidence) -> Section:
         if evidence.result.complete
         else parts.note("A time limit ended the search; this is the best until then.", kind="important")
     )
-    return section("Scores", warning, incomplete, parts.headlines(shown), parts.paragraph(how, fine=True))
+    notes = [parts.note(remark, kind="important") for remark in remarks(evidence.result)]
+    return section("Scores", warning, incomplete, *notes, parts.headlines(shown), parts.paragraph(how, fine=True))
 
 
 def _between(interval: Interval | None, digits: int) -> str | None:
@@ -172,14 +181,14 @@ def run_section(evidence: Evidence) -> Section:
         "Seed": made.seed,
         "Components": number(len(result.components)),
         "Boolean": "yes" if result.integrality_gap == 0 else f"up to a gap of {significant(result.integrality_gap)}",
-        "Data": f"{data.get('source')}: {number(data.get('rows'))} × {number(data.get('columns'))}",
+        "Data": f"{data.get('source')}: {records_in_words(result)} × {counted(data.get('columns'), 'feature')}",
         **({"Unknown cells": number(data["unknown"])} if data.get("unknown") else {}),
         "Clients": number(len(result.clients)) if len(result.clients) > 1 else next(iter(result.clients), "none"),
         "Duration": "not recorded" if seconds is None else f"{significant(seconds)} s from first to last message",
         "felb": made.felb,
         "Machine": f"{machine.get('system')}, {machine.get('processor')}, {machine.get('cores')} cores",
         "Python, NumPy": f"{machine.get('python')}, {machine.get('numpy')}",
-        "Folder": evidence.folder.name or str(evidence.folder),
+        **({"Folder": evidence.folder.name or str(evidence.folder)} if evidence.folder.is_dir() else {}),
     }
     parameters = {name: parts.code(_value(value)) for name, value in sorted(made.parameters.items())}
     return section("Run", parts.facts(facts), parts.details("All parameters", parts.facts(parameters)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +16,12 @@ from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, InputError
 from felb.estimators.methods import DEFAULT
-from felb.federated.algorithms.bmf import MDL
 from felb.metrics.history import History
 from felb.privacy.disclosure import Disclosure
-from felb.runs.guarantee import guarantee
+from felb.privacy.guarantee import guarantee
+from felb.privacy.quorum import LEAST_SITES, MOST_SITES
 from felb.runs.result import RESULT, Provenance, Result
+from felb.runs.result_words import AGREED
 
 if TYPE_CHECKING:
     import os
@@ -44,8 +45,6 @@ SETTINGS = (
     "terms",
     "disclosure",
 )
-AUTO = "auto"
-"""For people: the number of components is to be found."""
 ALL_ROUNDS = 100_000
 """In one job: nobody is waited for who could rejoin with the next one."""
 
@@ -62,6 +61,7 @@ class DeployedRun:
     columns : names of the features, if they are known here
     disclosure : rules for the result of a run without privacy; the strict ones if None
     schema : by which every site reads its data, if they agreed on one
+    secure : sums are masked, so that the coordinator gets those over all sites and no site's own
     """
 
     plan: Plan
@@ -70,6 +70,7 @@ class DeployedRun:
     columns: tuple[str, ...] | None = None
     disclosure: str | Mapping[str, Any] | None = None
     schema: Schema | None = None
+    secure: bool = False
 
     def __post_init__(self) -> None:
         _ = self.rules  # refuses what is no rule
@@ -112,11 +113,12 @@ class DeployedRun:
             not isinstance(sites, list) or not sites or not all(isinstance(s, str) for s in sites)
         ):
             raise InputError("sites must be a list of names")
+        terms, secure = _agreed_terms(raw.get("terms"), sites)
         plan = Plan.of(
             {
                 "run_id": raw["id"],
                 "method": raw.get("method", DEFAULT),
-                "n_components": MDL if raw["components"] == AUTO else raw["components"],
+                "n_components": raw["components"],
                 "n_features": raw["features"] if columns is None else len(columns),
                 "parameters": raw.get("parameters", {}),
                 "seed": raw.get("seed", 0),
@@ -124,12 +126,40 @@ class DeployedRun:
                 **_agreed(raw.get("privacy"), sites),
             }
         )
-        terms = Terms.of(raw.get("terms"))
         if sites is not None and terms.quorum > len(sites):
             raise InputError(f"quorum={terms.quorum} is larger than the number of sites, {len(sites)}")
         if plan.privacy is not None and "disclosure" in raw:
             raise InputError("disclosure rules are for runs without [privacy]; leave out one of the two")
-        return cls(plan, terms, None if sites is None else tuple(sites), columns, raw.get("disclosure"), schema)
+        if plan.spec is not None and plan.spec.noise != "client" and not secure:
+            raise InputError(
+                "distributed noise protects in masked sums only: secure = true in [terms], with three sites or more",
+                parameter="noise",
+            )
+        named = None if sites is None else tuple(sites)
+        return cls(plan, terms, named, columns, raw.get("disclosure"), schema, secure)
+
+    def proposed_by(self, coordinator: Coordinator) -> DeployedRun:
+        """Return the run with the roster that the coordinator proposes, if its sums are masked."""
+        if not self.secure or self.sites is None:
+            return self
+        roster = coordinator.roster(self.sites)
+        return replace(self, plan=replace(self.plan, roster=roster.digest, sites=len(self.sites)))
+
+
+def _agreed_terms(raw: Any, sites: list[str] | None) -> tuple[Terms, bool]:
+    """Return the terms of a round, and whether sums are masked: by default where three or more sites are named."""
+    said = dict(raw) if isinstance(raw, dict) else {}
+    count = 0 if sites is None else len(sites)
+    secure = said.pop("secure", LEAST_SITES <= count <= MOST_SITES)
+    if not isinstance(secure, bool):
+        raise InputError(f"secure must be true or false, got {secure!r}", parameter="secure")
+    if secure and not LEAST_SITES <= count <= MOST_SITES:
+        raise InputError(
+            f"sums are masked among {LEAST_SITES} to {MOST_SITES} sites that are named: sites = [...]; otherwise set "
+            "secure = false in [terms]",
+            parameter="secure",
+        )
+    return Terms.of(said if raw is None or isinstance(raw, dict) else raw), secure
 
 
 def _without(sites: Any, left_out: Sequence[str]) -> list[str]:
@@ -189,6 +219,7 @@ def run_deployed(
     place = Path(out).resolve()
     if place.exists() and not (force and (place / RESULT).is_file()):
         raise InputError(f"{out} exists; choose another folder, or replace a result with --force")
+    run = run.proposed_by(coordinator)
     record = supervise(
         coordinator,
         run.plan,
@@ -234,6 +265,9 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         integrality_gap=outcome.integrality_gap,
         history=history,
         complete=outcome.complete,
+        weights=outcome.weights,
+        belief=outcome.belief,
+        n_iter=outcome.n_iter,
         privacy=None if privacy is None else guarantee(privacy, history),
         provenance=Provenance(
             method=plan.method,
@@ -242,11 +276,14 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
                 **plan.parameters,
                 **({} if plan.privacy is None else {"privacy": dict(plan.privacy)}),
                 "terms": run.terms.to_json(),
+                "secure": plan.roster is not None,
             },
             seed=plan.seed,
             data={
                 "source": f"federation {federation}, run {plan.run_id}",
-                "rows": plan.records if counts is None or plan.privacy is not None else counts.cells // plan.n_features,
+                # A private run knows how many records were agreed on, not how many there are.
+                "rows": None if counts is None or plan.privacy is not None else counts.cells // plan.n_features,
+                **({} if plan.records is None else {AGREED: plan.records}),
                 "columns": plan.n_features,
                 "ones": None if counts is None or plan.privacy is not None else counts.tp + counts.fn,
                 "fingerprint": None,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from felb.data.database_url import check_no_password
 from felb.data.schema import Schema
 from felb.data.sharding import PARTITIONS as PARTITIONS
-from felb.data.sharding import dealt
+from felb.data.sharding import check_named, dealt
 from felb.data.sharding import read_data as read_data
 from felb.errors import InputError
+from felb.estimators.methods import check_known
 from felb.privacy import Privacy
 from felb.privacy.disclosure import Disclosure
 
@@ -35,6 +36,7 @@ class Job:
     header, binarize_threshold, missing, unknown : how the data is read, see `felb.data.read`
     schema : path of the schema by which raw data is read
     participation : keywords of `felb.Participation`
+    secure : add up by secure aggregation
     workers : number of clients that compute in parallel
     dask, block_rows : address of a Dask scheduler, or "local", on whose workers blocks of rows are the clients; `data`
         may then be a pattern of several files. Maximum number of rows of a block of a ``.felb`` file
@@ -64,6 +66,7 @@ class Job:
     unknown: str | None = None
     schema: str | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
+    secure: bool = False
     workers: int = 1
     dask: str | None = None
     block_rows: int | None = None
@@ -81,6 +84,10 @@ class Job:
         check_no_password(self.data)
         if self.dask is not None and self.unknown is not None:
             raise InputError("a file of unknown cells does not go with Dask; mark them in the data, missing='unknown'")
+        if self.secure and (self.dask is not None or self.pooled):
+            raise InputError(
+                "secure aggregation is for several clients; one owner of all rows needs none", parameter="secure"
+            )
         if self.block_rows is not None and self.dask is None:
             raise InputError("block_rows is the size of blocks on Dask; give dask, or leave it out")
         _ = self.spec, self.rules  # refuse what cannot be agreed on
@@ -96,6 +103,12 @@ class Job:
     def rules(self) -> Disclosure | None:
         """The disclosure rules, if there are any."""
         return None if self.disclosure is None else Disclosure.of(self.disclosure)
+
+    def check_names(self) -> None:
+        """Raise if there is no such method or data; quick, as neither is imported or read."""
+        check_known(self.method)
+        if self.dask is None:  # which may name a pattern of files
+            check_named(self.data)
 
     def read(self) -> Table:
         """Read the data."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb._version import __version__
-from felb.centralized.base import BooleanFactorization
 from felb.centralized.parameters import check_parameters
 from felb.data.database_url import source_name
 from felb.data.shards import check_shards, split
@@ -21,24 +20,25 @@ from felb.estimators.federated_estimator import FederatedEstimator
 from felb.estimators.methods import METHODS, make, make_federated
 from felb.federated.participation import Participation
 from felb.metrics import confusion
-from felb.privacy import Privacy
+from felb.metrics.features import feature_counts
+from felb.privacy.guarantee import guarantee
 from felb.runs.folder import RunFolder
-from felb.runs.guarantee import guarantee
+from felb.runs.models import plain_parameters
 from felb.runs.result import Provenance, Result
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from felb.centralized.base import BooleanFactorization
     from felb.data.binary import BinaryMatrix
     from felb.data.schema import Schema
     from felb.federated.loop import Run, RunProgress
     from felb.federated.protocol import Algorithm
+    from felb.metrics.features import FeatureCounts
     from felb.runs.job import Job
 
 POOLED = "pooled"
-NOT_OF_THE_METHOD = {"participation", "n_jobs", "random_state", "binarize_threshold"}
-"""Parameters of estimators that a job says in another way."""
 
 
 def fit(
@@ -83,6 +83,8 @@ def fit(
             provenance=_provenance(job, model, _facts_of(job, matrix)),
             complete=model.complete_,
             schema=schema,
+            n_iter=int(model.n_iter_),
+            features=feature_counts(matrix, U, model.components_),
         )
         folder.finish(result, {POOLED: U})
     except BaseException:
@@ -190,7 +192,7 @@ class Federation:
         """Read the data and check every parameter; the quick checks come first."""
         model, participation = make_federated(job.method, **method_parameters(job)), Participation(**job.participation)
         # A method does without comparing rounds where only a sample of the clients plays them.
-        model.set_params(participation=participation)
+        model.set_params(participation=participation, secure=job.secure)
         check_parameters(model)
         table = job.read()
         shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
@@ -219,6 +221,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             deadline=Deadline(model.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
             disclosure=job.rules,
+            secure=job.secure,
         )
         result = result_of(
             job,
@@ -229,11 +232,19 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             columns=matrix.columns,
             data=_facts_of(job, matrix),
             schema=federation.schema,
+            features=_features_of(federation, finished),
         )
         if job.rules is not None:
             result = result.disclosed(job.rules)
         folder.finish(result, finished.assignments)
     return result
+
+
+def _features_of(federation: Federation, finished: Run) -> FeatureCounts:
+    """Count how the records of all clients that took part are explained, feature by feature."""
+    V = finished.outcome.components
+    parts = [feature_counts(federation.shards[name], U, V) for name, U in finished.assignments.items()]
+    return sum(parts[1:], parts[0])
 
 
 def _check_disclosure(job: Job, model: FederatedEstimator, shards: Mapping[str, BinaryMatrix]) -> None:
@@ -265,6 +276,7 @@ def result_of(
     columns: tuple[str, ...] | None,
     data: Mapping[str, Any],
     schema: Schema | None = None,
+    features: FeatureCounts | None = None,
 ) -> Result:
     """Return the result of a finished run, and warn about what is not as hoped for.
 
@@ -274,6 +286,7 @@ def result_of(
     columns : column names
     data : rows, columns, and what identifies the cells
     schema : by which the data was read
+    features : how the records are explained, feature by feature; left out under privacy
     """
     outcome, plan = finished.outcome, algorithm.privacy
     model.warn_about_outcome(outcome)
@@ -291,6 +304,10 @@ def result_of(
         complete=outcome.complete,
         privacy=None if plan is None else guarantee(plan, finished.history),
         schema=schema,
+        weights=outcome.weights,
+        belief=outcome.belief,
+        n_iter=outcome.n_iter,
+        features=features if plan is None else None,
     )
 
 
@@ -309,11 +326,12 @@ def _provenance(job: Job, model: BooleanFactorization, data: Mapping[str, Any]) 
     return Provenance(
         method=job.method,
         parameters={
-            **_plain_parameters(model),
+            **plain_parameters(model),
             "clients": job.clients,
             "split": job.split,
             "client_column": job.client_column,
             "participation": dict(job.participation),
+            "secure": job.secure,
             "header": job.header,
             "binarize_threshold": job.binarize_threshold,
             "missing": job.missing,
@@ -338,15 +356,6 @@ def data_facts(
     if job.privacy is not None:
         return {**facts, "rows": None, "ones": None, "fingerprint": None}
     return {**facts, "ones": ones, "unknown": unknown, "fingerprint": fingerprint()}
-
-
-def _plain_parameters(model: BooleanFactorization) -> dict[str, Any]:
-    """Return the parameters of a method; those of a model within it are named as scikit-learn does, model__tau."""
-    return {
-        name: asdict(value) if isinstance(value, Privacy) else value
-        for name, value in model.get_params().items()
-        if name.rpartition("__")[2] not in NOT_OF_THE_METHOD and not isinstance(value, BooleanFactorization)
-    }
 
 
 def _absolute(data: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from felb.engines.nvflare.provisioning import SITE, Site
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.errors import InputError
 from felb.privacy.outbound_log import read_outbound_log
 from felb.runs.result import OUTBOUND, RESULT

@@ -8,6 +8,9 @@ assignments/*.npz    U_i of each client as a SciPy sparse matrix, rows × compon
 outbound/*.jsonl     what left each client
 privacy.txt          what was guaranteed to whom, if anything was
 schema.toml          by which raw data was read, if it was
+belief.safetensors   the model of the noise under which rows are assigned, if there is one
+
+A model file holds the same but for private.json, assignments and outbound logs, see `felb.runs.model_file`.
 """
 
 from __future__ import annotations
@@ -22,30 +25,33 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import msgspec
 import numpy as np
 import scipy.sparse as sp
 
 from felb._version import __version__
-from felb.data.binary import check_column_names
 from felb.data.npz import read_sparse
-from felb.data.schema import Schema
 from felb.data.schema_words import conflicts
 from felb.errors import InputError
-from felb.metrics.history import History
-from felb.records import Natural, read_record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.centralized.base import BooleanFactorization
+    from felb.data.binary import BinaryMatrix
+    from felb.data.schema import Schema
+    from felb.metrics.counts import Counts
+    from felb.metrics.features import FeatureCounts
+    from felb.metrics.history import History
+    from felb.optim.belief import Belief
     from felb.privacy.disclosure import Disclosure
 
-FORMAT = "felb-result-1"
+FORMATS = ("felb-result-1", "felb-result-2")
+"""The format is the last one; the first has no `weights`, `n_iter` and no model of the noise."""
 RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
-STATEMENT, SCHEMA, PRIVATE = "privacy.txt", "schema.toml", "private.json"
+STATEMENT, SCHEMA, PRIVATE, BELIEF = "privacy.txt", "schema.toml", "private.json", "belief.safetensors"
 ITERATION = "iterate"
 """In place of a task in the history of a centralized method."""
 WITHHELD = "(withheld: fewer records than the disclosure rules ask for)"
@@ -106,6 +112,10 @@ class Result:
     disclosure : rules by which the result was made, as plain values; None if there were none
     withheld : numbers of the components that these rules do not let be published; their rows in `components` are empty
     schema : by which raw data was read; None if the data was binary
+    weights : what covering a one and covering a zero is worth when rows are assigned; None if it is not known
+    belief : the model of the noise under which rows are inferred; None if they are assigned by `weights`
+    n_iter : rounds or iterations of the fit; None if it is not known
+    features : how the records of the fit are explained, feature by feature; None if it is not kept
 
     Examples
     --------
@@ -130,6 +140,10 @@ class Result:
     disclosure: Mapping[str, Any] | None = None
     withheld: tuple[int, ...] = ()
     schema: Schema | None = None
+    weights: tuple[float, float] | None = None
+    belief: Belief | None = None
+    n_iter: int | None = None
+    features: FeatureCounts | None = None
 
     def disclosed(self, rules: Disclosure) -> Result:
         """Return the result as disclosure rules let it be published: without small components and client sizes."""
@@ -149,6 +163,8 @@ class Result:
             provenance=replace(self.provenance, data=data),
             disclosure=rules.to_json(),
             withheld=withheld,
+            belief=None,  # it tells how frequent each component is, also those that are withheld
+            features=None,
         )
 
     def described(self) -> list[Component]:
@@ -169,10 +185,28 @@ class Result:
         """Return the number of rounds of each task; centralized methods have iterations."""
         return dict(Counter(str(row.get("task", ITERATION)) for row in self.history))
 
+    @property
+    def counts(self) -> Counts | None:
+        """The counts behind the scores; None where not all that is needed is kept."""
+        scores, data = self.scores, self.provenance.data
+        rows, columns, ones = (data.get(name) for name in ("rows", "columns", "ones"))
+        if ones is None and self.privacy is None and scores.get("errors") and "coverage" in scores:
+            ones = round(scores["errors"] / (1 - scores["coverage"]))  # coverage = 1 - errors / ones
+        if rows is None or columns is None or ones is None or not {"recall", "errors"} <= set(scores):
+            return None
+        tp = round(scores["recall"] * ones) if ones else 0
+        fn = ones - tp
+        errors, rmsd = round(scores["errors"]), scores.get("rmsd")
+        # Unknown cells are not counted, so the number of cells follows from RMSD² = errors / cells if there are errors.
+        cells = round(errors / rmsd**2) if errors and rmsd else rows * columns
+        from felb.metrics.counts import Counts
+
+        return Counts(tp, errors - fn, fn, cells)
+
     def to_json(self) -> dict[str, Any]:
         """Everything but the components as plain data."""
         return {
-            "format": FORMAT,
+            "format": FORMATS[-1],
             "scores": dict(self.scores),
             "converged": self.converged,
             "complete": self.complete,
@@ -187,6 +221,9 @@ class Result:
             "privacy": None if self.privacy is None else dict(self.privacy),
             "disclosure": None if self.disclosure is None else dict(self.disclosure),
             "withheld": list(self.withheld),
+            "weights": None if self.weights is None else list(self.weights),
+            "n_iter": self.n_iter,
+            "belief": self.belief is not None,
             **({} if self.schema is None else {"schema": self.schema.digest}),
         }
 
@@ -207,14 +244,22 @@ class Result:
             (folder / STATEMENT).write_text(f"{self.privacy['text']}\n", encoding="utf-8")
         if self.schema is not None:
             self.schema.write(folder / SCHEMA, force=True)
+        if self.belief is not None:
+            from felb.federated.wire import pack
+
+            (folder / BELIEF).write_bytes(pack(self.belief.to_values()))
         whole = finite(self.to_json())
         made, data = whole["provenance"], whole["provenance"]["data"]
-        owned = {"clients": whole["clients"], "data": {name: data[name] for name in NOT_SHARED if name in data}}
+        owned = {
+            "clients": whole["clients"],
+            "data": {name: data[name] for name in NOT_SHARED if name in data},
+            "features": None if self.features is None else self.features.to_json(),
+        }
         shared = {**made, "data": {**data, **dict.fromkeys(owned["data"])}}
         text = json.dumps(
             {**whole, "clients": dict.fromkeys(whole["clients"]), "provenance": shared}, indent=1, allow_nan=False
         )
-        if any(value is not None for value in (*owned["clients"].values(), *owned["data"].values())):
+        if any(value is not None for value in (*owned["clients"].values(), *owned["data"].values(), self.features)):
             path = folder / PRIVATE
             path.write_text(json.dumps(owned, indent=1, allow_nan=False), encoding="utf-8")
             path.chmod(0o600)
@@ -222,76 +267,51 @@ class Result:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Result:
-        """Read a result folder back; a damaged file is an `InputError` that names it and what is wrong in it."""
-        path = Path(folder)
-        if not (path / RESULT).is_file():
-            raise InputError(f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run")
-        stored = read_record(path / RESULT, _Stored, advice=AGAIN)
-        if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
-            owned = read_record(path / PRIVATE, _Owned, advice=AGAIN)
-            stored.clients = {**stored.clients, **owned.clients}
-            stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
-        found = cls(
-            components=_read_boolean(path / COMPONENTS, (stored.n_components, stored.n_features)),
-            columns=None if stored.columns is None else tuple(stored.columns),
-            supports=tuple(stored.supports),
-            clients=stored.clients,
-            scores={name: math.nan if score is None else score for name, score in stored.scores.items()},
-            converged=stored.converged,
-            integrality_gap=math.nan if stored.integrality_gap is None else stored.integrality_gap,
-            history=History(stored.history),
-            provenance=stored.provenance,
-            complete=stored.complete,
-            privacy=stored.privacy,
-            disclosure=stored.disclosure,
-            withheld=tuple(stored.withheld),
-            schema=_read_schema(path, stored.schema),
+        """Read a result folder or a model file back; damage is an `InputError` that names the file and the place."""
+        from felb.runs.result_files import read_result
+
+        return read_result(Path(folder))
+
+    # -- the model ---------------------------------------------------------------------------------------------
+
+    def model(self) -> BooleanFactorization:
+        """Return the fitted estimator, which assigns new records as those of the run were assigned."""
+        from felb.runs.models import model_of
+
+        return model_of(self)
+
+    def assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        """Return which components rows with the features of the result have, assigned as those of the run were."""
+        return self.model()._assign(rows)
+
+    @classmethod
+    def from_model(cls, model: BooleanFactorization, data: Any = None, *, source: str = "data in memory") -> Result:
+        """Return the result of a fitted estimator.
+
+        Parameters
+        ----------
+        model : fitted
+        data : the records it was fitted on, if their number, scores and counts of each feature are to be kept
+        source : name of the data
+        """
+        from felb.runs.models import result_from
+
+        return result_from(model, data, source=source)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the result to one file, ``NAME.felbmodel``, without assignments and without what its owner keeps."""
+        from felb.runs.model_file import write_model_file
+
+        write_model_file(self, Path(path), force=force)
+
+
+def check_result_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise if a folder holds no result."""
+    path = Path(folder)
+    if not (path / RESULT).is_file():
+        raise InputError(
+            f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run, or a model file"
         )
-        k, m = found.components.shape
-        if len(found.supports) != k or (found.columns is not None and len(found.columns) != m):
-            raise InputError(f"{path / COMPONENTS} does not belong to {RESULT} beside it; {AGAIN}")
-        if found.columns is not None:
-            check_column_names(found.columns, m)
-        return found
-
-
-class _Owned(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands in private.json: what would tell the data of a client from other data."""
-
-    clients: dict[str, Natural | None]
-    data: dict[str, Any]
-
-
-class _Stored(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands in result.json."""
-
-    format: Literal["felb-result-1"]
-    scores: dict[str, int | float | None]
-    converged: bool
-    complete: bool
-    integrality_gap: int | float | None
-    n_components: Natural
-    n_features: Natural
-    supports: list[Natural | None]
-    clients: dict[str, Natural | None]
-    provenance: Provenance
-    history: list[dict[str, Any]]
-    columns: list[str] | None
-    privacy: dict[str, Any] | None
-    disclosure: dict[str, Any] | None
-    withheld: list[Natural]
-    schema: str | None = None
-
-    def __post_init__(self) -> None:
-        for number, row in enumerate(self.history):
-            if type(row.get("round", 0)) is not int or not isinstance(row.get("task", ""), str):
-                raise ValueError(f"row {number} of the history has no round or task")
-        data = self.provenance.data
-        for name, kind in (("source", str), ("rows", int), ("columns", int), ("ones", int), ("fingerprint", str)):
-            if not isinstance(data.get(name), kind | None):
-                raise ValueError(f"`provenance.data.{name}` is {type(data[name]).__name__}, not {kind.__name__}")
-        if not isinstance((self.privacy or {"text": ""}).get("text"), str):
-            raise ValueError("`privacy.text` does not say what was guaranteed")
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
@@ -307,20 +327,10 @@ def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.b
     path = Path(folder) / ASSIGNMENTS / f"{file_stem(client)}.npz"
     if not path.is_file():
         raise InputError(f"no assignment of {client!r} at {path}; result.json lists the clients")
-    return _read_boolean(path)
+    return read_boolean(path)
 
 
-def _read_schema(folder: Path, digest: str | None) -> Schema | None:
-    """Return the schema of a result; another one than it was made with is an error."""
-    if digest is None:
-        return None
-    found = Schema.read(folder / SCHEMA)
-    if found.digest != digest:
-        raise InputError(f"{folder / SCHEMA} is not the schema of the result beside it; make the result again")
-    return found
-
-
-def _read_boolean(path: Path, shape: tuple[int, int] | None = None) -> NDArray[np.bool_]:
+def read_boolean(path: Path, shape: tuple[int, int] | None = None) -> NDArray[np.bool_]:
     """Read a Boolean matrix of at most `MAX_CELLS` cells, of the given shape."""
     try:
         matrix = read_sparse(path)

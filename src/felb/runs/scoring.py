@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
-from felb.kernels.assign import assign_rows
-from felb.metrics import Counts, confusion
 from felb.runs.job import read_data
 from felb.runs.result import Result
 
 if TYPE_CHECKING:
     import os
+
+    from felb.data import BinaryMatrix
+    from felb.metrics import Counts
 
 
 def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Counts:
@@ -20,7 +21,15 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
 
     Raw data is read by the schema of the result; values that are new to it are told as a `SchemaWarning`.
     """
+    from felb.metrics import confusion
+
     found = Result.read(result)
+    matrix = matrix_for(found, data, **options)
+    return confusion(matrix, found.assign(matrix), found.components)
+
+
+def matrix_for(found: Result, data: str, **options: Any) -> BinaryMatrix:
+    """Read a data file by the schema of a result; raise unless its features are those of the result."""
     if found.schema is not None and Path(data).suffix != ".felb":  # such a file holds features already
         options = {"schema": found.schema} | options
     matrix = read_data(data, **options).matrix
@@ -35,4 +44,4 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
             f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {found.columns[at]!r}; "
             "bring the columns into the order of the result"
         )
-    return confusion(matrix, assign_rows(matrix, found.components), found.components)
+    return matrix

@@ -78,22 +78,22 @@ def test_m2_a_crash_between_keeping_and_noting_a_response_is_no_loss(tmp_path, m
 
 def test_m3_noise_is_not_shared_with_more_sites_than_a_site_believes_in(monkeypatch):
     with pytest.raises(InputError, match="sites must be a whole number from 1 to 1000"):
-        private(sites=100_000, noise="aggregate")
-    plan = private(sites=1000, noise="aggregate").algorithm().privacy
-    for policy in (Policy(), Policy(noise="aggregate")):
+        private(sites=100_000, noise="distributed")
+    plan = private(sites=1000, noise="distributed").algorithm().privacy
+    for policy in (Policy(), Policy(noise="distributed")):
         with pytest.raises(Refusal, match="at most 50 sites"):
             policy.check_privacy(plan)
-    Policy(noise="aggregate", max_sites=1000).check_privacy(plan)
+    Policy(noise="distributed", max_sites=1000).check_privacy(plan)
     with pytest.raises(Refusal, match="at most 2 sites"):
-        Policy(noise="aggregate", max_sites=2).check_privacy(private(noise="aggregate").algorithm().privacy)
+        Policy(noise="distributed", max_sites=2).check_privacy(private(noise="distributed").algorithm().privacy)
     Policy(max_sites=2).check_privacy(private().algorithm().privacy)  # each adds all of its noise itself
     monkeypatch.setattr(site_policy, "LARGEST_FEDERATION", 100_000)
-    Policy(noise="aggregate").check_privacy(plan)
+    Policy(noise="distributed").check_privacy(plan)
 
 
 def test_m3_a_plan_of_too_many_sites_is_refused_before_anything_leaves(tmp_path):
     with pytest.raises(Refusal, match="at most 50 sites"):
-        Loopback(tmp_path, private(sites=51, noise="aggregate"), SHARDS, noise="aggregate")
+        Loopback(tmp_path, private(sites=51, noise="distributed"), SHARDS, noise="distributed")
     assert not list(tmp_path.rglob("outbound.jsonl"))
 
 

@@ -16,7 +16,7 @@ from federation_parts import SHARDS, SITES, plan, play
 
 from felb.engines.local import run
 from felb.engines.nvflare.local_federation import SERVER
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.engines.nvflare.supervisor import overview
 from felb.runs.result import Result
 

@@ -18,7 +18,7 @@ from felb.engines.nvflare.reasons import REASONS
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_budget import Spent
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.errors import FederationError
 from felb.metrics import confusion
 
@@ -48,8 +48,8 @@ def plan(run_id, **terms):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (plan("too-much", epsilon=4.0), "this site spends at most epsilon 2 on a run, and the plan asks for 4"),
-        (plan("shares", noise="aggregate"), "leaves it a share"),
+        (plan("too-much", epsilon=4.0), "this site spends at most epsilon 2 on a run"),
+        (plan("shares", noise="distributed"), "leaves it a share"),
         (Plan("bare", "bmf", 4, 60), "guarantees none"),
     ],
     ids=lambda value: value.run_id if isinstance(value, Plan) else "",

@@ -68,6 +68,14 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
             assert "local_factor" in [line["what"] for line in shown["leaves"]]
             approved = felb("site", "approve", tmp_path / name, "first", shown["digest"][:16], "--json")
             assert approved["status"] == "approved"
+            (proposed,) = felb("site", "roster", "show", tmp_path / name, "--json")["proposed"]
+            assert proposed["digest"] == shown["roster"]
+            assert shown["sums"] == "masked, roster not confirmed here"
+        told = felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", code=1)
+        assert "site-2: the roster waits for confirmation at the site" in told
+        digest = felb("federation", "roster", fed, "--json")["digest"]
+        for name in SHARDS:
+            assert felb("site", "roster", "confirm", tmp_path / name, digest[:16], "--json")["confirmed"] == digest
         found = felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", "--json")
         seen = felb("status", fed, "--json")
         assert (seen["sites"], seen["runs"][0]["state"]) == (sorted(SHARDS), "finished")
@@ -86,5 +94,6 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         sp.load_npz(tmp_path / "out" / "components.npz").toarray(), expected.outcome.components
     )
     assert found["provenance"]["data"]["rows"] == len(ZOO)
+    assert found["provenance"]["parameters"]["secure"] is True, "the default of three sites"
     assert len(felb("site", "log", tmp_path / "site-1", "--json")) == 3 + 2 + 3 * 6 + 2  # start, rounds, assignment
     assert "exists" in felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", code=1)

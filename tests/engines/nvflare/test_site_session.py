@@ -15,8 +15,9 @@ from felb.engines.local import run
 from felb.engines.nvflare.messages import vault_message, write_request
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.run_record import RunRecord, Status
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.engines.nvflare.site_policy import Refusal
-from felb.engines.nvflare.site_session import SiteSession, read_outbound
+from felb.engines.nvflare.site_session import SiteSession
 from felb.engines.nvflare.vault import request_of
 from felb.errors import FederationError, InputError
 from felb.federated import entries

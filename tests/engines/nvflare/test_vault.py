@@ -27,8 +27,9 @@ from felb.engines.nvflare.messages import vault_message, write_question, write_r
 from felb.engines.nvflare.reasons import REASONS
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.run_plan import Plan
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.engines.nvflare.site_policy import Policy, SiteConfig
-from felb.engines.nvflare.site_session import SiteSession, read_outbound
+from felb.engines.nvflare.site_session import SiteSession
 from felb.engines.nvflare.vault import OK, Vault
 from felb.engines.nvflare.vault_fuzzing import mutated_messages, random_frames
 from felb.engines.nvflare.vault_socket import VaultServer, ask, send
@@ -151,6 +152,9 @@ def test_h2_h3_a_courier_logs_nothing_and_replies_in_words_of_the_list(tmp_path,
         def get_site_config_dir(self):
             return str(tmp_path)
 
+        def get_identity_name(self):
+            return "site-0"
+
     monkeypatch.setattr(SiteExecutor, "log_error", lambda *_: pytest.fail("FLARE keeps errors for others to read"))
     monkeypatch.setenv("PASSWORD", "swordfish")
     for plan in ({"run_id": "{$PASSWORD}"}, "swordfish", None):
@@ -215,6 +219,43 @@ def test_c5_weights_that_are_not_numbers_cost_nothing_and_tell_nothing(site):
     assert site.ready(plan) == OK
     asked = Request.numbered(0, "flip_gains", {"components": V, "weights": np.array([np.nan, -1.0])})
     assert site.vault.handle(*vault_message(write_request(asked), plan.to_json())).code == "request"
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+def test_m6_a_request_that_computes_too_long_ends_the_process_and_has_failed(tmp_path, monkeypatch):
+    pytest.importorskip("opendp")
+    site, ended = Site(tmp_path, auto_approve=("all",), min_rows=5, max_seconds=0.05), threading.Event()
+    site.vault = Vault("site-0", lambda: site.config, end_process=ended.set)
+    assert site.ready(PRIVATE) == OK
+
+    def computes_for_ever(*_, **__):
+        assert ended.wait(30), "the site does not wait for ever"
+        raise Ended
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(PRIVATE.algorithm()), "respond", computes_for_ever)
+        with pytest.raises(Ended):
+            site.vault.handle(*site.first(PRIVATE))
+    site.vault.close()
+    site.vault = Vault("site-0", lambda: site.config)
+    assert site.vault.handle(*site.first(PRIVATE)).code == "failed", "not computed again by the next process"
+    session = site.vault._sessions["private"]
+    assert [entry.run for entry in session._gate.accountant.entries] == ["failed"], "and charged"
+    site.vault.close()
+
+
+def test_a_request_in_time_does_not_end_the_process(tmp_path):
+    site, ended = Site(tmp_path, **OPEN, max_seconds=60), threading.Event()
+    site.vault = Vault("site-0", lambda: site.config, end_process=ended.set)
+    assert site.ready(EXACT) == OK
+    assert site.vault.handle(*site.first(EXACT)).code == OK
+    assert not ended.is_set()
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers), "cancelled"
+    site.vault.close()
 
 
 def test_h1_one_process_owns_a_run(tmp_path):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.atomic import replacing, try_lock
+from felb.choices import CERTIFICATE_DAYS
 from felb.engines.nvflare.certificates import (
     SITE_KIND,
     SITE_TYPE,
@@ -39,12 +40,11 @@ REGISTRY, PROFILE, ROOT, KEY = "registry.json", "profile.yaml", "rootCA.pem", "r
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 RESERVED = frozenset({"server", "coordinator", "admin", "relay", "root", "authority", "all"})
 """Words that FLARE or felb gives a meaning of its own; no site is called so."""
-VALID_DAYS = 730
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A line of the registry: one certificate that the authority has signed."""
+    """A line of the registry: one certificate that the authority has signed, and the key of the site's vault."""
 
     name: str
     type: str
@@ -52,6 +52,7 @@ class Signed:
     serial: str
     signed: str
     valid_until: str
+    signing: str = ""
 
 
 class Authority:
@@ -170,7 +171,7 @@ class Authority:
         *,
         name: str,
         key_fingerprint: str,
-        valid_days: int = VALID_DAYS,
+        valid_days: int = CERTIFICATE_DAYS,
         rotate: bool = False,
     ) -> Path:
         """Sign a site's request, if it is for this name and this key, as the site has told on another way.
@@ -192,7 +193,7 @@ class Authority:
                 self.revoke(keys=(old,))
         return made
 
-    def sign(self, asked: CertificateRequest, out: Path, *, valid_days: int = VALID_DAYS) -> Path:
+    def sign(self, asked: CertificateRequest, out: Path, *, valid_days: int = CERTIFICATE_DAYS) -> Path:
         """Sign what was read and confirmed; what FLARE has made of it is checked before it is let out."""
         self.private_key()
         with self._home() as home:
@@ -215,6 +216,7 @@ class Authority:
                 format(certificate.serial_number, "x"),
                 datetime.now(UTC).isoformat(timespec="seconds"),
                 certificate.not_valid_after_utc.isoformat(timespec="seconds"),
+                asked.signing,
             )
             # Written down first: a certificate that nobody knows of must not exist.
             self._keep((*self.signed(), entry))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from felb.engines.nvflare.vault_key import ANNOUNCED, announced, without_announcement
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class CertificateRequest:
     federation, name, org : whom it is for
     kind, type : in FLARE's words; a site's are "site" and "client", all others have more rights
     key : fingerprint of the public key that would be certified
-    content : the file itself, so that what was checked is what is signed
+    content : the file as FLARE knows it, so that what was checked is what is signed
+    signing : public key of the site's vault in hexadecimal DER; empty if the site has not told it
     """
 
     federation: str
@@ -48,6 +50,7 @@ class CertificateRequest:
     type: str
     key: str
     content: bytes
+    signing: str = ""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> CertificateRequest:
@@ -65,8 +68,12 @@ class CertificateRequest:
             fields = subject(csr.subject)
             if (fields["name"], fields["org"], fields["type"]) != (name, said["org"], said["cert_type"]):
                 raise ValueError("it contradicts itself about whom it is for")
-            key = key_fingerprint(csr.public_key())
-            found = cls(said["project"], name, said["org"], said["kind"], said["cert_type"], key, content)
+            key, signing = key_fingerprint(csr.public_key()), ""
+            if ANNOUNCED in members:
+                whose = {"federation": said["project"], "name": name, "certificate_key": key}
+                signing = announced(members[ANNOUNCED], **whose).key.hex()
+                content = without_announcement(content)
+            found = cls(said["project"], name, said["org"], said["kind"], said["cert_type"], key, content, signing)
         except FileNotFoundError as error:
             raise InputError(f"there is no file {path}; give the .request.zip a site has sent") from error
         except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
@@ -78,7 +85,9 @@ class CertificateRequest:
 
     def facts(self) -> dict[str, str]:
         """Return what to show before anything is signed."""
-        return {"name": self.name, "type": self.type, "federation": self.federation, "key fingerprint": self.key}
+        vault = {"vault key fingerprint": fingerprint_of(self.signing)} if self.signing else {}
+        facts = {"name": self.name, "type": self.type, "federation": self.federation, "key fingerprint": self.key}
+        return {**facts, **vault}
 
 
 def signed_certificate(path: str | os.PathLike[str]) -> x509.Certificate:
@@ -115,6 +124,11 @@ def key_fingerprint(key: Any) -> str:
         raise ValueError(f"its RSA key has {bits} bits, and {LEAST_KEY_BITS} is the least")
     digest = hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
     return written(digest)
+
+
+def fingerprint_of(key: str) -> str:
+    """Return SHA256:AA:BB:… of a public key in hexadecimal DER."""
+    return written(hashlib.sha256(bytes.fromhex(key)).hexdigest())
 
 
 def written(digest: str) -> str:

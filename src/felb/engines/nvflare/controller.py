@@ -17,15 +17,16 @@ from nvflare.apis.shareable import Shareable
 from felb.engines.nvflare.messages import CODE, HAVE, ROUND, TASK, VALUES, write_question, write_request
 from felb.engines.nvflare.reasons import WAITING, sentence
 from felb.engines.nvflare.response_validation import ResponseValidator
-from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, NotReady, QuorumError, summed
+from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, NotReady, QuorumError, quorum_error, summed
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.run_record import RunRecord, Status, runs_folder
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, FelbError
 from felb.federated.loop import play
+from felb.federated.protocol import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nvflare.apis.client import Client
     from nvflare.apis.fl_context import FLContext
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from felb.engines.nvflare.sum_store import SumStore
     from felb.federated.loop import RunProgress
-    from felb.federated.protocol import ClientStates, Release, Request, Sums
+    from felb.federated.protocol import ClientStates, Request, Sums
 
 
 FEWEST_SITES = 3
@@ -48,12 +49,15 @@ class RunController(Controller):
     plan : what is run, see `Plan`
     terms : how long to wait for whom, see `Terms`
     wanted : sites whose absence is written down
+    roster : of a run whose sums are masked, as `site_roster` writes it
     """
 
-    def __init__(self, plan: Any = None, terms: Any = None, wanted: Sequence[str] = ()) -> None:
+    def __init__(
+        self, plan: Any = None, terms: Any = None, wanted: Sequence[str] = (), roster: str | None = None
+    ) -> None:
         super().__init__(task_check_period=0.1)
         self._plan, self._terms = Plan.of(plan), Terms.of(terms)
-        self._wanted = tuple(wanted)
+        self._wanted, self._roster = tuple(wanted), b"" if roster is None else roster.encode()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Find the run's record."""
@@ -114,7 +118,7 @@ class RunController(Controller):
         plan, algorithm, journal = self._plan, self._plan.algorithm(), self._record.journal()
         status = replace(status, round=journal.next_round, time=time.time())
         self._record.report(status)
-        sites = ConnectedSites(self, ResponseValidator(algorithm, plan.n_features), abort_signal, fl_ctx)
+        sites = self._sites(ResponseValidator(algorithm, plan.n_features), abort_signal, fl_ctx)
 
         def report(progress: RunProgress) -> None:
             nonlocal status
@@ -139,7 +143,21 @@ class RunController(Controller):
         state = "paused" if finished is None else "finished"
         self._record.report(replace(status, state=state, time=time.time()))
 
+    def _sites(self, validator: ResponseValidator, abort_signal: Signal, fl_ctx: FLContext) -> ConnectedSites:
+        """Return the transport: sums in the clear, or masked."""
+        if self._plan.roster is None:
+            return ConnectedSites(self, validator, abort_signal, fl_ctx)
+        from felb.engines.nvflare.masked_sites import MaskedSites
+
+        rounds = self._record.masked_rounds(self._plan, self._roster, rounds=self._terms.rounds_per_job)
+        return MaskedSites(self, validator, abort_signal, fl_ctx, rounds=rounds)
+
     # -- for the transport -------------------------------------------------------------------------------------------
+
+    @property
+    def roster(self) -> bytes:
+        """What is proposed to the sites of a run whose sums are masked."""
+        return self._roster
 
     @property
     def terms(self) -> Terms:
@@ -201,7 +219,7 @@ class ConnectedSites:
         In a run that has `begun` they are only asked which sums they have.
         """
         controller, terms = self._controller, self._controller.terms
-        sites = sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
+        sites = self.connected()
         ready: set[str] = set()
         reasons = {site: ABSENT for site in controller.wanted if site not in sites}
 
@@ -214,22 +232,14 @@ class ConnectedSites:
             else:
                 reasons[site] = sentence(result.get(CODE))
 
-        content = Shareable()
-        content.update(write_question())
-        task = Task(name=TASK, data=content, result_received_cb=received)
-        controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
-        try:
-            done = terms.wait(
-                lambda: (len(ready), len(reasons.keys() & set(sites))),
-                len(sites),
-                allowance=lambda: terms.grace if begun else terms.round_timeout,
-                gone=lambda: self._abort.triggered,
-            )
-        finally:
-            if task.completion_status is None:
-                controller.cancel_task(task, TaskCompletionStatus.CANCELLED, self._fl_ctx)
-        if not done:
-            raise Aborted(amid_a_round=True)
+        self._carry(
+            write_question(controller.roster),
+            sites,
+            terms,
+            received=received,
+            counts=lambda: (len(ready), len(reasons.keys() & set(sites))),
+            allowance=lambda: terms.grace if begun else terms.round_timeout,
+        )
         reasons |= {site: NOT_ANSWERED for site in sites if site not in ready and site not in reasons}
         if reasons and not begun:
             raise NotReady(reasons)
@@ -241,9 +251,16 @@ class ConnectedSites:
         if (known := self._sums.find(request)) is not None:
             self.last = self.last[0], dict.fromkeys(known.missing, NOT_ANSWERED)
             return known  # sites were told these, so the round has no others
+        sums, reasons = self._round(request)
+        for site, reason in reasons.items():
+            self._controller.log_warning(self._fl_ctx, f"felb: round {request.round} goes on without {site}: {reason}")
+        self._sums.keep(request, sums)
+        return sums
+
+    def _round(self, request: Request) -> tuple[Sums, dict[str, str]]:
+        """Return the sums of a round, and why sites are not in them."""
         controller, terms = self._controller, self._controller.terms
-        sites = sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
-        answers = Answers()
+        sites, answers = self.connected(), Answers[Release]()
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
             site, result = client_task.client.name, client_task.result
@@ -254,39 +271,54 @@ class ConnectedSites:
             except FederationError as error:
                 answers.fail(site, str(error))
 
-        content = Shareable()
-        content.update(write_request(request, self._missing_sums(request, sites)))
-        task = Task(name=TASK, data=content, result_received_cb=received)
-        controller.broadcast(task, self._fl_ctx, targets=sites, min_responses=0)
-        try:
-            self._validator.expect(request)  # while the sites are at work
-            done = terms.wait(
-                answers.counts,
-                len(sites),
-                allowance=lambda: terms.allowance(
-                    everyone=request.all_clients, silent=set(sites) - answers.heard() <= self._silent
-                ),
-                gone=lambda: self._abort.triggered,
-            )
-        finally:
-            if task.completion_status is None:
-                controller.cancel_task(task, TaskCompletionStatus.CANCELLED, self._fl_ctx)
-        if not done:
-            raise Aborted(amid_a_round=True)
+        self._carry(
+            write_request(request, self._missing_sums(request, sites)),
+            sites,
+            terms,
+            received=received,
+            counts=answers.counts,
+            allowance=lambda: terms.allowance(
+                everyone=request.all_clients, silent=set(sites) - answers.heard() <= self._silent
+            ),
+            meanwhile=lambda: self._validator.expect(request),
+        )
         releases, reasons = answers.taken()
         self._silent = {site for site in sites if site not in releases and site not in reasons}
         reasons |= dict.fromkeys(self._silent, NOT_ANSWERED)
         reasons |= {site: ABSENT for site in controller.wanted if site not in sites}
-        for site, reason in reasons.items():
-            controller.log_warning(self._fl_ctx, f"felb: round {request.round} goes on without {site}: {reason}")
         if len(releases) < terms.quorum:
-            told = "; ".join(f"{site}: {reason}" for site, reason in sorted(reasons.items()))
-            came = f"{len(releases)} of {len(sites)} sites answered and {terms.quorum} are needed"
-            raise QuorumError(reasons, f"round {request.round}: {came}. {told}")
+            raise quorum_error(request, len(releases), terms.quorum, reasons=reasons)
         self.last = tuple(sorted(releases)), reasons
-        sums = summed(request, releases, reasons)
-        self._sums.keep(request, sums)
-        return sums
+        return summed(request, releases, reasons), reasons
+
+    def connected(self) -> list[str]:
+        """Return the sites of the job, in order."""
+        return sorted(client.name for client in self._fl_ctx.get_engine().get_clients())
+
+    def _carry(
+        self,
+        content: Mapping[str, Any],
+        sites: Sequence[str],
+        terms: Terms,
+        *,
+        received: Callable[[ClientTask, FLContext], None],
+        counts: Callable[[], tuple[int, int]],
+        allowance: Callable[[], float],
+        meanwhile: Callable[[], Any] = lambda: None,
+    ) -> None:
+        """Send one message to sites, and wait for their replies as the terms say."""
+        told = Shareable()
+        told.update(content)
+        task = Task(name=TASK, data=told, result_received_cb=received)
+        self._controller.broadcast(task, self._fl_ctx, targets=list(sites), min_responses=0)
+        try:
+            meanwhile()
+            done = terms.wait(counts, len(sites), allowance=allowance, gone=lambda: self._abort.triggered)
+        finally:
+            if task.completion_status is None:
+                self._controller.cancel_task(task, TaskCompletionStatus.CANCELLED, self._fl_ctx)
+        if not done:
+            raise Aborted(amid_a_round=True)
 
     def _note_sums(self, site: str, result: Shareable) -> None:
         have = result.get(HAVE)

@@ -16,8 +16,6 @@ from felb.engines.nvflare.provisioning import PERSON
 from felb.errors import FederationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from felb.engines.nvflare.provisioning import Coordinator
     from felb.engines.nvflare.run_plan import Plan
     from felb.engines.nvflare.terms import Terms
@@ -53,12 +51,10 @@ class Line:
         """Return when each connected site was last heard; one that was cut off stays in the list for a while."""
         return {client.name: float(client.last_connect_time or 0) for client in self._ask("get_connected_client_list")}
 
-    def submit(
-        self, plan: Plan, terms: Terms, *, sites: Sequence[str] | None = None, wanted: Sequence[str] = ()
-    ) -> str:
-        """Send a job to `sites` and return FLARE's name for it; the absence of others that are wanted is recorded."""
+    def submit(self, plan: Plan, terms: Terms, **options: Any) -> str:
+        """Send a job and return FLARE's name for it; `options` are those of `write_job`."""
         with tempfile.TemporaryDirectory() as folder:
-            job = write_job(Path(folder) / "job", plan, terms, sites=sites, wanted=wanted)
+            job = write_job(Path(folder) / "job", plan, terms, **options)
             return str(self._ask("submit_job", str(job)))
 
     def submit_folder(self, folder: str) -> str:

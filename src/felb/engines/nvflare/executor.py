@@ -53,4 +53,4 @@ class SiteExecutor(Executor):
             return Reply("plan")
         local = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_site_config_dir())
         socket = json.loads((local / COURIER_FILE).read_text(encoding="utf-8"))["socket"]
-        return ask(socket, *vault_message(shareable, self._plan))
+        return ask(socket, *vault_message(shareable, self._plan, site=str(fl_ctx.get_identity_name())))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.engines.nvflare.hardening import CONTROLLER, EXECUTOR
 from felb.engines.nvflare.messages import TASK
+from felb.engines.nvflare.site_roster import write_roster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from felb.engines.nvflare.run_plan import Plan
     from felb.engines.nvflare.terms import Terms
+    from felb.privacy.secure_roster import Roster
 
 TASK_REQUEST_INTERVAL = 0.1
 """Seconds between two looks of a site for work; FLARE's own 2 s would be most of a round."""
@@ -21,7 +23,13 @@ HEARTBEAT_TIMEOUT = 600
 
 
 def write_job(
-    folder: Path, plan: Plan, terms: Terms, *, sites: Sequence[str] | None = None, wanted: Sequence[str] = ()
+    folder: Path,
+    plan: Plan,
+    terms: Terms,
+    *,
+    sites: Sequence[str] | None = None,
+    wanted: Sequence[str] = (),
+    roster: Roster | None = None,
 ) -> Path:
     """Write a job folder; `sites` limits it to some of those connected, `wanted` are those whose absence counts."""
     config = folder / "app" / "config"
@@ -37,7 +45,9 @@ def write_job(
         },
     )
     shared = {"format_version": 2, "task_data_filters": [], "task_result_filters": [], "components": []}
-    arguments = {"plan": plan.to_json(), "terms": terms.to_json(), "wanted": list(wanted)}
+    arguments: dict[str, Any] = {"plan": plan.to_json(), "terms": terms.to_json(), "wanted": list(wanted)}
+    if roster is not None:
+        arguments["roster"] = write_roster(roster).decode()
     workflow = {"id": "felb", "path": CONTROLLER, "args": arguments}
     _write(
         config / "config_fed_server.json",

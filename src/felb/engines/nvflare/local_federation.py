@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from felb.engines.nvflare.coordinator_session import Line
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Coordinator, Site
+from felb.engines.nvflare.site_roster import write_roster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +55,8 @@ class LocalFederation:
         self.sites = {
             name: self._site(name, shard, {**OPEN, **few, **(policy or {})}) for name, shard in shards.items()
         }
+        if len(shards) >= FEWEST_SITES:
+            self._confirm_roster()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._started: dict[str, float] = {}
         self._logs: list[IO[bytes]] = []
@@ -140,6 +143,13 @@ class LocalFederation:
                 if time.monotonic() > end:
                     raise TimeoutError(f"sites did not connect within {seconds:.0f} s; see {self.folder}/*.log")
                 time.sleep(0.3)
+
+    def _confirm_roster(self) -> None:
+        """Confirm the roster of all sites at each of them, as the people there would after a telephone call."""
+        roster = self.coordinator.roster(sorted(self.sites))
+        for site in self.sites.values():
+            site.rosters.propose(write_roster(roster))
+            site.rosters.confirm(roster.digest)
 
     def _site(self, name: str, shard: BinaryMatrix, policy: dict[str, object]) -> Site:
         site, request = Site.join(self.folder / name, self.coordinator.invitation, name=name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from felb.engines.nvflare.replay import pack_sums
-from felb.engines.nvflare.vault import ANSWER, READY
+from felb.engines.nvflare.vault import ANSWER, MASK, READY, TRIP
 from felb.federated.wire import pack
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TASK = "felb"
 """The one task FLARE knows of; which of the algorithm's tasks it is says the request."""
 VERB, ROUND, NAME, ALL_CLIENTS, VALUES, CODE = "verb", "round", "task", "all_clients", "values", "code"
-SUMS, SUMS_TABLE, HAVE = "sums", "sums_table", "have"
+SUMS, SUMS_TABLE, HAVE, TRIPS = "sums", "sums_table", "have", "trips"
 
 
 def write_request(request: Request, sums: Sequence[Sums] = ()) -> dict[str, Any]:
@@ -33,17 +33,38 @@ def write_request(request: Request, sums: Sequence[Sums] = ()) -> dict[str, Any]
     }
 
 
-def write_question() -> dict[str, Any]:
-    """Return the content of the question whether a site will take part."""
-    return {VERB: READY, ROUND: -1}
+def write_question(roster: bytes = b"") -> dict[str, Any]:
+    """Return the content of the question whether a site will take part, with the roster that is proposed to it."""
+    return {VERB: READY, ROUND: -1, VALUES: roster}
 
 
-def vault_message(content: Mapping[str, Any], plan: Any) -> tuple[dict[str, Any], bytes]:
-    """Return a message of FLARE as a courier tells it to the vault, which checks every part of it."""
-    words: dict[str, Any] = {"verb": content.get(VERB), "plan": plan}
-    if content.get(VERB) != READY:
-        words |= {"round": content.get(ROUND), "task": content.get(NAME), "all_clients": content.get(ALL_CLIENTS)}
-    values, sums = (part if isinstance(part, bytes) else b"" for part in (content.get(VALUES), content.get(SUMS)))
-    if content.get(VERB) != READY:
-        words |= {"size": len(values), "sums": content.get(SUMS_TABLE)}
-    return words, values + sums
+def write_trip(messages: Mapping[str, bytes], number: int, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the content of a trip of secure aggregation: a message for each site, none of which is secret.
+
+    Parameters
+    ----------
+    messages : by the names of the sites
+    number : of the round
+    order : what `write_request` wrote, in the trip that asks for masked inputs
+    """
+    told = {VERB: TRIP, ROUND: number} if order is None else {**order, VERB: MASK}
+    return {**told, TRIPS: dict(messages)}
+
+
+def vault_message(content: Mapping[str, Any], plan: Any, *, site: str = "") -> tuple[dict[str, Any], bytes]:
+    """Return a message of FLARE as the courier of a site tells it to the vault, which checks every part of it."""
+    verb, messages = content.get(VERB), content.get(TRIPS)
+    words: dict[str, Any] = {"verb": verb, "plan": plan}
+    values, sums, trip = (
+        part if isinstance(part, bytes) else b""
+        for part in (content.get(VALUES), content.get(SUMS), messages.get(site) if isinstance(messages, dict) else None)
+    )
+    if verb == READY:
+        return words, values
+    if verb == TRIP:
+        return words, trip
+    words |= {"round": content.get(ROUND), "task": content.get(NAME), "all_clients": content.get(ALL_CLIENTS)}
+    words |= {"size": len(values), "sums": content.get(SUMS_TABLE)}
+    if verb == MASK:
+        words |= {"trip": len(values) + len(sums)}
+    return words, values + sums + trip

@@ -10,6 +10,7 @@ from felb.engines.nvflare.run_plan import DEFAULT_MAX_COMPONENTS
 from felb.federated.steps.assignment import ASSIGN
 from felb.privacy.accountant import total_epsilon
 from felb.privacy.names import UPLOADS
+from felb.privacy.quorum import most_dropouts
 
 if TYPE_CHECKING:
     from felb.engines.nvflare.run_plan import Plan
@@ -106,13 +107,25 @@ def _sized(size: str, plan: Plan) -> str:
 def in_words(plan: Plan) -> str:
     """Say in a few sentences what taking part means."""
     guaranteed = plan.algorithm().privacy
+    masks = masking(plan)
     if guaranteed is not None:
         return (
             f"Sums over this site's records leave with noise, as listed. {guaranteed.statement()} "
-            f"The assignment of records to components stays here."
+            f"{masks} The assignment of records to components stays here."
         )
     tasks = [task for task in plan.algorithm().tasks if task != ASSIGN]
     return (
         f"Exact sums over this site's records leave without noise, of {len(tasks) + 1} kinds, as listed. Nothing "
-        "bounds what can be learnt from them about single records. The assignment of records to components stays here."
+        f"bounds what can be learnt from them about single records. {masks} The assignment of records to components "
+        "stays here."
+    )
+
+
+def masking(plan: Plan) -> str:
+    """Say who gets the sums of a site by itself."""
+    if plan.roster is None:
+        return "They are not masked: the coordinator gets the sums of this site by themselves."
+    return (
+        f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster {plan.roster[:16]}, "
+        f"of which {most_dropouts(plan.sites or 0)} at most may be missing, and no site's own."
     )

@@ -11,20 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.atomic import replace_folder, replacing
-from felb.engines.nvflare.authority import VALID_DAYS, Authority, check_name, organisation
+from felb.choices import CERTIFICATE_DAYS
+from felb.engines.nvflare.authority import Authority, check_name, organisation
 from felb.engines.nvflare.certificates import CertificateRequest, key_fingerprint, signed_certificate
 from felb.engines.nvflare.flare import COORDINATOR_ORG, FlareError, flare, require_flare, server_command, site_command
 from felb.engines.nvflare.hardening import listen_on_loopback, lock_server, lock_site, write_json
+from felb.engines.nvflare.member_list import members_of, read_members, roster_of, write_members
 from felb.engines.nvflare.revocation import REVOCATIONS, Revocations
 from felb.engines.nvflare.run_record import COORDINATOR_FILE
 from felb.engines.nvflare.site_policy import SITE_FILE, SiteConfig
+from felb.engines.nvflare.site_roster import SiteRosters
+from felb.engines.nvflare.vault_key import announce, vault_key
 from felb.errors import InputError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
+
+    from felb.privacy.secure_roster import Member, Roster
 
 COURIER_FILE = "courier.json"
-FEDERATION, INVITATION, SITE = "federation.json", "invitation.json", "site.json"
+FEDERATION, INVITATION, SITE, MEMBERS = "federation.json", "invitation.json", "site.json", "members.json"
 REQUEST, ROTATION = "request", "rotation"
 PERSON = "coordinator@federation.local"
 
@@ -136,7 +143,7 @@ class Coordinator:
         *,
         name: str,
         key_fingerprint: str,
-        valid_days: int = VALID_DAYS,
+        valid_days: int = CERTIFICATE_DAYS,
         rotate: bool = False,
     ) -> Path:
         """Sign a site's request as `Authority.approve` does; a key that it replaces is refused from now on."""
@@ -146,7 +153,20 @@ class Coordinator:
         )
         if rotate:
             self.install_revocations(signer.folder / REVOCATIONS)
+        self.note_members(signer)
         return made
+
+    def note_members(self, authority: Authority) -> None:
+        """Keep the sites of an authority, with the keys of their vaults, where runs find them without it."""
+        write_members(self.folder / MEMBERS, members_of(authority))
+
+    def members(self) -> list[Member]:
+        """Return the sites whose vaults have told their keys."""
+        return read_members(self.folder / MEMBERS)
+
+    def roster(self, sites: Sequence[str]) -> Roster:
+        """Return the roster that is proposed to the sites of a run."""
+        return roster_of(self.members(), sites)
 
     @property
     def revocations(self) -> Revocations:
@@ -210,6 +230,7 @@ class Site:
         participant = {"name": name, "type": "client", "org": organisation(name)}
         request = _request(made.folder, invitation.federation, participant, home=made._home)
         write_json(made.folder / SITE, {"name": name, "invitation": asdict(invitation)})
+        made._announce(request)
         return made, request
 
     def rotate(self) -> Path:
@@ -219,7 +240,19 @@ class Site:
             shutil.rmtree(place)
         place.mkdir(mode=0o700)
         participant = {"name": self.name, "type": "client", "org": organisation(self.name)}
-        return _request(place, self.invitation.federation, participant, home=self._home)
+        request = _request(place, self.invitation.federation, participant, home=self._home)
+        self._announce(request)
+        return request
+
+    def _announce(self, request: Path) -> None:
+        """Tell the coordinator the public key of the vault with a request."""
+        whose = {"federation": self.invitation.federation, "name": self.name}
+        announce(request, vault_key(self.vault), **whose, certificate_key=CertificateRequest.read(request).key)
+
+    @property
+    def rosters(self) -> SiteRosters:
+        """The rosters of secure aggregation that this site knows, and its own key."""
+        return SiteRosters(self.vault, self.name)
 
     def key_fingerprint(self, *, rotated: bool = False) -> str:
         """Return the fingerprint of this site's key, or of the one made by `rotate`, to be read out."""

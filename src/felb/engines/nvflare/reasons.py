@@ -18,6 +18,8 @@ REASONS = {
     "unknown": "the site has unknown cells, which this run does not take",
     "data": "the site's data cannot be read",
     "pending": "the run waits for approval at the site: `felb site pending`, then `felb site approve`",
+    "roster": "the roster waits for confirmation at the site: `felb site roster show`, then `felb site roster confirm`",
+    "secure": "the site takes part only if sums are masked: secure = true in [terms]",
     "denied": "the site has denied the run",
     "known": "the site knows another run of this name; give the run another id",
     "request": "the request is not one that the approved plan asks",
@@ -29,7 +31,7 @@ REASONS = {
 }
 """What each word means to a coordinator."""
 
-WAITING = frozenset({"pending", "busy", "away", "behind"})
+WAITING = frozenset({"pending", "roster", "busy", "away", "behind"})
 """Reasons that may pass by themselves or by a decision; the others would come again."""
 
 

@@ -1,4 +1,7 @@
-"""Response validation at the coordinator: every response is checked before it enters a sum."""
+"""Response validation at the coordinator: every response is checked before it enters a sum.
+
+Where sums are masked, nobody but the site can look at its response; then the sum is checked for names and shapes.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +88,15 @@ class ResponseValidator:
         except FederationError as error:
             raise FederationError(f"the response of {site} to round {request.round} was rejected: {error}") from error
         return _gate(site).release(Update(values), request, rng=np.random.default_rng(0))
+
+    def admit_sum(self, sums: Mapping[str, NDArray[Any]], request: Request) -> None:
+        """Raise unless a sum holds the arrays that the task tells, in their shapes, of finite numbers."""
+        expected = self.expect(request)
+        look = {name: (value.shape, value.dtype.kind == "f") for name, value in sums.items()}
+        if look != {name: (want.shape, want.dtype.kind == "f") for name, want in expected.items()}:
+            raise FederationError(
+                f"the sum of round {request.round} holds other arrays than {', '.join(sorted(expected))}"
+            )
 
 
 def check(values: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected], *, noisy: bool = False) -> None:

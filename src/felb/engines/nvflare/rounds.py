@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from felb.errors import FederationError
 from felb.federated.protocol import Sums
@@ -11,6 +11,7 @@ from felb.federated.protocol import Sums
 if TYPE_CHECKING:
     from felb.federated.protocol import Release, Request
 
+T = TypeVar("T")
 NOT_ANSWERED, ABSENT = "did not answer in time", "was not connected"
 
 
@@ -30,16 +31,16 @@ class NotReady(QuorumError):
         super().__init__(reasons, f"the run was not begun, and nobody has spent anything. {told}")
 
 
-class Answers:
+class Answers(Generic[T]):
     """What came in during a round; written by FLARE's threads, read by the controller's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._releases: dict[str, Release] = {}
+        self._releases: dict[str, T] = {}
         self._reasons: dict[str, str] = {}
         self._closed = False
 
-    def add(self, site: str, release: Release) -> None:
+    def add(self, site: str, release: T) -> None:
         """Keep an answer, unless the round is closed or the site has answered."""
         with self._lock:
             if not self._closed and site not in self._releases:
@@ -62,7 +63,7 @@ class Answers:
         with self._lock:
             return {*self._releases, *self._reasons}
 
-    def taken(self) -> tuple[dict[str, Release], dict[str, str]]:
+    def taken(self) -> tuple[dict[str, T], dict[str, str]]:
         """Close the round and return what came in."""
         with self._lock:
             self._closed = True
@@ -72,3 +73,9 @@ class Answers:
 def summed(request: Request, releases: dict[str, Release], reasons: dict[str, str]) -> Sums:
     """Add up a round in the order of names, so that arrival does not show."""
     return Sums.of((releases[site] for site in sorted(releases)), missing=reasons, number=request.round)
+
+
+def quorum_error(request: Request, came: int, quorum: int, *, reasons: dict[str, str]) -> QuorumError:
+    """Return the error of a round for which too few sites have answered."""
+    told = "; ".join(f"{site}: {reason}" for site, reason in sorted(reasons.items()))
+    return QuorumError(reasons, f"round {request.round}: {came} sites answered and {quorum} are needed. {told}")

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
+from felb.choices import MDL
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
-from felb.federated.algorithms.bmf import MDL
+from felb.privacy.quorum import LEAST_SITES, MOST_SITES
 from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 METHOD = re.compile(r"[a-z][a-z0-9-]{0,39}(\+[a-z][a-z0-9-]{0,39})?")
+DIGEST = re.compile("[0-9a-f]{64}")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NOT_OF_THE_METHOD = frozenset(
-    {"participation", "n_jobs", "random_state", "binarize_threshold", "n_components", "privacy"}
+    {"participation", "n_jobs", "random_state", "binarize_threshold", "n_components", "privacy", "secure"}
 )
 """Parameters of estimators that a plan says in another way, or that are not the coordinator's to choose."""
 MAX_FEATURES, MAX_COMPONENTS, MAX_CELLS, MAX_STEPS = 10_000_000, 4096, 200_000_000, 1_000_000
@@ -47,6 +49,7 @@ class Plan:
     sites : number of sites that take part, for noise of which each adds a share, and for rules that ask for several
     seed : fixes the start
     columns : fingerprint of the column names every site must have, in their order; None if they are not checked
+    roster : digest of the sites and keys by which sums are masked; None if sums are added up in the clear
     version : of felb at the coordinator; sites of another version would compute something else
     """
 
@@ -60,6 +63,7 @@ class Plan:
     sites: int | None = None
     seed: int = 0
     columns: str | None = None
+    roster: str | None = None
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -70,10 +74,10 @@ class Plan:
         _check_count("n_features", self.n_features, MAX_FEATURES)
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise InputError(f"seed must be a whole number of at least 0, got {_short(self.seed)}")
-        if self.columns is not None and not (
-            isinstance(self.columns, str) and re.fullmatch("[0-9a-f]{64}", self.columns)
-        ):
-            raise InputError("columns must be the fingerprint of the column names")
+        for name, what in (("columns", "the fingerprint of the column names"), ("roster", "the digest of a roster")):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and DIGEST.fullmatch(value)):
+                raise InputError(f"{name} must be {what}")
         if self.version != __version__:
             raise InputError(
                 f"the plan was made by felb {_short(self.version)}, and this is felb {__version__}; "
@@ -85,6 +89,7 @@ class Plan:
             _check_parameter(name, value)
         self._check_rank()
         self._check_privacy()
+        self._check_roster()
         self.algorithm()  # the method's own checks
 
     @property
@@ -115,6 +120,14 @@ class Plan:
         _check_count("sites", self.sites, MAX_SITES)
         if self.method in METHODS and "privacy" not in METHODS[self.method].parameters():
             raise InputError(f"method {self.method!r} adds no noise and can guarantee no privacy")
+
+    def _check_roster(self) -> None:
+        if self.roster is not None and (self.sites is None or not LEAST_SITES <= self.sites <= MOST_SITES):
+            raise InputError(
+                f"sums are masked among {LEAST_SITES} to {MOST_SITES} sites, and the plan says "
+                f"{'not how many' if self.sites is None else self.sites}",
+                parameter="secure",
+            )
 
     @property
     def spec(self) -> Privacy | None:

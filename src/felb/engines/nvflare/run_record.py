@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.run_plan import RUN_ID, Plan
+from felb.engines.nvflare.site_roster import read_roster
 from felb.engines.nvflare.sum_store import SumStore
 from felb.errors import FederationError, InputError
 from felb.federated.execution import Execution
@@ -20,8 +21,9 @@ from felb.records import read_record
 if TYPE_CHECKING:
     import os
 
+    from felb.engines.nvflare.masked_rounds import MaskedRounds
 
-PLAN, STATUS, JOURNAL, SUMS, LOCK = "plan.json", "status.json", "journal", "sums", "lock"
+PLAN, STATUS, JOURNAL, SUMS, LOCK, SECURE = "plan.json", "status.json", "journal", "sums", "lock", "secure.json"
 COORDINATOR_FILE = "felb.json"
 
 
@@ -102,6 +104,15 @@ class RunRecord:
         """Return the sums that sites were told."""
         return SumStore(self.folder / SUMS)
 
+    def masked_rounds(self, plan: Plan, roster: bytes, *, rounds: int) -> MaskedRounds:
+        """Go on with a run whose sums are masked, for so many rounds at most."""
+        from felb.engines.nvflare.masked_rounds import MaskedRounds
+
+        proposed = read_roster(roster)
+        if proposed.digest != plan.roster:
+            raise InputError(f"the roster of run {self.run_id!r} is not that of its plan", parameter="secure")
+        return MaskedRounds.begin(plan, proposed, self.folder / SECURE, rounds=rounds)
+
     def execution(self, plan: Plan | None = None) -> Execution:
         """Replay the run up to the last entry of its journal."""
         plan = plan or self.plan()
@@ -112,6 +123,12 @@ class RunRecord:
         status, journal = self.status(), self.journal()
         plan = self.plan()
         rows = Execution(plan.algorithm(), seed=plan.seed, journal=journal).rows
+        if plan.roster is not None:
+            raise InputError(
+                f"the sums of run {self.run_id!r} are masked, and sites confirm the sum of a round once; sites that "
+                "missed its end get their assignment from another run",
+                parameter="late",
+            )
         if status.state != "finished" or not rows or not rows[-1].get("missing"):
             raise InputError(f"no site has missed the end of run {self.run_id!r}")
         journal.forget_last_round()

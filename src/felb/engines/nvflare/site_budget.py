@@ -115,11 +115,18 @@ class Spent:
         if math.isinf(epsilon):
             return  # such a run guarantees nothing, like one without privacy, and is checked like one
         kind = guaranteed.unit, guaranteed.privacy.neighbours
+        self.charge(run_id, (epsilon, delta), kind=kind, limits=(limit, delta_limit))
+
+    def charge(
+        self, run_id: str, cost: tuple[float, float], *, kind: Kind, limits: tuple[float | None, float | None]
+    ) -> None:
+        """Set down (ε, δ) under a name, unless it is already; refuse it if a sum would exceed its limit."""
+        epsilon, delta = cost
         with self._alone():
             runs = self.runs()
             if run_id in runs:
                 return
-            self._check_room(kind, epsilon, delta, limits=(limit, delta_limit))
+            self._check_room(kind, epsilon, delta, limits=limits)
             began = datetime.now(UTC).isoformat(timespec="seconds")
             guarantee = {"epsilon": epsilon, "delta": delta, "unit": kind[0], "neighbours": kind[1]}
             runs[run_id] = {**guarantee, "began": began}

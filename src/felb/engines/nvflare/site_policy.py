@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from felb.choices import MechanismName, NoisePlace
 from felb.data import Schema, read
 from felb.errors import FelbError, InputError, SchemaWarning
 from felb.privacy.cost import Unit
 from felb.privacy.disclosure import Disclosure
-from felb.privacy.spec import LARGEST_DELTA, MechanismName, NoisePlace
+from felb.privacy.spec import LARGEST_DELTA
 from felb.records import read_record
 
 if TYPE_CHECKING:
@@ -62,12 +63,14 @@ class Policy:
     min_rows : take part only with at least this many rows, so that sums hide single records
     auto_approve : runs that need no person's approval: "private" for those with a guarantee that this policy accepts,
         "all", or names of methods
+    max_seconds : longest time that the site computes for one request; it then ends, the request counts as failed, and
+        the vault is started again
     require_replay : answer only requests that the site has derived itself, by playing the approved algorithm on sums
         of the rounds before; False checks their form and range alone
     require_privacy : refuse to release anything that no privacy mechanism protects; False allows exact sums as well
     mechanisms : mechanisms the site accepts; None for all that guarantee a total for the run
     unit : whose presence must be hidden, a "record" (also if None) or a "client"
-    noise : "client" (also if None): each site must add all the noise itself; "aggregate": a share of it is accepted,
+    noise : "client" (also if None): each site must add all the noise itself; "distributed": a share of it is accepted,
         which protects only if the coordinator looks at nothing but the sum
     max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
     total_epsilon : largest sum of the ε of all runs that this site has ever answered
@@ -77,11 +80,13 @@ class Policy:
         ones if None
     exact_after_private : whether runs that guarantee nothing are answered although private ones were, about the same
         records; they end what the private ones have guaranteed
+    require_secure : refuse runs whose sums are not masked, so that nobody ever gets this site's own
     """
 
     allowed_methods: tuple[str, ...] | None = None
     min_rows: int = 20
     auto_approve: tuple[str, ...] = ()
+    max_seconds: float = 3600.0
     require_replay: bool = True
     require_privacy: bool = True
     mechanisms: tuple[str, ...] | None = None
@@ -94,6 +99,7 @@ class Policy:
     max_sites: int | None = None
     disclosure: str | Mapping[str, Any] | None = None
     exact_after_private: bool = False
+    require_secure: bool = False
 
     def __post_init__(self) -> None:
         for name in ("allowed_methods", "mechanisms", "auto_approve"):
@@ -104,7 +110,7 @@ class Policy:
                 object.__setattr__(self, name, tuple(words))
         if type(self.min_rows) is not int or self.min_rows < 1:
             raise InputError(f"policy: min_rows must be a whole number of at least 1, got {self.min_rows!r}")
-        for name in ("require_privacy", "require_replay", "exact_after_private"):
+        for name in ("require_privacy", "require_replay", "exact_after_private", "require_secure"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"policy: {name} must be true or false, got {getattr(self, name)!r}")
         if self.max_sites is not None and (type(self.max_sites) is not int or self.max_sites < 1):
@@ -114,9 +120,9 @@ class Policy:
                 _check_words(name, (getattr(self, name),), get_args(kind))
         _ = self.rules  # refuses what is no rule
         _check_words("mechanisms", self.mechanisms or (), get_args(MechanismName))
-        for name in ("max_epsilon", "max_delta", "total_epsilon", "total_delta"):
+        for name in ("max_seconds", "max_epsilon", "max_delta", "total_epsilon", "total_delta"):
             value: Any = getattr(self, name)
-            if value is not None and not _is_positive(value):
+            if not (value is None and name != "max_seconds") and not _is_positive(value):
                 raise InputError(f"policy: {name} must be a positive number, got {value!r}")
 
     @property
@@ -136,8 +142,24 @@ class Policy:
         words = self.auto_approve
         return "all" in words or plan.method in words or ("private" in words and plan.privacy is not None)
 
+    def check(self, plan: Plan, guaranteed: PrivacyPlan | None) -> None:
+        """Refuse a plan, and what it guarantees, that this site does not agree to, before its data is read."""
+        self.check_plan(plan)
+        self.check_privacy(guaranteed)
+        self.check_disclosure(plan)
+        self.check_masks(plan, guaranteed)
+
+    def check_masks(self, plan: Plan, guaranteed: PrivacyPlan | None) -> None:
+        """Refuse sums in the clear where this site asks for masks, or where it adds a share of the noise only."""
+        if plan.roster is not None:
+            return
+        if self.require_secure:
+            raise Refusal("this site takes part only in runs whose sums are masked", code="secure")
+        if guaranteed is not None and guaranteed.privacy.noise != "client":
+            raise Refusal("a share of the noise protects only in masked sums, and the plan's are not", code="secure")
+
     def check_plan(self, plan: Plan) -> None:
-        """Refuse a plan this site does not agree to, before its data is read."""
+        """Refuse a method this site does not run."""
         if self.allowed_methods is not None and plan.method not in self.allowed_methods:
             raise Refusal(
                 f"this site does not run {plan.method!r}; it allows {_listed(self.allowed_methods)}", code="method"
@@ -177,7 +199,7 @@ class Policy:
 
     def check_privacy(self, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a guarantee that is less than this site asks for, before its data is read."""
-        if guaranteed is not None and guaranteed.privacy.noise == "aggregate":
+        if guaranteed is not None and guaranteed.privacy.noise == "distributed":
             self._check_shares(guaranteed)
         if not self.asks_for_privacy:
             return
@@ -198,12 +220,12 @@ class Policy:
                 f"this site asks for privacy of a {unit}, and the plan guarantees that of a {privacy.unit}",
                 code="privacy",
             )
-        if privacy.noise == "aggregate" and self.noise != "aggregate":
+        if privacy.noise == "distributed" and self.noise != "distributed":
             raise Refusal(
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'",
                 code="privacy",
             )
-        self._check_size(guaranteed)
+        self.check_size(guaranteed.total_epsilon, guaranteed.delta)
 
     def _check_shares(self, guaranteed: PrivacyPlan) -> None:
         """Refuse noise that is divided among more sites than there can be: each would add next to none."""
@@ -214,18 +236,17 @@ class Policy:
                 code="privacy",
             )
 
-    def _check_size(self, guaranteed: PrivacyPlan) -> None:
-        epsilon, most = guaranteed.total_epsilon, self.max_epsilon or LARGEST_EPSILON
+    def check_size(self, epsilon: float, delta: float) -> None:
+        """Refuse more ε or δ than this site spends on one run."""
+        most = self.max_epsilon or LARGEST_EPSILON
         most = most if self.total_epsilon is None else min(most, self.total_epsilon)
         if epsilon > most:
             raise Refusal(
-                f"this site spends at most epsilon {most:g} on a run, and the plan asks for {epsilon:g}", code="epsilon"
+                f"this site spends at most epsilon {most:g} on a run, and {epsilon:g} is asked for", code="epsilon"
             )
-        delta = self.max_delta or LARGEST_DELTA
-        if guaranteed.delta > delta:
-            raise Refusal(
-                f"this site accepts delta up to {delta:g}, and the plan asks for {guaranteed.delta:g}", code="delta"
-            )
+        largest = self.max_delta or LARGEST_DELTA
+        if delta > largest:
+            raise Refusal(f"this site accepts delta up to {largest:g}, and {delta:g} is asked for", code="delta")
 
     def check_delta(self, matrix: BinaryMatrix, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import weakref
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.replay import Replay
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_logs import OUTBOUND
 from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
@@ -26,20 +29,21 @@ from felb.federated.steps.assignment import ASSIGN
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
-from felb.privacy.log_chain import Head, drop_unsent, verify
-from felb.privacy.outbound_log import OutboundLog, read_log, read_outbound_log
+from felb.privacy.log_chain import drop_unsent
+from felb.privacy.outbound_log import OutboundLog, read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Release, Request, Sums, Update
+    from felb.privacy.cost import Cost
     from felb.privacy.outbound_log import OutboundRecord
     from felb.privacy.plan import PrivacyPlan
 
-ASSIGNMENT, OUTBOUND, RESPONSES, PLAN = "assignment.npz", "outbound.jsonl", "responses", "plan.json"
+ASSIGNMENT, RESPONSES, PLAN = "assignment.npz", "responses", "plan.json"
 ATTEMPTS, REPLAY, LOCK = "attempts", "replay", "lock"
 
 
@@ -54,24 +58,33 @@ class SiteSession:
     replay/            sums of the rounds, from which the site derives the requests
     outbound.jsonl     one line for every array that left
     assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
+    secure.state       if sums are masked: keys, and which survivors were signed; see `masked_session`
     lock               held by the one process that answers for this run
 
     What all runs together may cost is in ``spent.json`` beside these folders.
+
+    Parameters
+    ----------
+    name : of the site
+    arguments : the plan, as it came from a coordinator
+    config : the site's own settings
+    end_process : ends the process when a request takes longer than the policy allows; compiled code cannot be
+        interrupted in another way. None where the process has other work, and then there is no limit
 
     Attributes
     ----------
     close : lets another process answer for the run
     """
 
-    def __init__(self, name: str, arguments: Any, config: SiteConfig) -> None:
+    def __init__(
+        self, name: str, arguments: Any, config: SiteConfig, *, end_process: Callable[[], None] | None = None
+    ) -> None:
         self.plan = read_plan(arguments)
         self._algorithm = self.plan.algorithm()
-        config.policy.check_plan(self.plan)
-        config.policy.check_privacy(self._algorithm.privacy)
-        config.policy.check_disclosure(self.plan)
+        config.policy.check(self.plan, self._algorithm.privacy)
         self.name = name
         self.folder = Path(config.state) / self.plan.run_id
-        self._config = config
+        self._config, self._end_process = config, end_process
         self._shard: BinaryMatrix | None = None
         self._check_known()
         guaranteed = self._algorithm.privacy
@@ -111,6 +124,11 @@ class SiteSession:
         self._table = request_table(self._limits)
 
     @property
+    def answered(self) -> bool:
+        """Whether anything was answered in this run."""
+        return bool(answered_rounds(self._responses.folder))
+
+    @property
     def have(self) -> int | None:
         """Rounds whose sums the site has; None if it does not replay the algorithm."""
         return None if self._replay is None else self._replay.have
@@ -146,7 +164,8 @@ class SiteSession:
             raise Refusal(f"the request goes beyond what the run has guaranteed: {error}", code="failed") from error
         self._logged = self._lines() if again and self._replay is not None else frozenset()
         try:
-            values = self._answer(shard, request)
+            with self._limited(request, costs):
+                values = self._answer(shard, request)
         except OSError as error:  # a full disk says nothing about the data, and passes
             self._attempts.done(request)
             raise Refusal(f"the answer could not be kept: {error}", code="failed") from error
@@ -155,6 +174,26 @@ class SiteSession:
             raise Refusal(f"the request failed: {error!r}", code="failed") from error
         self._attempts.done(request)
         return values
+
+    @contextmanager
+    def _limited(self, request: Request, costs: Mapping[str, Cost]) -> Iterator[None]:
+        """Let a request take as long as the policy says; one that takes longer has failed, and the process ends."""
+        if self._end_process is None:
+            yield
+            return
+        end = self._end_process
+
+        def give_up() -> None:
+            self._attempts.fail(request, costs)
+            end()
+
+        timer = threading.Timer(self._config.policy.max_seconds, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _answer(self, shard: BinaryMatrix, request: Request) -> Mapping[str, NDArray[Any]]:
         before = self._responses.state_before(request.round)
@@ -267,21 +306,3 @@ def read_plan(arguments: Any) -> Plan:
 def limits_of(plan: Plan) -> Limits:
     """Return what the requests of a plan may hold."""
     return Limits.of(plan.n_features, plan.most_components, plan.parameters, privacy=plan.algorithm().privacy)
-
-
-def read_outbound(state: Path, *, run_id: str | None = None) -> list[dict[str, Any]]:
-    """Return the lines of a site's outbound logs, each with its run; a line that was cut short is left out."""
-    lines = []
-    for log in sorted(state.glob(f"*/{OUTBOUND}")):
-        if run_id is not None and log.parent.name != run_id:
-            continue
-        lines += [{"run": log.parent.name, **line} for line in read_outbound_log(log)]
-    return lines
-
-
-def verify_outbound(state: Path, *, run_id: str | None = None) -> dict[str, Head]:
-    """Return where the chain of each run's outbound log ends, or raise an error that names the first wrong line."""
-    logs = [log for log in sorted(state.glob(f"*/{OUTBOUND}")) if run_id in (None, log.parent.name)]
-    if run_id is not None and not logs:
-        raise InputError(f"there is no log of a run {run_id!r}; `felb site log` shows those there are")
-    return {log.parent.name: verify(log) for log in logs}

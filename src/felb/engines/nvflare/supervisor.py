@@ -76,6 +76,7 @@ def supervise(
     record = RunRecord(coordinator.runs, plan.run_id)
     if sites is not None:
         check_names(coordinator, sites)
+    roster = None if plan.roster is None else coordinator.roster(sites or ())
     record.begin(plan)
     if late:
         record.reopen()
@@ -96,7 +97,7 @@ def supervise(
             if job is None:
                 begun = status.round > 0
                 present = gather(line, sites, terms, patience=patience, on_event=on_event, begun=begun)
-                job = line.submit(plan, terms, sites=present, wanted=sites or ())
+                job = line.submit(plan, terms, sites=present, wanted=sites or (), roster=roster)
             end = watch(line, record, job, patience=patience, on_status=on_status)
             if end.state == FAILED:
                 check_hope(end)

@@ -1,6 +1,7 @@
-"""The vault of a site: its data, policy, journal, accountant, noise and log, behind one function.
+"""The vault of a site: its data, policy, journal, accountant, noise, masks and log, behind one function.
 
-It answers two kinds of messages: whether a plan may be run here, and a request of a run that was approved. It knows no
+It answers two kinds of messages: whether a plan may be run here, and a request of a run that was approved; where sums
+are masked, instead of the second, the messages of secure aggregation, one of which comes with the request. It knows no
 engine and trusts none: whoever carries the messages may crash, flood it, send garbage or be replaced by an enemy. A
 message is a table of plain words and numbers, with bytes for arrays; a reply is a word of a closed list, and bytes only
 if the gate has let them out.
@@ -20,18 +21,21 @@ from felb.engines.nvflare.replay import unpack_sums
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
 from felb.engines.nvflare.site_session import SiteSession, read_plan
-from felb.errors import FederationError, FelbError
+from felb.errors import FederationError, FelbError, InputError
 from felb.federated.protocol import Request
 from felb.federated.wire import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from felb.engines.nvflare.masked_session import MaskedSession
     from felb.engines.nvflare.run_plan import Plan
+    from felb.engines.nvflare.site_roster import SiteRosters
     from felb.privacy.plan import PrivacyPlan
 
-READY, ANSWER = "ready", "answer"
-WORDS = frozenset({"verb", "plan", "round", "task", "all_clients", "size", "sums"})
+READY, ANSWER, MASK, TRIP = "ready", "answer", "mask", "trip"
+"""Whether a plan may be run; a request; a request whose answer is masked; another message of secure aggregation."""
+WORDS = frozenset({"verb", "plan", "round", "task", "all_clients", "size", "sums", "trip"})
 """What a message may say."""
 OK = "ok"
 MOST_SESSIONS = 2
@@ -50,7 +54,7 @@ class Reply:
     Parameters
     ----------
     code : "ok" or a word of `felb.engines.nvflare.reasons`
-    values : the arrays of an answer, packed
+    values : the arrays of an answer, packed; or a message of secure aggregation
     have : rounds whose sums the site has, so that the coordinator sends those it misses
     """
 
@@ -65,7 +69,7 @@ class Event:
 
     Parameters
     ----------
-    kind : "pending", "began", "round", "ended", "refused" or "budget"
+    kind : "pending", "roster", "began", "round", "ended", "refused" or "budget"
     run : which run; empty if its name is not known
     text : in words; stays at the site
     round : of the run, if it has begun
@@ -85,14 +89,24 @@ class Vault:
     ----------
     name : of the site
     config : reads the site's settings; asked for every plan, so that a changed policy holds from then on
+    rosters : of secure aggregation, and the key of this vault; without them no sums are masked here
     on_event : told what happens, for the console of the site
+    end_process : see `SiteSession`
     """
 
     def __init__(
-        self, name: str, config: Callable[[], SiteConfig], *, on_event: Callable[[Event], None] = lambda _: None
+        self,
+        name: str,
+        config: Callable[[], SiteConfig],
+        *,
+        rosters: SiteRosters | None = None,
+        on_event: Callable[[Event], None] = lambda _: None,
+        end_process: Callable[[], None] | None = None,
     ) -> None:
-        self._name, self._config, self._tell = name, config, on_event
+        self._name, self._config, self._rosters = name, config, rosters
+        self._tell, self._end_process = on_event, end_process
         self._sessions: OrderedDict[str, SiteSession] = OrderedDict()
+        self._masked: dict[str, tuple[SiteSession, MaskedSession]] = {}
         self._plans: OrderedDict[str, Plan] = OrderedDict()
 
     def handle(self, message: Any, values: bytes = b"") -> Reply:
@@ -109,6 +123,7 @@ class Vault:
 
     def close(self) -> None:
         """Let go of all runs."""
+        self._masked.clear()
         while self._sessions:
             self._sessions.popitem()[1].close()
 
@@ -117,23 +132,59 @@ class Vault:
             raise Refusal("a message of another form", code="request")
         verb, plan = message.get("verb"), self._plan(message.get("plan"))
         if verb == READY:
+            self._note_roster(plan, values)
             session = self._session(plan)
+            if plan.roster is not None:
+                self._masks(plan, session)
             session.check_ready()
             return Reply(have=session.have)
-        if verb != ANSWER:
+        if verb not in ((ANSWER,) if plan.roster is None else (MASK, TRIP)):
             raise Refusal("a message of another kind", code="request")
-        size = message.get("size")
-        if type(size) is not int or not 0 <= size <= len(values):
-            raise Refusal("a request without its size", code="request")
-        request = request_of(message, values[:size])
-        sums = unpack_sums(message.get("sums"), values[size:])
+        if verb == TRIP:
+            session = self._session(plan)
+            return Reply(OK, self._masks(plan, session).reply(values), session.have)
+        values, trip = cut(values, message.get("trip", len(values) if verb == ANSWER else None))
+        packed, data = cut(values, message.get("size"))
+        request = request_of(message, packed)
+        sums = unpack_sums(message.get("sums"), data)
         session = self._session(plan)
-        answer = session.answer(request, sums)
+        if verb == ANSWER:
+            reply = pack(session.answer(request, sums))
+        else:
+            reply = self._masks(plan, session).reply(trip, request, sums)
         self._tell(Event("round", plan.run_id, request.task, request.round))
         if request.all_clients and session.finished(request):
             self._tell(Event("ended", plan.run_id, "the assignment is kept here", request.round))
             self._tell_budget(plan, self._config())
-        return Reply(OK, pack(answer), session.have)
+        return Reply(OK, reply, session.have)
+
+    def _note_roster(self, plan: Plan, data: bytes) -> None:
+        """Set down the roster that came with a plan, for a person to compare; it is that of the plan or none."""
+        if plan.roster is None or self._rosters is None or not data:
+            return
+        self._config().policy.check_plan(plan)
+        known = {roster.digest for roster in (*self._rosters.proposed(), *self._rosters.confirmed())}
+        try:
+            roster = self._rosters.propose(data)
+        except InputError as error:
+            raise Refusal(str(error), code="roster") from error
+        if roster.digest != plan.roster:
+            raise Refusal("the roster that came with the plan is not the plan's", code="plan")
+        if roster.digest not in known:
+            self._tell(Event("roster", plan.run_id, roster.digest[:16]))
+
+    def _masks(self, plan: Plan, session: SiteSession) -> MaskedSession:
+        """Return what masks the answers of a session; looked up every time, since a roster may have been replaced."""
+        from felb.engines.nvflare.masked_session import MaskedSession, secure_site
+
+        if self._rosters is None:
+            raise Refusal("this vault has no key of its own", code="roster")
+        site = secure_site(plan, self._rosters)
+        known, masked = self._masked.get(plan.run_id, (None, None))
+        if known is not session or masked is None:
+            masked = MaskedSession(session, site)
+            self._masked = {plan.run_id: (session, masked)}
+        return masked
 
     def _plan(self, arguments: Any) -> Plan:
         """Read a plan; the same one comes with every request of a run."""
@@ -156,7 +207,7 @@ class Vault:
             raise Refusal("a run of this name with another plan is being answered", code="known")
         while len(self._sessions) >= MOST_SESSIONS:
             self._sessions.popitem(last=False)[1].close()
-        session = SiteSession(self._name, plan.to_json(), config)
+        session = SiteSession(self._name, plan.to_json(), config, end_process=self._end_process)
         self._sessions[plan.run_id] = session
         self._tell(Event("began", plan.run_id, f"{plan.method}, {plan.n_components} components"))
         return session
@@ -167,9 +218,7 @@ class Vault:
         status = approvals.status(plan)
         if status == DENIED:
             raise Refusal("a person has denied this run", code="denied")
-        config.policy.check_plan(plan)
-        config.policy.check_privacy(guaranteed)
-        config.policy.check_disclosure(plan)
+        config.policy.check(plan, guaranteed)
         if status == APPROVED:
             return
         approval = approvals.propose(plan, approved=config.policy.approves(plan))
@@ -200,6 +249,13 @@ class Vault:
         except (OSError, FelbError) as error:  # the refusal stands, noted or not
             log.warning("a refusal could not be noted: %s", error)
         self._tell(Event("refused", str(named)[:64] if isinstance(named, str) else "", reason))
+
+
+def cut(data: bytes, size: Any) -> tuple[bytes, bytes]:
+    """Return the first `size` bytes and the others."""
+    if type(size) is not int or not 0 <= size <= len(data):
+        raise Refusal("a request without its size", code="request")
+    return data[:size], data[size:]
 
 
 def request_of(message: Mapping[str, Any], values: bytes) -> Request:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**63, -(2**63), 1e308, 0.5, "", "x", "../../etc/passwd", "{$HOME}", "\x00", "é" * 50,
-    "ready", "answer", [], [[]], {}, {"a": []}, [[0, 1, 2]], [0] * 100, "bmf", "felb-mu", 10**30,
+    "ready", "answer", "mask", "trip", [], [[]], {}, {"a": []}, [[0, 1, 2]], [0] * 100, "bmf", "felb-mu", 10**30,
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def _changed(rng: random.Random, words: Any, values: bytes) -> Message:
     if kind == 4:
         table.pop(name)
     elif kind == 5:
-        table[rng.choice(("extra", "data", "state", "sums", "size", "round"))] = rng.choice(ODD)
+        table[rng.choice(("extra", "data", "state", "sums", "size", "round", "trip"))] = rng.choice(ODD)
     else:
         table[name] = rng.choice(ODD)
     return words, values

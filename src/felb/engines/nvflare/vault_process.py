@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.vault import Event
 
 LOCK, LOG = "vault.lock", "vault.log"
-NOTIFIED = frozenset({"pending", "refused", "budget", "ended"})
+NOTIFIED = frozenset({"pending", "roster", "refused", "budget", "ended"})
 NOTIFY_SECONDS = 30.0
 LOG_BYTES, LOGS = 2_000_000, 3
+OVERTIME = 75
+"""Exit code of a vault that computed longer for a request than its policy allows; it is started again."""
 
 
 def line_of(event: Event) -> str:
@@ -37,6 +39,7 @@ def line_of(event: Event) -> str:
     run = f"run {event.run}" if event.run else "a run"
     told = {
         "pending": f"waits for approval: felb site show FOLDER {event.run}, digest {event.text}",
+        "roster": f"proposes a roster to be confirmed: felb site roster show FOLDER, digest {event.text}",
         "began": f"began: {event.text}",
         "round": f"round {event.round} answered ({event.text})",
         "ended": f"ended after round {event.round}; {event.text}",
@@ -90,7 +93,13 @@ def run_vault(site: Site, *, group: int | None = None) -> None:
         raise InputError(f"{site.name} runs already; stop it before it is started again")
     handler = logging.handlers.RotatingFileHandler(site.state / LOG, maxBytes=LOG_BYTES, backupCount=LOGS)
     logging.getLogger("felb").addHandler(handler)
-    vault = Vault(site.name, site.config, on_event=Console(site))
+    vault = Vault(
+        site.name,
+        site.config,
+        rosters=site.rosters,
+        on_event=Console(site),
+        end_process=lambda: os._exit(OVERTIME),
+    )
     server = VaultServer(vault, site.socket, group=group)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.stop())

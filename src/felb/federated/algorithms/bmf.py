@@ -10,12 +10,13 @@ recovers more. With high effort, a local search goes on from the best.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.choices import MDL as MDL
 from felb.errors import InputError
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
@@ -32,7 +33,7 @@ from felb.federated.steps.assignment import (
 )
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
 from felb.federated.steps.column_start import choose_columns
-from felb.federated.steps.compose import all_of, best_of, same_cells, smaller_objective, step
+from felb.federated.steps.compose import all_of, best_of, better_of, same_cells, smaller_objective, step
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
 from felb.federated.steps.from_above import cover_all
 from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
@@ -70,6 +71,7 @@ class Effort:
         taken
     generations : of `recombine`, which crosses what several starts have found, on small data
     proposals : of `local_search` and `centralized_search`; without them, there is no search
+    recovery : whether the objective "auto" tries belief propagation, see `recover_if_it_may_pay`
     """
 
     relaxed_rounds: int = 20
@@ -81,28 +83,33 @@ class Effort:
     restarts: int = 2
     generations: int = 4
     proposals: int = 0
+    recovery: bool = True
 
 
 EFFORTS = {
-    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0, generations=0),
+    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0, generations=0, recovery=False),
     "default": Effort(),
     "high": Effort(proposals=4_000),
 }
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
-MDL = "mdl"
-"""In place of a number of components: the number with the shortest description."""
 
 RECOVERY_ROUNDS = 40
 """Rounds of belief propagation at most under the objective "auto"; where it matches the data, it ends earlier."""
 
 MOST_WORK = 1 << 28
-"""Rows × features × components up to which the objective "auto" tries belief propagation; about a minute of it."""
+"""Rows × features × components up to which the objective "auto" tries belief propagation; at most a minute of it."""
 
 RECOMBINED_WORK = 1 << 27
 """Rows × features × components of all V of a generation, at most."""
 
+FEWEST_CHILDREN = 2
+"""V of a generation at least; where data allows fewer, nothing is recombined."""
+
 FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
 """Columns up to which components are also started from groups of columns, in all and for each component."""
+
+RACE_ROUNDS = 3
+"""Rounds of refinement after which one of several starts is chosen."""
 
 PAIR_CELLS = 500_000
 """Seeds times columns of co-occurrence at most, so that messages stay small."""
@@ -192,7 +199,7 @@ def federated_bmf(
         return (yield from assigned_rows(known, complete=complete, node_cap=node_cap))
 
     tasks = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task} if centralized else BMF_TASKS
-    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True)
+    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True, row_tasks=frozenset(BMF_TASKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,26 +233,24 @@ class BooleanFit:
             return (yield from step("recovery", bp.propagate_beliefs(known)))
         if not self.tries_recovery:
             return (yield from self.fit(known, seed))
-        return (
-            yield from best_of(
-                step("fit", self.fit(known, seed)),
-                step("recovery", bp.propagate_beliefs(known, RECOVERY_ROUNDS, most_work=MOST_WORK)),
-                better=bp.recovered_or_fitted,
-            )
-        )
+        fitted = yield from step("fit", self.fit(known, seed))
+        recovery = bp.recover_if_it_may_pay(known, fitted, rounds=RECOVERY_ROUNDS, most_work=MOST_WORK)
+        return (yield from better_of(fitted, step("recovery", recovery), better=bp.recovered_or_fitted))
 
     @property
     def tries_recovery(self) -> bool:
         """Who gives different costs wants a cheap fit, and losses of different samples cannot be compared."""
         alike = self.cost.false_positive == self.cost.false_negative
-        return self.objective == "auto" and alike and not self.sampled and not self.selects_rank
+        comparable = alike and not self.sampled and not self.selects_rank
+        return self.objective == "auto" and self.effort.recovery and comparable
 
     def fit(self, known: Known, seed: int) -> Steps:
         """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
-        found = yield from all_of(*self.starts(known, seed))
+        found = yield from self.started(known, seed)
         known = reduce(smaller_objective, found)
         if self.selects_rank:
             known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))
+            found = [known]  # those before have more components
         last: Objective = self.cost
         known = yield from self.improved(known, last, seed)
         known = yield from self.recombined([known, *found], last, seed)
@@ -259,6 +264,21 @@ class BooleanFit:
             lower = [*lower, known]
             known = yield from self.searched(known, found, last, seed)
         return (yield from least_assigned(known, lower, last, node_cap=self.node_cap))
+
+    def started(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
+        """Return what the starts have found: all of it where that is recombined, else the winner of a race."""
+        if self.children(known) < FEWEST_CHILDREN:
+            return [(yield from self.raced(known, seed))]
+        return (yield from all_of(*self.starts(known, seed)))
+
+    def raced(self, known: Known, seed: int) -> Steps:
+        """Refine all starts for a few rounds, and that with the smallest loss to the end."""
+        race = replace(self, effort=replace(self.effort, refine_rounds=min(RACE_ROUNDS, self.effort.refine_rounds)))
+        starts = race.starts(known, seed)
+        if len(starts) == 1:
+            return (yield from self.refined(known, self.cost, seed))
+        known = yield from best_of(*starts)
+        return known if known.settled else (yield from self.refined(known, self.cost, seed))
 
     def starts(self, known: Known, seed: int) -> list[Steps]:
         """Return the refined relaxed start, and others if losses of rounds can be compared."""
@@ -322,11 +342,9 @@ class BooleanFit:
     def recombined(self, found: list[Known], objective: Objective, seed: int) -> Steps:
         """Cross what several starts have found, on data so small that many V can be refined side by side."""
         best = reduce(smaller_objective, found)
-        cells = self.n_features * self.n_components
-        work = cells * read_counts(best.counts).cells // max(1, self.n_features)
-        children = min(16, RECOMBINED_WORK // max(1, work), PROPOSAL_CELLS // max(1, cells))
+        children = self.children(best)
         alike = all(same_cells(best.counts, one.counts) and one.value is not None for one in found)
-        if self.sampled or not self.effort.generations or len(found) < 3 or children < 2 or not alike:
+        if len(found) < 3 or children < FEWEST_CHILDREN or not alike:
             return best
         best = yield from step("patterns", find_patterns(best, self.n_features, self.n_seeds))
         crossed = recombine(
@@ -338,6 +356,14 @@ class BooleanFit:
             seed=seed,
         )
         return (yield from step("recombine", crossed))
+
+    def children(self, known: Known) -> int:
+        """Return how many V a generation has; 0 where nothing is recombined."""
+        if self.sampled or not self.effort.generations:
+            return 0
+        cells = self.n_features * self.n_components
+        work = cells * read_counts(known.counts).cells // max(1, self.n_features)
+        return min(16, RECOMBINED_WORK // max(1, work), PROPOSAL_CELLS // max(1, cells))
 
     def searched(self, known: Known, found: list[Known], objective: Objective, seed: int) -> Steps:
         """Search from the best V, with patterns of columns, and refine what that has found."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.federated.aggregate import curvature_mean, mean
-from felb.federated.algorithms.felb_setting import FelbParameters
+from felb.federated.algorithms.felb_setting import RECOMMENDED, FelbParameters, Setting
 from felb.federated.protocol import Algorithm, Checkpoint, Request, Step, Update
 from felb.federated.steps.assignment import ASSIGN, assign_task, assigned
 from felb.federated.steps.init import INIT_TASKS, spectral_init
@@ -50,9 +50,10 @@ FLIPPED = 0.01
 """Share of the entries of V̂ that may still change sides in the last round."""
 
 
-def felb(n_features: int, n_components: int, **parameters: Any) -> Algorithm:
+def felb(n_features: int, n_components: int, *, setting: Setting = RECOMMENDED, **parameters: Any) -> Algorithm:
     """FELB: proximal steps of Lipschitz size."""
-    return _algorithm("felb", n_features, FelbParameters.of(n_components, Lipschitz(), **parameters))
+    rule = Lipschitz(by_component=setting.step == "component")
+    return _algorithm("felb", n_features, FelbParameters.of(n_components, rule, setting=setting, **parameters))
 
 
 def felb_mu(n_features: int, n_components: int, **parameters: Any) -> Algorithm:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CHOICES: dict[str, tuple[str, ...]] = {
     "start": ("spectral", "random", "independent"),
     "order": ("blocks", "alternating"),
+    "step": ("component", "factor"),
     "units": ("curvature", "absolute"),
     "average": ("curvature", "equal"),
     "aggregation": ("proximal", "mean"),
@@ -42,6 +43,8 @@ class Setting:
         clients do not correspond
     order : "blocks": a client takes its local steps on U_i with V̂ held, then on V_i with U_i held; "alternating": U_i
         and V_i in turn
+    step : size of the gradient steps of FELB. "component": one for each component, by its row of the Gram matrix;
+        "factor": one for all, by the norm of that matrix. Multiplicative steps have a size for each entry
     units : of κ, λ and γ. "curvature": of the client's own data term, which grows with its rows; the mean curvature
         tr(UᵀU)/k for κ and λ (tr(VVᵀ)/k for U), its geometric mean with (UᵀU)_ll for γ; "absolute": 1
     average : of the V_i. "curvature": component l of client i weighs (U_iᵀU_i)_ll; "equal": clients weigh the same
@@ -63,6 +66,7 @@ class Setting:
 
     start: Literal["spectral", "random", "independent"] = "spectral"
     order: Literal["blocks", "alternating"] = "blocks"
+    step: Literal["component", "factor"] = "component"
     units: Literal["curvature", "absolute"] = "curvature"
     average: Literal["curvature", "equal"] = "curvature"
     aggregation: Literal["proximal", "mean"] = "proximal"
@@ -93,6 +97,7 @@ RECOMMENDED = Setting()
 LITERAL = Setting(
     start="independent",
     order="alternating",
+    step="factor",
     units="absolute",
     average="equal",
     clock="steps",
@@ -103,7 +108,7 @@ LITERAL = Setting(
     max_iter=100,
     tol=0.01,
 )
-UNWEIGHTED = Setting(start="random", average="equal")
+UNWEIGHTED = Setting(start="random", step="factor", average="equal")
 """V_i alone leaves a client, and all weigh the same; what noise on uploads can be calibrated for."""
 
 SETTINGS = {"recommended": RECOMMENDED, "unweighted": UNWEIGHTED, "literal": LITERAL}

@@ -21,19 +21,19 @@ def step(name: str, generator: Steps, *, interruptible: bool = False) -> Steps:
     return known
 
 
-def best_of(
-    first: Steps,
-    *others: Steps,
-    better: Callable[[Known, Known], Known] | None = None,
-) -> Steps:
-    """Play steps that start from the same knowledge and return the best result.
+def best_of(first: Steps, *others: Steps) -> Steps:
+    """Play steps that start from the same knowledge and return the result with the smallest objective."""
+    return (yield from better_of((yield from first), *others))
+
+
+def better_of(best: Known, *others: Steps, better: Callable[[Known, Known], Known] | None = None) -> Steps:
+    """Play steps and return the best of their results and of what is known already.
 
     Parameters
     ----------
     better : chooses between the best so far and another one; that with the smaller objective, if not given
     """
     choose = better or smaller_objective
-    best = yield from first
     for other in others:
         try:
             best = choose(best, (yield from other))

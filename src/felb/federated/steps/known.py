@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from felb.federated.protocol import Checkpoint, Request, Step, TimeUp
 from felb.optim.belief import Belief
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -69,6 +69,25 @@ Steps = Generator[Request | Step | Checkpoint, Any, Known]
 
 
 @dataclass(frozen=True, slots=True)
+class Cover:
+    """Rows that were assigned to some V for some weights of cells, as long as requests ask for these.
+
+    Parameters
+    ----------
+    components, weights : V and (s₁, s₀)
+    assigned : U, rows × components
+    """
+
+    components: NDArray[np.bool_]
+    weights: NDArray[np.float64]
+    assigned: NDArray[np.bool_]
+
+    def is_of(self, components: NDArray[np.bool_], weights: NDArray[np.float64]) -> bool:
+        """Tell whether the rows were assigned to this V for these weights."""
+        return np.array_equal(self.components, components) and np.array_equal(self.weights, weights)
+
+
+@dataclass(frozen=True, slots=True)
 class ClientState:
     """Private to a client.
 
@@ -81,6 +100,7 @@ class ClientState:
     local : V at its last local step, features × components, until the server's V is known
     step_size : of its last local step
     t : round of local steps that `local` is from
+    cover : its rows as they were assigned for the last request of a residual
     """
 
     relaxed: NDArray[np.floating[Any]] | None = None
@@ -90,6 +110,31 @@ class ClientState:
     local: NDArray[np.floating[Any]] | None = None
     step_size: float | None = None
     t: int | None = None
+    cover: Cover | None = field(default=None, metadata=holding(Cover))
+
+    def rows(self, start: int, stop: int) -> ClientState:
+        """Return the state of some of the rows; what is not of rows is left out."""
+        parts: dict[str, Any] = {
+            name: None if (x := getattr(self, name)) is None else x[start:stop] for name in ROW_ARRAYS
+        }
+        cover = None if self.cover is None else replace(self.cover, assigned=self.cover.assigned[start:stop])
+        return ClientState(**parts, cover=cover)
+
+    @classmethod
+    def joined(cls, parts: Sequence[ClientState]) -> ClientState:
+        """Return the state of all rows from states of parts of them."""
+        found: dict[str, Any] = {
+            name: None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
+            for name in ROW_ARRAYS
+        }
+        covers = [part.cover for part in parts if part.cover is not None]
+        assigned = [cover.assigned for cover in covers]
+        cover = replace(covers[0], assigned=np.concatenate(assigned)) if covers else None
+        return cls(**found, cover=cover)
+
+
+ROW_ARRAYS = ("relaxed", "assigned", "log_odds")
+"""Fields of a state with a row for each row of the client."""
 
 
 def required(value: Any, what: str) -> Any:

@@ -16,7 +16,7 @@ from felb.errors import InputError
 from felb.federated.protocol import Request
 from felb.federated.steps.known import Known, best_so_far, required
 from felb.federated.steps.objective import Cost, Objective, as_array
-from felb.federated.steps.reseed import CANDIDATE_GAINS, PAIR_COUNTS, RESIDUAL_COUNTS
+from felb.federated.steps.reseed import CANDIDATE_GAINS, PAIR_COUNTS, RESIDUAL_COUNTS, distinct_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ def patterns_from(
             pattern = pairs >= confidence * max(int(sizes[seed]), 1)
             pattern[seed] = True
             found.append(pattern)
-    return np.unique(np.array(found), axis=0) if found else np.zeros((0, len(sizes)), dtype=bool)
+    return distinct_rows(np.array(found)) if found else np.zeros((0, len(sizes)), dtype=bool)
 
 
 def find_patterns(

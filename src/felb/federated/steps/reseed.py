@@ -17,7 +17,7 @@ from felb.federated.entries import holding
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.assignment import read_counts
 from felb.federated.steps.compose import reporting, same_cells
-from felb.federated.steps.known import ClientState, Known, best_so_far, required, stream
+from felb.federated.steps.known import ClientState, Cover, Known, best_so_far, required, stream
 from felb.federated.steps.objective import Cost, Objective, as_array
 from felb.federated.steps.refine import refine
 from felb.kernels.assign import assign_rows
@@ -39,6 +39,9 @@ CONFIDENCES = (0.2, 0.4, 0.6, 0.8, 0.95)
 SURPRISES = (3.0, 5.0)
 """Or if it is left together with the seed this many standard deviations more often than by chance."""
 
+LEAST_PROGRESS = 1e-4
+"""A try that lowers the objective by a smaller share of it is kept, but counts as one that did not help."""
+
 
 def residual_counts_task(
     state: ClientState | None,
@@ -47,7 +50,7 @@ def residual_counts_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState | None, Update]:
     """Ones of each column that the requested components leave."""
-    U, V = _cover(shard, request)
+    state, U, V = _covered(state, shard, request)
     update = {"residual": residual_sums(shard, U, V), "rows": np.asarray(len(shard))}
     return state, Update(update)
 
@@ -59,7 +62,7 @@ def pair_counts_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState | None, Update]:
     """How often columns are left together with each seed column."""
-    U, V = _cover(shard, request)
+    state, U, V = _covered(state, shard, request)
     pairs = residual_pairs(shard, U, V, np.asarray(request.values["seeds"]))
     return state, Update({"pairs": pairs})
 
@@ -71,17 +74,24 @@ def candidate_gains_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState | None, Update]:
     """Ones and zeros each candidate would add in the rows where it pays."""
-    U, V = _cover(shard, request)
+    state, U, V = _covered(state, shard, request)
     one, zero = (float(weight) for weight in request.values["weights"])
     candidates = np.asarray(request.values["candidates"], dtype=bool)
     ones, zeros = addition_counts(shard, U, V, candidates, weight_one=one, weight_zero=zero)
     return state, Update({"ones": ones, "zeros": zeros})
 
 
-def _cover(shard: BinaryMatrix, request: Request) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    V = np.asarray(request.values["components"], dtype=bool)
-    one, zero = (float(weight) for weight in request.values["weights"])
-    return assign_rows(shard, V, weight_one=one, weight_zero=zero), V
+def _covered(
+    state: ClientState | None, shard: BinaryMatrix, request: Request
+) -> tuple[ClientState, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return U and V of the requested components; the requests of a try ask for the same, so U is kept for the next."""
+    V, weights = np.asarray(request.values["components"], dtype=bool), np.asarray(request.values["weights"])
+    state = state or ClientState()
+    if state.cover is None or not state.cover.is_of(V, weights):
+        one, zero = (float(weight) for weight in weights)
+        state = replace(state, cover=Cover(V, weights, assign_rows(shard, V, weight_one=one, weight_zero=zero)))
+    assert state.cover is not None
+    return state, state.cover.assigned, V
 
 
 def candidates_from(
@@ -104,7 +114,14 @@ def candidates_from(
         ):
             candidate[seed] = True
             found.append(candidate)
-    return np.unique(np.array(found), axis=0)
+    return distinct_rows(np.array(found))
+
+
+def distinct_rows(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the different rows in lexicographic order; packed, they are compared eight entries at a time."""
+    packed = np.packbits(rows, axis=1)
+    places = {row.tobytes(): place for place, row in enumerate(packed)}
+    return rows[[places[row] for row in sorted(places)]]
 
 
 RESEED_TASKS: dict[str, Task] = {
@@ -180,17 +197,26 @@ def reseed(
 
             V = without.copy()
             V[dropped] = best
+            if at.known.settled and np.array_equal(V, at.known.components):
+                # The component that was dropped is the best candidate, and there is nothing to refine.
+                at = Tried(at.known, at.tries + 1, at.failures + 1)
+                continue
             trial = refine(
                 replace(at.known, components=V), objective, rounds=rounds, seed=seed + at.tries, all_clients=True
             )
-            found = yield from reporting(trial, metrics)
-            assert found.value is not None
-            old = at.known
-            if old.value is None or found.value < old.value or not same_cells(old.counts, found.counts):
-                at = Tried(found, at.tries + 1)
-            else:
-                at = Tried(old, at.tries + 1, at.failures + 1)
+            at = _judged(at, (yield from reporting(trial, metrics)))
     return at.known
+
+
+def _judged(at: Tried, found: Known) -> Tried:
+    """Keep what a try has found if it is better, and count the try as a failure unless it is better by some share."""
+    old, value = at.known, required(found.value, "a measured V")
+    if old.value is None or not same_cells(old.counts, found.counts):
+        return Tried(found, at.tries + 1)
+    if value >= old.value:
+        return Tried(old, at.tries + 1, at.failures + 1)
+    helped = old.value - value >= LEAST_PROGRESS * abs(old.value)
+    return Tried(found, at.tries + 1, 0 if helped else at.failures + 1)
 
 
 def _to_drop(at: Tried, seed: int) -> int:

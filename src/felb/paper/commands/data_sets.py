@@ -12,10 +12,10 @@ from felb.atomic import replacing
 from felb.cli import options
 from felb.cli.output import plain_console, print_json
 from felb.errors import InputError
-from felb.paper.public_data import DATA_FOLDER, Entry, entries, find, load_raw
 
 if TYPE_CHECKING:
     from felb.data import Table
+    from felb.paper.public_data import Entry
 
 SUFFIX = ".felb"
 
@@ -33,6 +33,8 @@ def command() -> None:
 @options.as_json
 def list_(as_json: bool) -> None:
     """List the data sets: size, density, and whether they are included in felb."""
+    from felb.paper.public_data import entries
+
     if as_json:
         print_json([_facts(entry) for entry in entries().values()])
         return
@@ -51,6 +53,8 @@ def list_(as_json: bool) -> None:
 @options.as_json
 def info(name: str, as_json: bool) -> None:
     """Show the description, licence, attribution, source and folder of the data set NAME."""
+    from felb.paper.public_data import DATA_FOLDER, find
+
     entry = find(name)
     if as_json:
         print_json(_facts(entry))
@@ -112,6 +116,8 @@ def load(
     The names of the rows are written to FILE.rows.txt, one per line. The shape of the matrix is compared with the
     published one.
     """
+    from felb.paper.public_data import find, load_raw
+
     entry, target = find(name), Path(out)
     parameters: dict[str, Any] = {}
     if at_least is not None:

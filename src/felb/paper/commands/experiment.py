@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -14,22 +15,16 @@ from rich.table import Table
 
 from felb.atomic import replacing
 from felb.cli import options
-from felb.cli.output import plain_console, print_facts, print_json
+from felb.cli.output import marked_grid, plain_console, print_facts, print_json
 from felb.cli.progress import step_progress
 from felb.cli.resuming import advising
 from felb.errors import InputError, MissingExtraError
-from felb.paper.catalogue import NAMES, find_study
-from felb.paper.figures import draw_study
-from felb.paper.runner import run_study
-from felb.paper.study import MANIFEST, STATUSES, StudyRecord
-from felb.paper.study_page import study_page
-from felb.paper.tables import failures, index_markdown, study_tables, summary, to_csv, to_markdown, to_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from felb.paper.runner import Progress
-    from felb.paper.study import Claim
+    from felb.paper.study import Claim, StudyRecord
+    from felb.runs.cell_runner import Progress
 
 ALL = "all"
 FOLDER = "felb-experiments"
@@ -57,6 +52,8 @@ def command() -> None:
 @options.as_json
 def list_(as_json: bool) -> None:
     """List the experiments and the number of cells of their quick and full forms."""
+    from felb.paper.catalogue import NAMES, find_study
+
     rows = [
         {
             "name": name,
@@ -97,6 +94,15 @@ def list_(as_json: bool) -> None:
     metavar="FOLDER",
     help="Folder of further matrices to run on, SciPy .npz or .felb files (default: $FELB_DATA, or ~/felb-data).",
 )
+@click.option(
+    "--method",
+    "own",
+    multiple=True,
+    metavar="PATH",
+    help="Also run a federated method of your own, package.module:Class, or a centralized one at every client, "
+    "package.module:Class+vote; it is imported, which runs its code. Can be repeated; for experiments that compare "
+    "methods.",
+)
 @options.as_json
 def run(
     name: str,
@@ -106,6 +112,7 @@ def run(
     time_limit: float | None,
     trials: int | None,
     data: str | None,
+    own: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
@@ -113,14 +120,22 @@ def run(
     Cells that are stored in the folder are not run again. A cell that fails or exceeds its time limit is recorded as
     such and has no value in the table. With NAME "all", --out is the parent folder of all experiments.
     """
+    from felb.paper.catalogue import NAMES, find_study
+    from felb.paper.own_federated import with_own_methods
+    from felb.paper.runner import run_study
+
     names = NAMES if name == ALL else (name,)
+    if own:
+        sys.path.insert(0, str(Path.cwd()))  # where the user's own package is looked for first, as `python -m` does
     studies = [
-        find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)) for each in names
+        with_own_methods(find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)), own)
+        for each in names
     ]
     told = []
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
-        advice = partial(resume_advice, name, quick=quick, out=out, trials=trials, time_limit=time_limit, data=data)
+        given = {"out": out, "trials": trials, "time_limit": time_limit, "data": data}
+        advice = partial(resume_advice, name, quick=quick, own=own, **given)
         with advising(advice), step_progress(study.name) as advance:
             record = run_study(
                 study,
@@ -152,6 +167,9 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
 
     Without --out and --quick, the full form is shown if there is one, else the quick one.
     """
+    from felb.paper.catalogue import find_study
+    from felb.paper.tables import to_csv, to_markdown
+
     if as_csv + as_markdown + as_json > 1:
         raise click.UsageError("Give one of --csv, --markdown and --json.")
     folder, record = stored(name, quick, out)
@@ -175,6 +193,8 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
 @options.as_json
 def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
     """Write one self-contained HTML page of the experiment in FOLDER: claims, plot, tables and provenance."""
+    from felb.paper.study_page import study_page
+
     target = Path(folder) / PAGE if out is None else Path(out)
     print_facts({"page": str(target), "bytes": study_page(folder).write(target, force=force)}, as_json=as_json)
 
@@ -185,6 +205,11 @@ def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
 @options.as_json
 def pages(folder: str, target: str, as_json: bool) -> None:
     """Write a Markdown page with table, claims and figure for each experiment in FOLDER, and an index."""
+    from felb.paper.catalogue import NAMES, find_study
+    from felb.paper.figures import draw_study
+    from felb.paper.study import MANIFEST, StudyRecord
+    from felb.paper.tables import index_markdown, to_markdown
+
     place, entries, written = Path(target), [], []
     found = {path.parent: StudyRecord.read(path.parent) for path in sorted(Path(folder).glob(f"*/{MANIFEST}"))}
     if not found:
@@ -224,11 +249,16 @@ def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> P
 
 def data_for(name: str, data: str | None, *, many: bool) -> str | None:
     """Return the data folder of an experiment; None for experiments on synthetic data if all are run."""
+    from felb.paper.catalogue import find_study
+
     return None if many and not find_study(name).reads_data else data
 
 
 def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
     """Return the folder and the record of a stored experiment."""
+    from felb.paper.catalogue import find_study
+    from felb.paper.study import MANIFEST, StudyRecord
+
     find_study(name)
     if out is not None:
         folder = Path(out)
@@ -243,6 +273,8 @@ def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
 
 def drawn(record: StudyRecord, path: Path) -> tuple[Path | None, str]:
     """Draw the plot; if that is not possible, return the reason."""
+    from felb.paper.figures import draw_study
+
     if not record.count("done"):
         return None, "no cell is done, so there is no figure"
     try:
@@ -268,6 +300,9 @@ def cores() -> int:
 
 def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> dict[str, Any]:
     """Return an experiment as plain data."""
+    from felb.paper.tables import to_rows
+    from felb.runs.cell_records import STATUSES
+
     return {
         "experiment": record.name,
         "form": record.form,
@@ -282,16 +317,13 @@ def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Pat
 
 def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> None:
     """Print the tables, the claims and the files of an experiment."""
+    from felb.paper.tables import failures, study_tables, summary
+
     console = plain_console()
     for line in (f"{record.title} ({record.form} form)", record.view.note, ""):
         console.print(line)
     for each in study_tables(record):
-        grid = Table(box=None, header_style="bold", pad_edge=False, title=each.title, title_justify="left")
-        for number, text in enumerate(each.head):
-            grid.add_column(text, justify="right" if number else "left", overflow="fold")
-        for row in each.rows:
-            grid.add_row(*row)
-        console.print(grid)
+        console.print(marked_grid(each))
         console.print()
     console.print(summary(record))
     for reason in failures(record):
@@ -305,9 +337,10 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
         console.print(f"figure  {figure}", soft_wrap=True)
 
 
-def resume_advice(name: str, *, quick: bool, **given: str | float | None) -> str:
+def resume_advice(name: str, *, quick: bool, own: Sequence[str] = (), **given: str | float | None) -> str:
     """Return the command that resumes an experiment."""
     words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
     for option, value in options.given(**given).items():
         words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    words += [word for path in own for word in ("--method", path)]
     return f"measured cells are kept; resume with: {shlex.join(words)}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felb.paper.claims import claim, holds_if_any, missing_text, said
+from felb.paper.claims import MISSING, claim, holds_if_any, missing_text, said
 from felb.paper.experiment_cells import Cell, MethodUse, SourceData
 from felb.paper.experiment_spec import (
     ELBMF,
@@ -148,8 +148,34 @@ class RealworldStudy(Study):
         )
 
     def judge(self, record: StudyRecord) -> list[Claim]:
-        """Return the claims, which say themselves what is missing."""
-        return self.claims(record)
+        """Return the claims; each says which cells are missing, and which data has not the shape of the paper's."""
+        odd = self.of_another_shape(record)
+        kept = replace(record, planned=tuple(cell for cell in record.planned if cell.place not in odd))
+        left_out = f"not judged, as of another shape than the paper's: {', '.join(odd.values())}" if odd else ""
+        missing = missing_text(record)
+        return [
+            replace(each, numbers=said(each.numbers, "" if MISSING in each.numbers else missing, left_out))
+            for each in self.claims(kept)
+        ]
+
+    def of_another_shape(self, record: StudyRecord) -> dict[Place, str]:
+        """Return the data that is called like a data set of the paper and is another, with both shapes.
+
+        In a form that draws rows and columns, it has as many of them as the paper's data would have.
+        """
+        found: dict[Place, str] = {}
+        for place in record.places():
+            published, shape = record.view.published_shapes.get(str(place)), record.shape(place)
+            if published is None or shape is None:
+                continue
+            n, m = published
+            expected = (
+                n if self.rows is None else min(n, self.rows),
+                m if self.columns is None else min(m, self.columns),
+            )
+            if shape != expected:
+                found[place] = f"{place} ({shape[0]} x {shape[1]}, expected {expected[0]} x {expected[1]})"
+        return found
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Rank the methods on each data set; compare with the published figures where there are any."""

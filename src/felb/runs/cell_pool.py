@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import FelbError
-from felb.paper.worker import STARTED
+from felb.runs.cell_server import STARTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -38,11 +38,11 @@ class WorkerError(FelbError):
 class Worker:
     """One process; it measures one cell at a time, and its answers come through a queue."""
 
-    def __init__(self, answers: queue.SimpleQueue[tuple[Worker, bytes]]) -> None:
+    def __init__(self, module: str, answers: queue.SimpleQueue[tuple[Worker, bytes]]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         # In a session of its own: Ctrl-C reaches the parent only, which ends its workers itself.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "felb.paper.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -86,10 +86,16 @@ class Worker:
 
 
 class Pool:
-    """Measures requests on several workers; leaving it, also by an exception, ends them all."""
+    """Measures requests on several workers; leaving it, also by an exception, ends them all.
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
+    Parameters
+    ----------
+    module : what a worker runs, see `felb.runs.cell_server`
+    jobs : number of workers
+    """
+
+    def __init__(self, module: str, jobs: int) -> None:
+        self.module, self.jobs = module, jobs
         self._workers: list[Worker] = []
         self._answers: queue.SimpleQueue[tuple[Worker, bytes]] = queue.SimpleQueue()
 
@@ -119,11 +125,11 @@ class Pool:
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield keys and answers as they come; a cell beyond `limit` seconds is ended and answered as a timeout.
 
-        `folders` are given to `felb.paper.measuring.measure` by their names.
+        `folders` are part of every request, by their names.
         """
         waiting = deque(requests)
         for _ in range(min(self.jobs, len(waiting))):
-            self._workers.append(Worker(self._answers))
+            self._workers.append(Worker(self.module, self._answers))
         places = {name: str(path) for name, path in folders.items()}
         while waiting or any(worker.key for worker in self._workers):
             for worker in self._workers:
@@ -177,5 +183,5 @@ class Pool:
         self._workers.remove(worker)
         words = worker.end()
         if more:
-            self._workers.append(Worker(self._answers))
+            self._workers.append(Worker(self.module, self._answers))
         return words

@@ -1,0 +1,190 @@
+"""What distributed noise is worth: F1 over epsilon with noise at each client, distributed noise and central noise.
+
+Ten even clients, delta 1e-5 (1/(10 n) where n records forbid that much). *client*: each client adds all the noise
+itself. *distributed*: each adds a share, in secure sums, with one colluder and no dropouts, so that nine shares are
+enough. *central*: one trusted owner of all rows adds the noise once. Planted data has 200 features and ten components
+and is scored by F1*, against the signal without noise; real data is fitted with 20 components and scored by F1.
+The noise is normal, rounded to whole steps, from NumPy with a seed, as in private_real.py.
+
+    python benchmarks/distributed_noise.py                              everything that is not there yet
+    python benchmarks/distributed_noise.py --data msweb --epsilon 1     a part of it
+    python benchmarks/distributed_noise.py --table                      only the table and the figure
+
+Keeps each run in distributed_cells/ and writes DISTRIBUTED_NOISE.md and docs/images/distributed_noise.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from machine import facts
+from real_data import real
+from seeded_noise import draw_by_seed
+
+import felb
+from felb.atomic import replacing
+from felb.data import partition, planted
+from felb.metrics import confusion
+from felb.privacy import Privacy
+from felb.privacy.spec import LARGEST_DELTA
+from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+CELLS, TABLE = HERE / "distributed_cells", HERE / "DISTRIBUTED_NOISE.md"
+FIGURE = HERE.parent / "docs" / "images" / "distributed_noise.png"
+CLIENTS, COLLUDERS, RUNS = 10, 1, 3
+PLANTED = {"planted, 5000 rows": 5000, "planted, 1000 rows": 1000}
+REAL = ("bmf_mushroom", "sc_10x_brain_10k", "msweb", "tcga_mutation")
+DATA = (*PLANTED, *REAL)
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
+PLACES = ("client", "distributed", "central")
+# (data, epsilon): least mean F1 with distributed noise
+BARS = {("planted, 5000 rows", 1.0): 0.97, ("sc_10x_brain_10k", 1.0): 0.55, ("bmf_mushroom", 0.5): 0.865}
+LINES = {"client": ("#c0392b", "o"), "distributed": ("#3b7bbf", "s"), "central": ("#8a8a8a", "^")}
+
+
+def fit(data: str, place: str, epsilon: float, seed: int) -> dict[str, Any] | None:
+    """Return the score of one run; None if the data is not there."""
+    rows = PLANTED.get(data)
+    made = None if rows is None else planted(rows, 200, 10, heights=(0.15, 0.15), widths=(0.12, 0.12), density=0.9,
+                                             noise=0.02, seed=seed)  # fmt: skip
+    A = real(data) if made is None else made.A
+    if A is None:
+        return None
+    delta = None if len(A) * LARGEST_DELTA >= 1 else LARGEST_DELTA
+    spread = place == "distributed"
+    privacy = Privacy(epsilon, delta, **({"noise": place, "colluders": COLLUDERS} if spread else {}))
+    model = felb.FederatedBMF(20 if made is None else 10, privacy=privacy, secure=spread, random_state=seed)
+    groups = None if place == "central" else partition.even(len(A), CLIENTS)
+    draw_by_seed(seed)
+    used = time.process_time()
+    U = model.fit_transform(A, groups=groups)
+    score = confusion(A if made is None else made.signal, U, model.components_).f1
+    return {"f1": score, "processor": round(time.process_time() - used, 1)}
+
+
+def _path(data: str, place: str, epsilon: float, seed: int) -> Path:
+    """Return where a run is kept; those with noise at each client of real data are made by private_real.py as well."""
+    if data in REAL and place == "client":
+        return HERE / "private_cells" / f"{data}.{epsilon:g}.{seed}.json"
+    return CELLS / f"{data.replace(', ', '_').replace(' ', '_')}.{place}.{epsilon:g}.{seed}.json"
+
+
+def known(data: str, place: str, epsilon: float) -> list[float]:
+    """Return the scores of the runs that were made."""
+    paths = (_path(data, place, epsilon, seed) for seed in range(RUNS))
+    return [json.loads(path.read_text(encoding="utf-8"))["f1"] for path in paths if path.is_file()]
+
+
+def play(data: str, place: str, epsilon: float, seed: int) -> None:
+    """Make a run unless it is there, and keep it."""
+    path = _path(data, place, epsilon, seed)
+    if path.is_file() or (found := fit(data, place, epsilon, seed)) is None:
+        return
+    CELLS.mkdir(exist_ok=True)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    print(data, place, epsilon, seed, found, flush=True)
+
+
+def order(data: list[str], epsilons: list[float], places: list[str]) -> Iterator[tuple[str, str, float, int]]:
+    """Yield all runs: first those with bars, then one of each, then the others."""
+    for seed in range(RUNS):
+        for (name, epsilon), place in product(BARS, places):
+            if name in data and epsilon in epsilons and place != "central":
+                yield name, place, epsilon, seed
+    for seed in range(RUNS):
+        for epsilon, name, place in product((1.0, 0.5, 2.0, 4.0), data, places):
+            if epsilon in epsilons:
+                yield name, place, epsilon, seed
+
+
+def cell(data: str, place: str, epsilon: float) -> str:
+    """Return a cell of the table: the mean, how many runs it is of, and how it stands to the bar."""
+    scores = known(data, place, epsilon)
+    if not scores:
+        return ""
+    text = f"{np.mean(scores):.3f}" + (f" ({len(scores)})" if len(scores) < RUNS else "")
+    if place == "distributed" and (data, epsilon) in BARS:
+        bar = BARS[data, epsilon]
+        text += f" (bar {bar:g})" if np.mean(scores) >= bar else f" **misses {bar:g}**"
+    return text
+
+
+def write_table() -> None:
+    """Write what is known so far."""
+    lines = [
+        "# Noise at each client, distributed and central",
+        "",
+        f"Written by `python benchmarks/distributed_noise.py`: F1 (planted data: F1*), mean of {RUNS} runs, or of as "
+        f"many as stand in brackets. {CLIENTS} even clients, {COLLUDERS} colluder, no dropouts, total δ = 10⁻⁵. The "
+        "noise is rounded normal noise with a seed.",
+        "",
+        "| data | noise | " + " | ".join(f"ε = {epsilon:g}" for epsilon in EPSILONS) + " |",
+        "|---|---|" + "---|" * len(EPSILONS),
+        *(f"| {data} | {place} | " + " | ".join(cell(data, place, epsilon) for epsilon in EPSILONS) + " |"
+          for data, place in product(DATA, PLACES)),
+        "",
+        *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),
+    ]  # fmt: skip
+    with replacing(TABLE) as partial:
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def draw() -> None:
+    """Draw a panel for each data set, with a line for each place of the noise."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 5.6), dpi=150, facecolor="white", layout="constrained")
+    panels = figure.subplots(2, 3, sharex=True)
+    for axes, data in zip(panels.flat, DATA, strict=True):
+        for place, (colour, marker) in LINES.items():
+            points = [(epsilon, np.mean(scores)) for epsilon in EPSILONS if (scores := known(data, place, epsilon))]
+            if points:
+                axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=5, label=place)
+        axes.set_xscale("log")
+        axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+        axes.minorticks_off()
+        axes.set_ylim(0, 1.03)
+        axes.set_ylabel("F1*" if data in PLANTED else "F1", color=NOTE_COLOUR)
+        axes.set_title(data, loc="left", color=TITLE_COLOUR, fontsize=10, fontweight="bold")
+        axes.tick_params(colors=NOTE_COLOUR)
+        axes.grid(color="#eeeeee")
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    for axes in panels[1]:
+        axes.set_xlabel("total ε", color=NOTE_COLOUR)
+    panels[0, 0].legend(frameon=False, title="noise")
+    with replacing(FIGURE) as partial, partial.open("wb") as file:
+        FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
+
+
+def main() -> None:
+    """Run what is missing, write the table and draw the figure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="*", default=list(DATA), choices=DATA)
+    parser.add_argument("--epsilon", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--noise", nargs="*", default=list(PLACES), choices=PLACES)
+    parser.add_argument("--table", action="store_true", help="make no runs")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if not options.table:
+        for run in order(options.data, options.epsilon, options.noise):
+            play(*run)
+    write_table()
+    draw()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Stability of components: fit a model again on resampled records and see which components come back.
+
+A bootstrap sample is drawn client by client: each client draws as many of its own rows as it has, with replacement,
+from a random stream of its own. A refit is then a run of the same algorithm on the resampled shards, so nothing leaves
+a client that does not leave it in a fit. Each refit also has another seed. Refits do not start from the components of
+the model: a start that is already the answer would make anything look stable.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from felb.analysis.stability_record import FOUND, Stability
+from felb.centralized.base import LARGEST_SEED
+from felb.data.binary import BinaryMatrix
+from felb.errors import ConvergenceWarning, InputError
+from felb.estimators.bmf_estimator import FederatedBMF
+from felb.estimators.federated_estimator import FederatedEstimator
+from felb.federated.streams import RESAMPLE_STREAM, random_stream
+from felb.kernels.assign import assign_rows
+from felb.metrics.matching import NO_MATCH, match_components
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from felb.centralized.base import BooleanFactorization
+
+BELIEF_SAMPLE = 0.5
+"""Size of the samples of refits with belief propagation, which takes about five times as long as a fast fit."""
+PROBES = 5
+"""Refits that have to find all components without belief propagation if it is to be left out."""
+
+
+def stability(
+    model: BooleanFactorization,
+    X: Any,
+    *,
+    groups: ArrayLike | None = None,
+    unknown: Any = None,
+    n_resamples: int = 50,
+    random_state: int = 0,
+    on_refit: Callable[[int], None] = lambda _: None,
+) -> Stability:
+    """Tell how often the components of a fitted model are found again in refits on bootstrap samples.
+
+    Refits of `FederatedBMF` have ``effort="fast"`` and the number of components of the model. If belief propagation
+    has decided and one of the first five refits without it misses a component, refits use it too, on samples of half
+    as many records, because it costs more; smaller samples vary more, so this understates the stability. Other methods
+    are refitted as they are.
+
+    Parameters
+    ----------
+    model : a fitted estimator
+    X : the data it was fitted on: records × features, or a list of matrices, one per client
+    groups : client label of each row, as in ``fit``; every client resamples its own rows
+    unknown : missing mask of X; only `FederatedBMF` supports unknown cells
+    n_resamples : number of refits
+    random_state : seed of the resampling and of the refits
+    on_refit : called after each refit with the number of refits so far
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(300, 30, 3, noise=0.02, seed=0)
+    >>> hospitals = felb.data.partition.even(300, 3)
+    >>> model = felb.FederatedBMF(3, random_state=0).fit(data.A, groups=hospitals)
+    >>> stable = felb.stability(model, data.A, groups=hospitals, n_resamples=4)
+    >>> stable.found, stable.records.shape
+    (array([1., 1., 1.]), (300, 3))
+    """
+    check_is_fitted(model)
+    shards, rows_of = shards_of(model.binarize_threshold, X, groups, unknown)
+    for shard in shards.values():
+        model._check_columns(shard, reset=False)
+    V, recovered = model.components_, getattr(model, "belief_", None) is not None
+    refit = cheapest_refit(model, V, shards, recovered=recovered, seed=random_state)
+    return refitted(V, refit, shards, rows_of=rows_of, n_resamples=n_resamples, seed=random_state, on_refit=on_refit)
+
+
+def refitted(
+    V: NDArray[np.bool_],
+    refit: Refit,
+    shards: Mapping[str, BinaryMatrix],
+    *,
+    rows_of: Mapping[str, NDArray[np.int64]],
+    n_resamples: int,
+    seed: int,
+    on_refit: Callable[[int], None] = lambda _: None,
+) -> Stability:
+    """Match the components V with those of refits; `rows_of` has the numbers of the rows of each shard."""
+    if n_resamples < 1:
+        raise InputError(f"n_resamples must be at least 1, got {n_resamples}", parameter="n_resamples")
+    n = sum(len(shard) for shard in shards.values())
+    match = np.empty((n_resamples, len(V)))
+    features, records = np.zeros(V.shape, dtype=np.int64), np.zeros((n, len(V)), dtype=np.int64)
+    for number in range(n_resamples):
+        W = refit.components(shards, number=number, seed=seed)
+        places, match[number] = match_components(V, W)
+        found = np.flatnonzero((match[number] >= FOUND) & (places != NO_MATCH))
+        features[found] += W[places[found]]
+        for name, shard in shards.items():
+            records[np.ix_(rows_of[name], found)] += assign_rows(shard, W)[:, places[found]]
+        on_refit(number + 1)
+    return Stability(match, features / n_resamples, records / n_resamples, int(seed))
+
+
+def check_refittable(model: BooleanFactorization) -> None:
+    """Raise if the model may not be fitted again."""
+    if model.get_params(deep=False).get("privacy") is not None:
+        raise InputError(
+            "every refit of a private model spends its privacy budget again; fit a model without privacy where the "
+            "data is, and look at the stability of that",
+            parameter="privacy",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """How a model is refitted: an estimator that is not fitted, and the size of samples in records per record."""
+
+    estimator: BooleanFactorization
+    size: float = 1.0
+
+    def components(self, shards: Mapping[str, BinaryMatrix], *, number: int, seed: int) -> NDArray[np.bool_]:
+        """Return the components of a fit on the bootstrap sample of that number, with another seed."""
+        samples = {
+            name: resampled(shard, self.size, rng=random_stream(seed, RESAMPLE_STREAM, number, name))
+            for name, shard in shards.items()
+        }
+        other = int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0]) % LARGEST_SEED
+        return fitted_components(clone(self.estimator).set_params(random_state=other), samples)
+
+
+def cheapest_refit(
+    model: BooleanFactorization,
+    V: NDArray[np.bool_],
+    shards: Mapping[str, BinaryMatrix],
+    *,
+    recovered: bool,
+    seed: int,
+) -> Refit:
+    """Return the refits of least cost that can find the components V of a model; `recovered` by belief propagation."""
+    check_refittable(model)
+    parameters = model.get_params(deep=False)
+    changed: dict[str, Any] = {}
+    if isinstance(parameters.get("n_components"), str):
+        changed["n_components"] = len(V)
+    if "effort" in parameters:
+        changed["effort"] = "fast"
+    refit: BooleanFactorization = clone(model).set_params(**changed)
+    if parameters.get("objective") != "auto":
+        return Refit(refit)
+    fast: BooleanFactorization = clone(refit).set_params(objective="hamming")
+    there = V[V.any(axis=1)]
+    for number in range(PROBES if recovered else 0):
+        W = Refit(fast).components(shards, number=number, seed=seed)
+        if (match_components(there, W)[1] < FOUND).any():
+            return Refit(clone(refit).set_params(objective="recover"), BELIEF_SAMPLE)
+    return Refit(fast)
+
+
+def fitted_components(model: BooleanFactorization, shards: Mapping[str, BinaryMatrix]) -> NDArray[np.bool_]:
+    """Return the components that a model finds in these shards; of a centralized method, in all their rows."""
+    parts = [shards[name] for name in sorted(shards)]
+    with warnings.catch_warnings():
+        # A refit that finds nothing counts as one that has not found the components.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "n_components=", UserWarning)
+        if isinstance(model, FederatedEstimator) and len(parts) > 1:
+            return np.asarray(model.fit(parts).components_)
+        return np.asarray(model.fit(BinaryMatrix.vstack(parts)).components_)
+
+
+def resampled(shard: BinaryMatrix, size: float, *, rng: np.random.Generator) -> BinaryMatrix:
+    """Return ⌈size · n⌉ rows of the n of a client, drawn with replacement."""
+    # In their order, so that equal rows follow each other; a fit does not depend on the order.
+    return shard.take(np.sort(rng.integers(0, len(shard), math.ceil(size * len(shard)))))
+
+
+def shards_of(
+    threshold: float | None, X: Any, groups: ArrayLike | None, unknown: Any
+) -> tuple[dict[str, BinaryMatrix], dict[str, NDArray[np.int64]]]:
+    """Return the rows of each client and their numbers in X, read and named as in a fit of `FederatedBMF`."""
+    reader = FederatedBMF(binarize_threshold=threshold)
+    return reader._shards(reader._partly_known(X, unknown), groups)

@@ -1,0 +1,133 @@
+"""``felb choose-k``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from felb.choices import SPLITS
+from felb.cli import options
+from felb.cli.output import print_json, print_rows, warnings_as_notes
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Numbers of components: 2-15, or 2,4,8."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Return the list of numbers."""
+        try:
+            spans = [[int(end) for end in part.split("-")] for part in str(value).split(",")]
+            found = [number for span in spans for number in range(span[0], span[-1] + 1)]
+        except ValueError:
+            found = []
+        if not found or min(found) < 1:
+            self.fail(f"{value!r} is no list of numbers; write 2-15 or 2,4,8", param, ctx)
+        return found
+
+
+@click.command("choose-k")
+@click.argument("data")
+@click.option(
+    "-k",
+    "--components",
+    "n_components",
+    type=Numbers(),
+    metavar="NUMBERS",
+    default="1-15",
+    show_default=True,
+    help="Numbers of components to compare, 2-15 or 2,4,8.",
+)
+@click.option("--folds", "cv", default=3, show_default=True, help="Number of folds.", **options.COUNT)
+@click.option(
+    "--share", default=0.1, show_default=True, help="Share of the cells that a fold holds out.", **options.SHARE
+)
+@click.option(
+    "--resamples",
+    "n_resamples",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=10,
+    show_default=True,
+    help="Number of refits for the stability of each number of components; 0 leaves it out.",
+)
+@click.option("--clients", help="Split the rows among this number of simulated clients.", **options.COUNT)
+@click.option(
+    "--split",
+    type=click.Choice(SPLITS),
+    default="even",
+    show_default=True,
+    help="How the rows are split among the clients.",
+)
+@options.client_column_left_out
+@click.option("--figure", metavar="FILE", help="Draw the curves into this PNG file; requires felb[report].")
+@options.seed
+@options.reading
+@options.as_json
+def command(
+    data: str,
+    n_components: list[int],
+    cv: int,
+    share: float,
+    n_resamples: int,
+    clients: int | None,
+    split: str,
+    figure: str | None,
+    seed: int,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Choose the number of components for DATA by predicting held-out cells.
+
+    For each number, the method bmf is fitted with low effort. In each fold a share of the cells is unknown to the fit
+    and predicted by it. The smallest number whose mean F1 is at most one standard error below the best is chosen.
+    The answer does not depend on the clients.
+
+    \b
+    held-out F1  F1 on the held-out cells, mean of the folds
+    error        share of wrong cells of a fit to all cells
+    stability    mean share of refits that find a component again
+    bits         description length
+    """  # noqa: D301
+    from felb.data.sharding import dealt, read_data
+
+    with warnings_as_notes():
+        table = read_data(data, **options.given(**reading))
+    from felb.analysis.rank_choice import choose_k  # slow to import, and not needed to refuse wrong data
+    from felb.cli.progress import step_progress
+    from felb.report.choice_figure import write_choice
+
+    with warnings_as_notes(), step_progress("numbers") as advance:
+        groups: Any = table.clients
+        if clients is not None:
+            groups = dealt(len(table.matrix), clients, split=split, seed=seed)
+        choice = choose_k(
+            table.matrix,
+            n_components,
+            groups=groups,
+            cv=cv,
+            share=share,
+            n_resamples=n_resamples,
+            random_state=seed,
+            on_rank=lambda number: advance(n_components.index(number) + 1, len(n_components)),
+        )
+        if figure is not None:
+            write_choice(choice, figure)
+    if as_json:
+        print_json({"data": data, **choice.to_json(), **({} if figure is None else {"figure": figure})})
+        return
+    print_rows(
+        [
+            {
+                "k": f"{row.n_components}{'*' if row.n_components == choice.best_k else ''}",
+                "held-out F1": f"{row.mean:.4f} ± {row.standard_error:.4f}",
+                "error": f"{row.error_rate:.4f}",
+                "stability": "-" if row.stability is None else f"{row.stability:.2f}",
+                "bits": f"{row.description_length:.0f}",
+            }
+            for row in choice.scores
+        ]
+    )
+    click.echo(f"* chosen by held-out cells: {choice.best_k}; shortest description: {choice.shortest_k}")

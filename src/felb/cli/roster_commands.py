@@ -1,0 +1,111 @@
+"""``felb site roster`` and ``felb federation roster``: the sites whose keys secure aggregation goes by."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from felb.cli import options
+from felb.cli.output import print_facts, print_json
+
+if TYPE_CHECKING:
+    from felb.engines.nvflare.site_roster import SiteRosters
+    from felb.privacy.secure_roster import Roster
+
+
+@click.group("roster")
+def site_roster() -> None:
+    """Compare and confirm the sites with which this site adds up in masked sums.
+
+    Masked sums are made only with sites whose keys a person has confirmed here. The coordinator proposes a roster with
+    each run and cannot confirm it.
+    """
+
+
+@site_roster.command("show")
+@click.argument("folder", type=click.Path())
+@options.as_json
+def show(folder: str, as_json: bool) -> None:
+    """Show the rosters that were confirmed at the site in FOLDER, those that wait, and the key of its vault.
+
+    Compare a roster with all other sites by telephone: each reads out the digest and its own key, and there must be as
+    many people as sites.
+    """
+    from felb.engines.nvflare.certificates import written
+    from felb.engines.nvflare.provisioning import Site
+    from felb.engines.nvflare.site_roster import SHORT
+
+    rosters = Site.open(folder).rosters
+    own = written(rosters.own.fingerprint)
+    confirmed, proposed = rosters.confirmed(), rosters.proposed()
+    if as_json:
+        print_json(
+            {
+                "vault key fingerprint": own,
+                "confirmed": [_told(rosters, roster) for roster in confirmed],
+                "proposed": [_told(rosters, roster) for roster in proposed],
+            }
+        )
+        return
+    click.echo(f"vault key of this site  {own}")
+    for roster in confirmed:
+        _print(rosters, roster, "confirmed")
+    for roster in proposed:
+        _print(rosters, roster, "waits for confirmation")
+        click.echo(f"felb site roster confirm {folder} {roster.digest[:SHORT]}")
+    if not confirmed and not proposed:
+        click.echo("no roster was proposed; the coordinator proposes one with a run")
+
+
+def _print(rosters: SiteRosters, roster: Roster, status: str) -> None:
+    click.echo(f"\nroster of {len(roster.members)} sites, {status}\ndigest  {roster.digest}")
+    for line in rosters.lines(roster):
+        click.echo(f"{line.name}  {line.state}\n  {line.fingerprint}")
+
+
+def _told(rosters: SiteRosters, roster: Roster) -> dict[str, Any]:
+    return {"digest": roster.digest, "sites": [asdict(line) for line in rosters.lines(roster)]}
+
+
+@site_roster.command("confirm")
+@click.argument("folder", type=click.Path())
+@click.argument("digest")
+@options.as_json
+def confirm(folder: str, digest: str, as_json: bool) -> None:
+    """Confirm a roster at the site in FOLDER, after comparing it with all other sites; DIGEST is the one shown.
+
+    Rosters with another key for one of its sites are confirmed no more.
+    """
+    from felb.engines.nvflare.provisioning import Site
+
+    roster = Site.open(folder).rosters.confirm(digest)
+    print_facts({"confirmed": roster.digest, "sites": ", ".join(roster.names)}, as_json=as_json)
+
+
+@click.command("roster")
+@click.argument("folder", type=click.Path())
+@click.option("--site", "sites", multiple=True, metavar="NAME", help="Only these sites (default: all admitted ones).")
+@click.option(
+    "--authority",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Take the keys from the authority in this folder, if it is kept elsewhere.",
+)
+@options.as_json
+def federation_roster(folder: str, sites: tuple[str, ...], authority: str | None, as_json: bool) -> None:
+    """Show the sites and keys of vaults that the coordinator in FOLDER proposes as a roster.
+
+    It is proposed with each run whose sums are masked. The sites compare and confirm it by `felb site roster`.
+    """
+    from felb.engines.nvflare.authority import Authority
+    from felb.engines.nvflare.certificates import written
+    from felb.engines.nvflare.provisioning import Coordinator
+
+    coordinator = Coordinator.open(folder)
+    if authority is not None:
+        coordinator.note_members(Authority.open(authority))
+    roster = coordinator.roster(sites or sorted(member.name for member in coordinator.members()))
+    keys = {member.name: written(member.fingerprint) for member in roster.members}
+    print_facts({"digest": roster.digest, **keys}, as_json=as_json)

@@ -1,0 +1,143 @@
+"""Rosters at a site: a coordinator proposes, a person confirms, and nobody adds a site silently."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+
+from felb.engines.nvflare import site_roster
+from felb.engines.nvflare.member_list import read_members, roster_of, write_members
+from felb.engines.nvflare.site_roster import CHANGED, MOST_PROPOSED, NEW, OWN, SAME, SiteRosters, write_roster
+from felb.engines.nvflare.vault_key import KEY_FILE, announce, announced, vault_key, without_announcement
+from felb.errors import InputError
+
+pytest.importorskip("cryptography")
+
+from felb.privacy.secure_roster import Member, Roster, member_of, new_signing_key
+
+
+def stranger(name):
+    return member_of(name, new_signing_key())
+
+
+@pytest.fixture
+def rosters(tmp_path):
+    return SiteRosters(tmp_path / "vault", "a")
+
+
+def confirmed(rosters, roster):
+    rosters.propose(write_roster(roster))
+    return rosters.confirm(roster.digest[:16])
+
+
+def test_a_proposal_is_nothing_until_a_person_has_confirmed_its_digest(rosters):
+    roster = Roster((rosters.own, stranger("b"), stranger("c")))
+    rosters.propose(write_roster(roster))
+    assert (rosters.proposed(), rosters.confirmed(), rosters.find(roster.digest)) == ([roster], [], None)
+    for wrong in ("", roster.digest[:15], "0" * 64):
+        with pytest.raises(InputError, match="digest"):
+            rosters.confirm(wrong)
+    assert rosters.confirm(f" {roster.digest[:16].upper()} ") == roster
+    assert (rosters.proposed(), rosters.find(roster.digest)) == ([], roster)
+    rosters.propose(write_roster(roster))
+    assert rosters.proposed() == [], "what is confirmed is not asked again"
+
+
+def test_a_site_that_was_added_needs_a_new_confirmation(rosters):
+    roster = confirmed(rosters, Roster((rosters.own, stranger("b"), stranger("c"))))
+    larger = Roster((*roster.members, stranger("d")))
+    rosters.propose(write_roster(larger))
+    assert rosters.find(larger.digest) is None
+    assert [line.state for line in rosters.lines(larger)] == [OWN, SAME, SAME, NEW]
+    rosters.confirm(larger.digest)
+    assert rosters.find(larger.digest) == larger
+    assert rosters.find(roster.digest) == roster, "runs over fewer sites go on"
+
+
+def test_a_key_that_changed_is_shown_and_ends_the_rosters_with_the_old_one(rosters):
+    roster = confirmed(rosters, Roster((rosters.own, stranger("b"), stranger("c"))))
+    changed = Roster((*roster.members[:2], stranger("c")))
+    rosters.propose(write_roster(changed))
+    assert [line.state for line in rosters.lines(changed)] == [OWN, SAME, CHANGED]
+    rosters.confirm(changed.digest)
+    assert rosters.confirmed() == [changed]
+
+
+def test_a_roster_without_the_key_of_this_vault_is_refused(rosters):
+    for members in (
+        (stranger("a"), stranger("b"), stranger("c")),
+        (Member("z", rosters.own.key), stranger("b"), stranger("c")),
+    ):
+        with pytest.raises(InputError, match="key of this vault"):
+            rosters.propose(write_roster(Roster(members)))
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'[{"name":"a"}]', b"\xff", b"[" * 5000, b"0" * (1 << 17)])
+def test_what_is_no_roster_is_an_error_and_leaves_nothing(rosters, data):
+    with pytest.raises(InputError):
+        rosters.propose(data)
+    assert rosters.proposed() == []
+
+
+def test_a_flood_of_proposals_does_not_fill_the_disk(rosters):
+    for number in range(MOST_PROPOSED + 3):
+        last = Roster((rosters.own, stranger("b"), stranger(f"c{number}")))
+        rosters.propose(write_roster(last))
+    assert len(rosters.proposed()) == MOST_PROPOSED
+    assert rosters.proposed()[-1] == last
+
+
+def test_the_key_of_a_vault_is_made_once_and_its_owner_s_alone(tmp_path):
+    first, again = vault_key(tmp_path / "v"), vault_key(tmp_path / "v")
+    assert member_of("a", first) == member_of("a", again)
+    assert (tmp_path / "v" / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    (tmp_path / "v" / KEY_FILE).write_text("damaged")
+    with pytest.raises(InputError, match="damaged"):
+        vault_key(tmp_path / "v")
+
+
+def test_a_request_carries_the_key_of_the_vault_for_its_site_and_certificate_only(tmp_path):
+    request, key = tmp_path / "a.request.zip", new_signing_key()
+    with zipfile.ZipFile(request, "w") as archive:
+        archive.writestr("request.json", "{}")
+    plain = request.read_bytes()
+    whose = {"federation": "f", "name": "a", "certificate_key": "SHA256:00"}
+    announce(request, key, **whose)
+    with zipfile.ZipFile(request) as archive:
+        told = archive.read("vault.json")
+    assert announced(told, **whose) == member_of("a", key)
+    for other in ({"federation": "g"}, {"name": "b"}, {"certificate_key": "SHA256:01"}):
+        with pytest.raises(ValueError, match="not for this site"):
+            announced(told, **{**whose, **other})
+    (tmp_path / "stripped.zip").write_bytes(without_announcement(request.read_bytes()))
+    with zipfile.ZipFile(tmp_path / "stripped.zip") as archive, zipfile.ZipFile(request) as full:
+        assert archive.namelist() == ["request.json"]
+        assert full.namelist() == ["request.json", "vault.json"]
+    assert len(plain) == len((tmp_path / "stripped.zip").read_bytes())
+
+
+def test_a_coordinator_proposes_the_sites_of_a_run_and_names_one_whose_key_it_lacks(tmp_path):
+    members = [stranger(name) for name in "cab"]
+    write_members(tmp_path / "members.json", members)
+    assert read_members(tmp_path / "members.json") == sorted(members)
+    assert roster_of(members, ["a", "b", "c"]) == Roster(tuple(members))
+    assert read_members(tmp_path / "none.json") == []
+    with pytest.raises(InputError, match=r"vault of d .*rotate"):
+        roster_of(members, ["a", "b", "d"])
+    (tmp_path / "members.json").write_text("[1]")
+    with pytest.raises(InputError, match="damaged"):
+        read_members(tmp_path / "members.json")
+
+
+def test_two_people_who_compare_digests_mean_the_same_sites(tmp_path):
+    """The coordinator shows each site its own two invented partners; the digests then differ."""
+    sites = {name: SiteRosters(tmp_path / name, name) for name in "abc"}
+    true = Roster(tuple(site.own for site in sites.values()))
+    for name, site in sites.items():
+        invented = Roster((site.own, *(stranger(other) for other in "abc" if other != name)))
+        site.propose(write_roster(invented))
+        site.propose(write_roster(true))
+    digests = [{roster.digest for roster in site.proposed()} for site in sites.values()]
+    assert set.intersection(*digests) == {true.digest}
+    assert site_roster.SHORT >= 16
