@@ -33,7 +33,7 @@ from felb.federated.steps.assignment import (
 )
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
 from felb.federated.steps.column_start import choose_columns
-from felb.federated.steps.compose import all_of, best_of, better_of, same_cells, smaller_objective, step
+from felb.federated.steps.compose import all_of, better_of, same_cells, smaller_objective, step
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
 from felb.federated.steps.from_above import cover_all
 from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
@@ -266,19 +266,21 @@ class BooleanFit:
         return (yield from least_assigned(known, lower, last, node_cap=self.node_cap))
 
     def started(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
-        """Return what the starts have found: all of it where that is recombined, else the winner of a race."""
+        """Return what starts found: all of it where that is recombined, else the first and the winner of a race."""
         if self.children(known) < FEWEST_CHILDREN:
-            return [(yield from self.raced(known, seed))]
+            return (yield from self.raced(known, seed))
         return (yield from all_of(*self.starts(known, seed)))
 
-    def raced(self, known: Known, seed: int) -> Steps:
-        """Refine all starts for a few rounds, and that with the smallest loss to the end."""
+    def raced(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
+        """Refine the first start to the end, as "fast" does, the others for a few rounds, and the best of them on."""
         race = replace(self, effort=replace(self.effort, refine_rounds=min(RACE_ROUNDS, self.effort.refine_rounds)))
-        starts = race.starts(known, seed)
-        if len(starts) == 1:
-            return (yield from self.refined(known, self.cost, seed))
-        known = yield from best_of(*starts)
-        return known if known.settled else (yield from self.refined(known, self.cost, seed))
+        found = yield from all_of(self.refined(known, self.cost, seed), *race.starts(known, seed)[1:])
+        if len(found) == 1:
+            return found
+        winner = reduce(smaller_objective, found[1:])
+        if winner.settled:
+            return [found[0], winner]
+        return [found[0], (yield from better_of(found[0], self.refined(winner, self.cost, seed)))]
 
     def starts(self, known: Known, seed: int) -> list[Steps]:
         """Return the refined relaxed start, and others if losses of rounds can be compared."""
