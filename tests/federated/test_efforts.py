@@ -9,6 +9,7 @@ from driving import drive
 
 from felb.data import BinaryMatrix, load, planted
 from felb.engines.local import run
+from felb.federated.algorithms import bmf
 from felb.federated.algorithms.bmf import EFFORTS, federated_bmf
 from felb.federated.steps.assignment import least_assigned
 from felb.federated.steps.known import Known
@@ -35,6 +36,16 @@ def test_a_higher_effort_never_has_more_errors(name, seed, centralized):
         algorithm = federated_bmf(A.shape[1], 5, objective="hamming", effort=effort, centralized=centralized)
         errors.append(run(algorithm, {"a": A}, seed=seed).outcome.counts.errors)
     assert errors == sorted(errors, reverse=True)
+
+
+def test_a_race_of_starts_keeps_what_fast_has_found(monkeypatch):
+    monkeypatch.setattr(bmf, "RECOMBINED_WORK", 0)
+    for seed in range(3):
+        fast, default = (
+            run(federated_bmf(17, 6, objective="hamming", effort=effort), {"a": SETS["zoo"]}, seed=seed).outcome.counts
+            for effort in LADDER[:2]
+        )
+        assert default.errors <= fast.errors
 
 
 def test_what_counts_is_the_exact_assignment():

@@ -18,6 +18,9 @@ import numpy as np
 
 from felb.choices import MDL as MDL
 from felb.errors import InputError
+from felb.federated.algorithms.efforts import EFFORTS as EFFORTS
+from felb.federated.algorithms.efforts import Effort as Effort
+from felb.federated.algorithms.efforts import effort_named
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
 from felb.federated.steps.assignment import (
@@ -33,7 +36,7 @@ from felb.federated.steps.assignment import (
 )
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, centralized_search_task
 from felb.federated.steps.column_start import choose_columns
-from felb.federated.steps.compose import all_of, best_of, better_of, same_cells, smaller_objective, step
+from felb.federated.steps.compose import all_of, better_of, same_cells, smaller_objective, step
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
 from felb.federated.steps.from_above import cover_all
 from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
@@ -56,41 +59,6 @@ if TYPE_CHECKING:
     from felb.federated.protocol import Outcome, Server, Sums, Task
     from felb.federated.steps.objective import Objective
 
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How much work a run does.
-
-    Parameters
-    ----------
-    relaxed_rounds, refine_rounds : rounds of NMF, and of a refinement at most
-    tries, patience : of `reseed`; without tries, nothing is reseeded
-    cover_features : data of at most this many columns is also started from patterns of columns, see `cover`
-    cuts : whether to start also from the relaxed V cut without regard to U, see `cut_relaxed`
-    restarts : further starts, from random V. Of all starts, that with the smallest summed loss after refinement is
-        taken
-    generations : of `recombine`, which crosses what several starts have found, on small data
-    proposals : of `local_search` and `centralized_search`; without them, there is no search
-    recovery : whether the objective "auto" tries belief propagation, see `recover_if_it_may_pay`
-    """
-
-    relaxed_rounds: int = 20
-    refine_rounds: int = 10
-    tries: int = 30
-    patience: int = 8
-    cover_features: int = 1_000
-    cuts: bool = True
-    restarts: int = 2
-    generations: int = 4
-    proposals: int = 0
-    recovery: bool = True
-
-
-EFFORTS = {
-    "fast": Effort(tries=0, cover_features=0, cuts=False, restarts=0, generations=0, recovery=False),
-    "default": Effort(),
-    "high": Effort(proposals=4_000),
-}
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
 
 RECOVERY_ROUNDS = 40
@@ -266,19 +234,21 @@ class BooleanFit:
         return (yield from least_assigned(known, lower, last, node_cap=self.node_cap))
 
     def started(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
-        """Return what the starts have found: all of it where that is recombined, else the winner of a race."""
+        """Return what starts found: all of it where that is recombined, else the first and the winner of a race."""
         if self.children(known) < FEWEST_CHILDREN:
-            return [(yield from self.raced(known, seed))]
+            return (yield from self.raced(known, seed))
         return (yield from all_of(*self.starts(known, seed)))
 
-    def raced(self, known: Known, seed: int) -> Steps:
-        """Refine all starts for a few rounds, and that with the smallest loss to the end."""
+    def raced(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
+        """Refine the first start to the end, as "fast" does, the others for a few rounds, and the best of them on."""
         race = replace(self, effort=replace(self.effort, refine_rounds=min(RACE_ROUNDS, self.effort.refine_rounds)))
-        starts = race.starts(known, seed)
-        if len(starts) == 1:
-            return (yield from self.refined(known, self.cost, seed))
-        known = yield from best_of(*starts)
-        return known if known.settled else (yield from self.refined(known, self.cost, seed))
+        found = yield from all_of(self.refined(known, self.cost, seed), *race.starts(known, seed)[1:])
+        if len(found) == 1:
+            return found
+        winner = reduce(smaller_objective, found[1:])
+        if winner.settled:
+            return [found[0], winner]
+        return [found[0], (yield from better_of(found[0], self.refined(winner, self.cost, seed)))]
 
     def starts(self, known: Known, seed: int) -> list[Steps]:
         """Return the refined relaxed start, and others if losses of rounds can be compared."""
@@ -400,12 +370,3 @@ def assigned_rows(known: Known, *, complete: bool, node_cap: int) -> Generator[R
     sums = yield Request(bp.ASSIGN_BY_BELIEF, **known.belief.to_values(), all_clients=True)
     one, zero = (float(weight) for weight in weights)
     return counted(sums, V, weights=(one, zero), belief=known.belief, **found)
-
-
-def effort_named(effort: str | Effort) -> Effort:
-    """Return the effort of that name, or the effort itself."""
-    if isinstance(effort, Effort):
-        return effort
-    if effort not in EFFORTS:
-        raise InputError(f"unknown effort {effort!r}; use one of {', '.join(EFFORTS)}, or an Effort")
-    return EFFORTS[effort]
