@@ -52,6 +52,9 @@ BELOW = {"FELB-MU": 0.02, "FELB": 0.04}
 NEAR = {1: 0.03, 200: 0.06}
 """How far F1 with so many clients may be from that with 50."""
 
+NO_MATTER = ("n_jobs", "secure")
+"""Parameters that do not change a result."""
+
 Scores = dict[tuple[str, int], float]
 
 
@@ -79,7 +82,8 @@ def fitted(A: felb.BinaryMatrix, method: str, clients: int) -> dict[str, Any]:
 
 def described(method: str) -> dict[str, str]:
     """Return what decides a cell beside its data: the default parameters."""
-    return {name: str(value) for name, value in METHODS[method](COMPONENTS).get_params(deep=False).items()}
+    parameters = METHODS[method](COMPONENTS).get_params(deep=False)
+    return {name: str(value) for name, value in parameters.items() if name not in NO_MATTER}
 
 
 def measured(folder: Path, name: str, method: str, clients: int) -> dict[str, Any] | None:
@@ -88,7 +92,8 @@ def measured(folder: Path, name: str, method: str, clients: int) -> dict[str, An
     if not path.is_file():
         return None
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return kept if kept["parameters"] == described(method) else None
+    parameters = {key: value for key, value in kept["parameters"].items() if key not in NO_MATTER}
+    return kept if parameters == described(method) else None
 
 
 def measure(folder: Path, name: str, A: felb.BinaryMatrix, *, method: str, clients: int) -> None:
