@@ -22,7 +22,7 @@ import felb
 from felb.data import partition, planted
 from felb.engines.local import Participation
 from felb.estimators.bmf_estimator import FederatedBMF
-from felb.federated.algorithms.bmf import EFFORTS
+from felb.federated.algorithms.efforts import EFFORTS
 from felb.metrics import confusion
 
 NOISE = (0.0, 0.10, 0.20)

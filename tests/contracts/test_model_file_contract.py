@@ -32,7 +32,7 @@ def _own(options):
 
 
 def _effort():
-    from felb.federated.algorithms.bmf import Effort
+    from felb.federated.algorithms.efforts import Effort
 
     return Effort(relaxed_rounds=5, tries=2)
 

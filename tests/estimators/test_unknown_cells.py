@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import felb
 from felb.data import BinaryMatrix, partition, planted
-from felb.federated.algorithms.bmf import Effort
+from felb.federated.algorithms.efforts import Effort
 from felb.metrics import Counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::felb.errors.ConvergenceWarning")

@@ -4,7 +4,8 @@ import numpy as np
 from driving import cut, drive
 
 from felb.data import planted
-from felb.federated.algorithms.bmf import BooleanFit, Effort
+from felb.federated.algorithms.bmf import BooleanFit
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.steps.column_start import COLUMNS_AT_A_TIME, choose_columns
 from felb.federated.steps.objective import Cost
 from felb.kernels.column_choice import columns_as_components

@@ -10,7 +10,8 @@ from driving import drive
 from felb.data import BinaryMatrix, load, planted
 from felb.engines.local import run
 from felb.federated.algorithms import bmf
-from felb.federated.algorithms.bmf import EFFORTS, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.efforts import EFFORTS
 from felb.federated.steps.assignment import least_assigned
 from felb.federated.steps.known import Known
 from felb.federated.steps.objective import Cost

@@ -14,7 +14,8 @@ from felb.data.shards import split
 from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated import journal as journal_module
-from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.entries import read_entry, write_entry
 from felb.federated.execution import Execution
 from felb.federated.journal import Journal

@@ -8,7 +8,8 @@ from felb.data import partition, planted
 from felb.data.shards import split
 from felb.engines.local import run
 from felb.errors import InputError
-from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.entries import from_arrays, to_arrays
 from felb.federated.steps.belief_propagation import (
     TRIAL_ROUNDS,

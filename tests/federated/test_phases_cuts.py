@@ -8,7 +8,8 @@ from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
 from felb.engines.local import run
 from felb.errors import InputError
-from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.steps.cuts import CUT_COUNTS, SHARES, cut_at, cut_relaxed
 from felb.federated.steps.init import spectral_init
 from felb.federated.steps.known import Known

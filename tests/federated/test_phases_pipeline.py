@@ -11,7 +11,8 @@ from felb.data.shards import split
 from felb.deadline import Deadline
 from felb.engines.local import Participation, run
 from felb.errors import InputError
-from felb.federated.algorithms.bmf import BooleanFit, Effort, federated_bmf
+from felb.federated.algorithms.bmf import BooleanFit, federated_bmf
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.entries import from_arrays, holding, to_arrays
 from felb.federated.protocol import TimeUp
 from felb.federated.steps.compose import best_of, step

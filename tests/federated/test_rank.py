@@ -9,7 +9,8 @@ from driving import cut, drive
 from felb.data import planted
 from felb.engines.local import run
 from felb.errors import InputError
-from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.steps.known import Known
 from felb.federated.steps.rank_selection import (
     component_bits,

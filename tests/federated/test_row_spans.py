@@ -7,7 +7,8 @@ import felb
 from felb.data import planted
 from felb.deadline import Deadline
 from felb.federated import row_spans
-from felb.federated.algorithms.bmf import BMF_TASKS, Effort
+from felb.federated.algorithms.bmf import BMF_TASKS
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.steps.known import ClientState, Cover
 
 DATA = planted(301, 40, 4, noise=0.2, seed=1)

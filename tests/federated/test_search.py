@@ -10,7 +10,8 @@ from felb.data import load, planted
 from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.errors import FederationError, InputError
-from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.algorithms.felb import felb
 from felb.federated.journal import Journal
 from felb.federated.steps.centralized_search import CENTRALIZED_SEARCH, centralized_search, row_pattern

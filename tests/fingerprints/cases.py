@@ -37,7 +37,7 @@ def bmf(k=4, **parameters):
 
 
 def effort(**parameters):
-    from felb.estimators.bmf_estimator import Effort
+    from felb.federated.algorithms.efforts import Effort
 
     return Effort(**parameters)
 

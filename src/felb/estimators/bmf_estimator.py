@@ -6,12 +6,13 @@ import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
+from felb.choices import MDL
 from felb.data.blocks import is_distributed
 from felb.data.feature_names import text_names
 from felb.data.unknown import read_partly_known
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.federated_estimator import FederatedEstimator, is_list_of_matrices
-from felb.federated.algorithms.bmf import MDL, Effort, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.private import private_bmf
 from felb.kernels.exact import assign_rows_exact
 from felb.optim.belief import assign_new_rows
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from felb.centralized.parameters import ExtendedReal
     from felb.data.binary import BinaryMatrix
+    from felb.federated.algorithms.efforts import Effort
     from felb.federated.loop import Run, RunProgress
     from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm, Outcome

@@ -13,12 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from felb.centralized.base import BooleanFactorization
 from felb.centralized.elbmf import ELBMF
 from felb.centralized.parameters import check_parameters
+from felb.choices import MDL
 from felb.errors import InputError
 from felb.estimators.bmf_estimator import FederatedBMF, chosen_objective, rank_curve
 from felb.estimators.federated_estimator import FederatedEstimator
 from felb.estimators.methods import JOIN, METHODS, make
 from felb.estimators.post_hoc_estimator import PostHoc
-from felb.federated.algorithms.bmf import MDL, Effort
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.algorithms.felb_setting import Setting
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.metrics import confusion

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.choices import MDL as MDL
+from felb.choices import MDL
 from felb.errors import InputError
-from felb.federated.algorithms.efforts import EFFORTS as EFFORTS
-from felb.federated.algorithms.efforts import Effort as Effort
-from felb.federated.algorithms.efforts import effort_named
+from felb.federated.algorithms.efforts import Effort, effort_named
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief_propagation as bp
 from felb.federated.steps.assignment import (

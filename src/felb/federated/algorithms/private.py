@@ -25,7 +25,7 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.federated.algorithms.bmf import Effort, federated_bmf
+from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.private_candidates import find_candidates
 from felb.federated.algorithms.private_rounds import (
     FIRST,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from felb.federated.algorithms.efforts import Effort
     from felb.federated.protocol import Server
     from felb.metrics import Counts
     from felb.privacy.bounds import RecordSum
