@@ -15,7 +15,7 @@ from felb.engines.local import run
 from felb.engines.nvflare.local_federation import LocalFederation
 from felb.engines.nvflare.reasons import REASONS
 from felb.engines.nvflare.refusals import read_refusals
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.errors import FederationError
 from felb.runs.deployed import DeployedRun, run_deployed
 
