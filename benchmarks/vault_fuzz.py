@@ -18,7 +18,7 @@ from felb.engines.nvflare.messages import vault_message, write_question, write_r
 from felb.engines.nvflare.reasons import REASONS
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_policy import Policy, SiteConfig
-from felb.engines.nvflare.site_session import read_outbound
+from felb.engines.nvflare.site_logs import read_outbound
 from felb.engines.nvflare.vault import OK, Vault
 from felb.engines.nvflare.vault_fuzzing import mutated_messages
 from felb.federated.execution import Execution

@@ -24,7 +24,7 @@ def test_one_client_without_proximity_and_with_identity_aggregation_is_elbmf(gri
         monkeypatch.setattr("felb.federated.algorithms.felb.on_grid", lambda values, bits=0: values)
     same = {"l1": 0.01, "l2": 0.01, "l2_rate": 1.02, "inertia": 0.01, "max_iter": 300, "tol": 0.0, "random_state": 3}
     setting = felb.FelbSetting(
-        start="random", order="alternating", units="absolute", average="equal", aggregation="mean"
+        start="random", order="alternating", step="factor", units="absolute", average="equal", aggregation="mean"
     )
     one = felb.FELB(5, local_steps=1, proximity=0.0, setting=setting, **same).fit(DATA.A)
     central = felb.ELBMF(5, **same).fit(DATA.A)

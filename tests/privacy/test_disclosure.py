@@ -113,13 +113,13 @@ def test_a_component_of_few_records_does_not_leave_its_client(method):
 @pytest.fixture
 def simulated(tmp_path):
     """Zoo at three clients: one component of few records."""
-    job = Job("zoo", "bmf", 4, clients=3, parameters={"effort": "fast"}, disclosure={"preset": "cms", "min_support": 6})
+    job = Job("zoo", "bmf", 5, clients=3, parameters={"effort": "fast"}, disclosure={"preset": "cms", "min_support": 6})
     return simulate(job, tmp_path / "out"), tmp_path / "out"
 
 
 def test_a_component_below_the_rule_is_named_as_withheld_and_not_shown(simulated, capsys):
     result, out = simulated
-    plain = simulate(Job("zoo", "bmf", 4, clients=3, parameters={"effort": "fast"}), out.with_name("plain"))
+    plain = simulate(Job("zoo", "bmf", 5, clients=3, parameters={"effort": "fast"}), out.with_name("plain"))
     assert len(result.withheld) == 1, result.supports
     (gone,) = result.withheld
     assert plain.supports[gone] < 18, "fewer than six at each of three clients, or fewer in all"

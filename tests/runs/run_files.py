@@ -22,6 +22,8 @@ def contents(folder: str | Path) -> dict[str, Any]:
                 {key: value for key, value in json.loads(line).items() if key not in ("time", "previous", "hash")}
                 for line in path.read_text(encoding="utf-8").splitlines()
             ]
+        elif path.suffix == ".safetensors":
+            held[name] = path.read_bytes()
         elif path.is_file():
             held[name] = path.read_text(encoding="utf-8")
     return held

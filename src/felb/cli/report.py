@@ -52,10 +52,10 @@ def command(
     so.
     """
     from felb.runs.model_file import is_model_file
-    from felb.runs.result import check_result_folder
+    from felb.runs.result import check_result_folder, result_folder
 
     if not is_model_file(Path(result)):
-        check_result_folder(result)
+        check_result_folder(result_folder(result))
     from felb.report import (  # slow to import, and not needed to refuse a wrong folder
         gather,
         result_page,

@@ -318,9 +318,10 @@ def _npz(source: Path, options: _Options) -> Generator[Table]:
 
 
 def _mat(source: Path, options: _Options) -> Generator[Table]:
-    given = {name: value for name, value in options.of_cells.items() if name != "client_column"}
+    names, threshold = partial(names_beside, source), options.binarize_threshold
+    given: dict[str, Any] = {"bounds": options.bounds, "binarize_threshold": threshold, "missing": options.missing}
     with _reading("MATLAB file"):
-        for matrix in mat_blocks(source, partial(names_beside, source), **given):
+        for matrix in mat_blocks(source, names, **given):
             yield Table(matrix)
 
 

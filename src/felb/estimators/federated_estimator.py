@@ -114,12 +114,16 @@ class FederatedEstimator(BooleanFactorization):
         on_round : called after each round; the `history` of what it is given has a row for every round so far
         verbose : show a progress bar over the rounds
         """
-        with rounds_shown(self.max_rounds, on_round, verbose=verbose) as watch:
+        with rounds_shown(self._most_rounds, on_round, verbose=verbose) as watch:
             if self._is_elsewhere(X, groups):
                 self._fit_blocks(X, watch)
             else:
                 self._fit(X, groups, watch)
         return self
+
+    def _most_rounds(self) -> int | None:
+        check_parameters(self)
+        return self.max_rounds
 
     def fit_transform(  # type: ignore[override]
         self,
@@ -131,7 +135,7 @@ class FederatedEstimator(BooleanFactorization):
         verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        with rounds_shown(self.max_rounds, on_round, verbose=verbose) as watch:
+        with rounds_shown(self._most_rounds, on_round, verbose=verbose) as watch:
             if not self._is_elsewhere(X, groups):
                 return self._fit(X, groups, watch)
             self._fit_blocks(X, watch)

@@ -23,10 +23,12 @@ def round_note(progress: RunProgress) -> str:
 
 
 @contextmanager
-def rounds_shown(total: int | None, on_round: OnRound | None, *, verbose: bool) -> Iterator[OnRound | None]:
+def rounds_shown(
+    total: Callable[[], int | None], on_round: OnRound | None, *, verbose: bool
+) -> Iterator[OnRound | None]:
     """Yield a function to call after each round: it calls `on_round` and, if `verbose`, moves a bar on stderr.
 
-    In a notebook the bar is shown below the cell. `total` is the largest number of rounds, if it is known.
+    In a notebook the bar is shown below the cell. `total` tells the largest number of rounds, if it is known.
     """
     if not verbose:
         yield on_round
@@ -42,7 +44,7 @@ def rounds_shown(total: int | None, on_round: OnRound | None, *, verbose: bool) 
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("rounds", total=total, note="")
+        task = bar.add_task("rounds", total=total(), note="")
 
         def advance(progress: RunProgress) -> None:
             bar.update(task, completed=len(progress.history), note=round_note(progress))

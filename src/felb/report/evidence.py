@@ -24,7 +24,7 @@ from felb.metrics.enrichment import enrichment
 from felb.privacy.outbound_log import read_outbound_log
 from felb.report.measures import row_counts, total
 from felb.report.result_stability import stored_stability
-from felb.runs.result import OUTBOUND, RESULT, Result, read_assignment
+from felb.runs.result import OUTBOUND, Result, read_assignment, result_folder
 
 if TYPE_CHECKING:
     import os
@@ -177,7 +177,7 @@ def gather(
     >>> gather("zoo-run").measured.matrix.shape
     (101, 17)
     """
-    folder = Path(result).parent if Path(result).name == RESULT and Path(result).is_file() else Path(result)
+    folder = result_folder(result)
     found = Result.read(folder)
     # Under disclosure rules, how many records of which client have a component is not for a page that is passed on.
     assignments = None if _is_private(found) or found.disclosure is not None else _assignments(folder, found)

@@ -305,6 +305,12 @@ class Result:
         write_model_file(self, Path(path), force=force)
 
 
+def result_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the folder of a result, of which the file ``result.json`` may be named, too."""
+    named = Path(path)
+    return named.parent if named.name == RESULT and named.is_file() else named
+
+
 def check_result_folder(folder: str | os.PathLike[str]) -> None:
     """Raise if a folder holds no result."""
     path = Path(folder)

@@ -43,7 +43,8 @@ class Script:
     def sites(self):
         return list(self.present.pop(0) if len(self.present) > 1 else self.present[0])
 
-    def submit(self, plan, terms, *, sites, wanted):
+    def submit(self, plan, terms, *, sites, wanted, roster):
+        assert roster is None, "of a run in the clear"
         job = f"job-{len(self.submitted)}"
         self.submitted.append(tuple(sites))
         step = self.steps.pop(0)
