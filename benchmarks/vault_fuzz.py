@@ -17,8 +17,8 @@ from felb.engines.nvflare.approvals import Approvals, plan_digest
 from felb.engines.nvflare.messages import vault_message, write_question, write_request
 from felb.engines.nvflare.reasons import REASONS
 from felb.engines.nvflare.run_plan import Plan
-from felb.engines.nvflare.site_policy import Policy, SiteConfig
 from felb.engines.nvflare.site_logs import read_outbound
+from felb.engines.nvflare.site_policy import Policy, SiteConfig
 from felb.engines.nvflare.vault import OK, Vault
 from felb.engines.nvflare.vault_fuzzing import mutated_messages
 from felb.federated.execution import Execution
