@@ -91,7 +91,7 @@ def scores_with_intervals(evidence: Evidence) -> tuple[dict[str, float], dict[st
         how = (
             f"In brackets 95% bootstrap intervals over records ({number(resamples)} resamples): how far the scores of "
             "these components would vary over other records of the same kind. They do not tell how far the components "
-            "themselves would vary; `felb stability` does."
+            "themselves would vary; the command felb stability tells that."
         )
         return measured.counts.scores(), intervals, f"{_measured_on(measured)} {how}"
     counts = evidence.result.counts
