@@ -82,7 +82,7 @@ def test_rows_of_their_own_are_counted():
 def test_zoo_with_two_components_is_proven():
     zoo = felb.data.load("zoo")
     model = felb.FederatedBMF(2, objective="hamming", random_state=0).fit(zoo)
-    found = certify(zoo, 2, errors=model.counts_.errors)
+    found = certify(zoo, 2, errors=model.counts_.errors, time_limit=600)
     assert found == Certificate(2, 271, "search", 271)
     assert found.optimal
 
@@ -95,7 +95,7 @@ def test_a_search_that_is_stopped_proves_less(monkeypatch):
         passed = True
 
     stopped = search_bound(zoo, 4, errors=None, deadline=Passed())
-    assert 0 < stopped < certify(zoo, 2, errors=271).lower
+    assert 0 < stopped < certify(zoo, 2, errors=271, time_limit=600).lower
 
 
 def test_the_gap_is_the_share_of_errors_that_could_be_avoided():

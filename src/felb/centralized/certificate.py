@@ -87,7 +87,7 @@ def certify(
     >>> import felb
     >>> from felb.centralized.certificate import certify
     >>> zoo = felb.data.load("zoo")
-    >>> found = certify(zoo, 2, errors=271)
+    >>> found = certify(zoo, 2, errors=271, time_limit=600)
     >>> found.lower, found.optimal
     (271, True)
     """
