@@ -19,7 +19,7 @@ from numba import njit
 
 from felb.data.unknown import unknown_arrays
 from felb.errors import InputError
-from felb.kernels.assign_words import MOST_COMPONENTS, cover_in_words
+from felb.kernels.assign_words import MOST_COMPONENTS, cover_in_words_into
 from felb.kernels.bits import as_boolean, component_masks, intersection_sizes, lowest_bit, pack, popcount
 from felb.kernels.boolean import check_factors
 
@@ -83,9 +83,9 @@ def _cover(
     weights: tuple[float, float],
     limits: tuple[int, int],
 ) -> None:
-    """Extend and improve the rows of U in place; `weights` and `limits` as in `cover_in_words`."""
+    """Extend and improve the rows of U in place; `weights` and `limits` as in `cover_in_words_into`."""
     if V.shape[0] <= MOST_COMPONENTS and A.unknown is None:
-        cover_in_words(U, A, V, weights=weights, limits=limits)
+        cover_in_words_into(U, A, V, weights=weights, limits=limits)
         return
     additions, sweeps = limits
     tables = *unknown_arrays(A), *component_tables(V)

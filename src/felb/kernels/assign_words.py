@@ -26,7 +26,7 @@ NARROW = 8
 """Up to this many packed words, cells are counted at once; beyond, bounds on their number are tried before."""
 
 
-def cover_in_words(
+def cover_in_words_into(
     U: NDArray[np.bool_],
     A: BinaryMatrix,
     V: NDArray[np.bool_],

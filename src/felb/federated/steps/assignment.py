@@ -62,11 +62,8 @@ def assign_exactly_task(state_type: type[Any]) -> Task:
         request: Request,
         rng: np.random.Generator,  # noqa: ARG001
     ) -> tuple[Any, Update]:
-        V = np.asarray(request.values["components"], dtype=bool)
-        one, zero = (float(weight) for weight in request.values["weights"])
-        node_cap = int(request.values["node_cap"])
-        U = _assigned_in_time(shard, V, one, zero, node_cap)
-        return state_type(assigned=U), Update(assignment_counts(shard, U, V))
+        U, update = _exactly(shard, request)
+        return state_type(assigned=U), update
 
     return assign_exactly
 
@@ -78,10 +75,15 @@ def exact_counts_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[None, Update]:
     """Return the counts of the best assignment to the requested components, which is not kept."""
+    return None, _exactly(shard, request)[1]
+
+
+def _exactly(shard: BinaryMatrix, request: Request) -> tuple[NDArray[np.bool_], Update]:
+    """Return the best U for the requested components, weights and node cap, and its counts."""
     V = np.asarray(request.values["components"], dtype=bool)
     one, zero = (float(weight) for weight in request.values["weights"])
     U = _assigned_in_time(shard, V, one, zero, int(request.values["node_cap"]))
-    return None, Update(assignment_counts(shard, U, V))
+    return U, Update(assignment_counts(shard, U, V))
 
 
 def _assigned_in_time(
