@@ -37,7 +37,7 @@ def test_the_first_format_is_read():
     """Written by the version before model files; it did not keep under which model of the noise rows were assigned."""
     result = Result.read(STORED / FORMATS[0])
     assert (result.provenance.data["rows"], result.weights, result.belief) == (101, None, None)
-    with pytest.warns(UserWarning, match="model of the noise"):
+    with pytest.warns(UserWarning, match="noise"):
         model = result.model()
     assert model.component_features()[0] == tuple(np.array(ZOO.columns)[result.components[0]])
     assert model.transform(ZOO).shape == (101, 3)
@@ -122,7 +122,7 @@ def test_estimators_of_others_are_not_saved(tmp_path):
     class Own(felb.GreConD):
         pass
 
-    with pytest.raises(InputError, match="Own is none of the methods"):
+    with pytest.raises(InputError, match="Own"):
         Own(2).fit(ZOO).save(tmp_path / "own.felbmodel")
 
 
@@ -199,7 +199,7 @@ def test_what_is_no_archive_is_refused(saved, tmp_path):
             felb.load(saved)
     with pytest.raises(InputError, match="cannot be read"):
         felb.load(tmp_path / "absent.felbmodel")
-    with pytest.raises(InputError, match="not a result folder"):
+    with pytest.raises(InputError, match="result folder"):
         felb.load(tmp_path)
 
 

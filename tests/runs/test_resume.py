@@ -255,7 +255,7 @@ def test_a_damaged_job_is_refused(interrupted, unfinished, text):
 def test_a_new_run_does_not_silently_replace_an_unfinished_one(interrupted, make_job, unfinished, undisturbed):
     with pytest.raises(InputError, match=r"unfinished .*--resume .*--force"):
         simulate(make_job(), interrupted)
-    with pytest.raises(InputError, match="an unfinished run is at"):
+    with pytest.raises(InputError, match="unfinished run"):
         fit(make_job(method="elbmf"), interrupted)
     job = unfinished_job(interrupted)
     assert job is not None
@@ -293,7 +293,7 @@ def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(tmp_path, out,
         with pytest.raises(KeyboardInterrupt):
             fit(job, out, on_round=stop_after(rounds))
         assert unfinished_job(out).pooled
-        with pytest.raises(InputError, match="an unfinished run is at"):
+        with pytest.raises(InputError, match="unfinished run"):
             fit(job, out)
         resume(out)
         assert contents(out) == contents(tmp_path / "whole")
