@@ -42,7 +42,9 @@ def test_m1_a_stated_delta_is_checked_against_all_records():
 
 
 def test_m1_a_private_result_does_not_state_its_number_of_records(tmp_path):
-    result = simulate(Job("zoo", "bmf", 3, clients=2, privacy={"epsilon": 4.0}), tmp_path / "out")
+    result = simulate(
+        Job("zoo", "bmf", 3, clients=2, privacy={"epsilon": 4.0}, parameters={"effort": "fast"}), tmp_path / "out"
+    )
     assert result.provenance.data["rows"] is None
     stored = json.loads((tmp_path / "out" / "result.json").read_text())
     assert stored["provenance"]["data"]["rows"] is None

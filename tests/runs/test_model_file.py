@@ -98,7 +98,7 @@ def test_private_models_keep_their_guarantee_and_no_number_of_records(tmp_path):
     spec = felb.privacy.Privacy(epsilon=2.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = felb.FederatedBMF(2, privacy=spec, random_state=0).fit(ZOO)
+        model = felb.FederatedBMF(2, effort="fast", privacy=spec, random_state=0).fit(ZOO)
     model.save(tmp_path / "private.felbmodel")
     again = felb.load(tmp_path / "private.felbmodel")
     assert again.privacy == spec

@@ -15,6 +15,7 @@ from run_files import contents
 from felb import __version__
 from felb.errors import FederationError, InputError
 from felb.estimators.methods import make
+from felb.federated.algorithms.efforts import EFFORTS
 from felb.federated.journal import Journal
 from felb.metrics import confusion
 from felb.privacy.outbound_log import OutboundLog
@@ -276,7 +277,10 @@ def test_finished_and_unknown_runs(tmp_path, out, make_job):
 
 
 @pytest.mark.parametrize("method", ["bmf", "felb-mu", "felb", "grecond+vote"])
-def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(tmp_path, out, unfinished, make_job, method):
+def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(
+    tmp_path, out, unfinished, make_job, method, monkeypatch
+):
+    monkeypatch.setitem(EFFORTS, "high", replace(EFFORTS["high"], tries=4, restarts=1, proposals=20))
     parameters = {"effort": "high"} if method == "bmf" else {} if "+" in method else {"max_iter": 12, "l2_rate": 1.5}
     job = replace(make_job(method=method, clients=None), parameters=parameters)
     whole = fit(job, tmp_path / "whole")
