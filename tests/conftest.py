@@ -36,6 +36,7 @@ REPEATED = (
     "contracts/test_algorithm_contract.py",
     "contracts/test_estimator_contract.py",
     "contracts/test_extend_page.py",
+    "contracts/test_feature_names_contract.py",
     "contracts/test_secure_sum_contract.py",
     "contracts/test_transport_contract.py::test_an_interrupted_run",
     "contracts/test_transport_contract.py::test_a_seed",
@@ -51,6 +52,9 @@ REPEATED = (
     "kernels/test_passes_elsewhere.py",
     "runs/test_resume.py",
     "test_atomic_kills.py",
+    "test_demo.py",
+    "test_docs.py",
+    "test_site.py",
 )
 """Tests that compare many runs of the same code. Traced, they take twice as long and cover little more."""
 

@@ -8,11 +8,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import sparse
+from kernel_cases import interpret, sparse
 
 from felb.data.binary import BinaryMatrix
 from felb.data.unknown import read_partly_known
 from felb.errors import InputError
+from felb.kernels import filling
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.belief_passes import UNIT, infer_rows
 from felb.kernels.boolean import FactorMasks, overlap_counts, overlap_grid
@@ -142,6 +143,22 @@ def test_beliefs_are_those_of_the_known_columns(problem, settled):
 @given(small)
 @slow
 def test_relaxed_rows_are_those_of_the_known_columns(problem):
+    check_relaxed_rows(problem)
+
+
+@given(small)
+@slow
+def test_filled_statistics_are_those_of_the_filled_matrix(problem):
+    check_filled(problem)
+
+
+def test_kernels_for_relaxed_rows_run_in_the_interpreter(monkeypatch):
+    interpret(monkeypatch, filling)
+    check_relaxed_rows(draw(9, 20, 3, 0.3, 1))
+    check_filled(draw(9, 20, 3, 0.3, 1))
+
+
+def check_relaxed_rows(problem):
     A, unknown, _, V = problem
     rng = np.random.default_rng(len(A))
     relaxed = (V * rng.uniform(0.5, 1.0, V.shape) + 0.01).astype(np.float32)
@@ -158,9 +175,7 @@ def test_relaxed_rows_are_those_of_the_known_columns(problem):
             np.testing.assert_allclose(swept[[r]], wide, atol=1e-4, rtol=1e-3)
 
 
-@given(small)
-@slow
-def test_filled_statistics_are_those_of_the_filled_matrix(problem):
+def check_filled(problem):
     A, unknown, U, V = problem
     X, units = masked(A, unknown), units_of(V.astype(float))
     rows = in_units(np.where(U, 0.6, 0.1), units)
