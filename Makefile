@@ -84,7 +84,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
 unit: $(STAMP) browser postgres
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term
 
 docs: $(STAMP)  ## the documentation as a site in build/site; open build/site/index.html, no server needed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # What several folders of tests use.
@@ -11,3 +12,59 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 # No test asserts how long something takes, and the same examples are tried everywhere.
 settings.register_profile("felb", deadline=None, derandomize=True)
 settings.load_profile("felb")
+
+LONG = (
+    "contracts/test_algorithm_contract.py",
+    "test_docs.py",
+    "contracts/test_transport_contract.py",
+    "contracts/test_extend_page.py",
+    "contracts/test_estimator_contract.py",
+    "contracts/test_secure_sum_contract.py",
+    "fuzz/test_fuzz.py",
+    "runs/test_resume.py",
+    "federated/test_phases_pipeline.py",
+    "federated/test_felb_scale.py",
+    "test_demo.py",
+    "test_site.py",
+    "engines/test_dask_faults.py",
+    "cli/test_cli_experiment.py",
+    "paper/test_study_runner.py",
+)
+"""Files that take long, which several workers had better begin with."""
+
+REPEATED = (
+    "contracts/test_algorithm_contract.py",
+    "contracts/test_estimator_contract.py",
+    "contracts/test_extend_page.py",
+    "contracts/test_feature_names_contract.py",
+    "contracts/test_secure_sum_contract.py",
+    "contracts/test_transport_contract.py::test_an_interrupted_run",
+    "contracts/test_transport_contract.py::test_a_seed",
+    "contracts/test_transport_contract.py::test_shuffled",
+    "estimators/test_federated_bmf.py::test_fifty",
+    "estimators/test_unknown_cells.py::test_pooled_and_fifty",
+    "federated/test_felb_scale.py",
+    "federated/test_phases_belief.py::test_resuming",
+    "federated/test_phases_pipeline.py::test_resuming",
+    "federated/test_phases_pipeline.py::test_no_split",
+    "federated/test_phases_pipeline.py::test_ended",
+    "fuzz/test_fuzz.py",
+    "kernels/test_passes_elsewhere.py",
+    "runs/test_resume.py",
+    "test_atomic_kills.py",
+    "test_demo.py",
+    "test_docs.py",
+    "test_site.py",
+)
+"""Tests that compare many runs of the same code. Traced, they take twice as long and cover little more."""
+
+
+def pytest_collection_modifyitems(items):
+    """Put long files first, and do not trace what is repeated; that can only lower the measured coverage."""
+    root = Path(__file__).parent
+    names = {item: item.nodeid.removeprefix(f"{root.name}/") for item in items}
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(names[item].partition("::")[0], len(LONG)))
+    for item in items:
+        if names[item].startswith(REPEATED):
+            item.add_marker(pytest.mark.no_cover)

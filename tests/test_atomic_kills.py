@@ -125,10 +125,10 @@ def test_a_run_killed_at_its_end_keeps_its_journal_to_itself_and_goes_on(
     if privacy is not None:
         pytest.importorskip("dp_accounting")
         pytest.importorskip("opendp")
-    method = "grecond+or" if privacy is None else "bmf"
+    method, parameters = ("grecond+or", {}) if privacy is None else ("bmf", {"effort": "fast"})
     out = tmp_path / "out"
     simulate(Job("zoo", "grecond+or", 2, clients=2), out)
-    new = Job("zoo", method, 3, clients=2, privacy=privacy)
+    new = Job("zoo", method, 3, clients=2, privacy=privacy, parameters=parameters)
     held = []
 
     def hold(self, result, assignments):

@@ -19,5 +19,5 @@ def test_it_comes():
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_no_time_at_all_is_refused(seconds):
-    with pytest.raises(InputError, match="positive number of seconds"):
+    with pytest.raises(InputError, match="seconds"):
         Deadline(seconds)

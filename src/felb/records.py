@@ -29,7 +29,6 @@ MAX_KEYS = 1 << 16
 """Of one object inside of a record that takes any keys."""
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-Positive = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 
 
 def read_record(path: str | os.PathLike[str], kind: type[T], *, advice: str, limit: int = MAX_BYTES) -> T:

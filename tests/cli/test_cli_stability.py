@@ -35,7 +35,7 @@ def test_what_cannot_be_refitted_is_refused_without_a_traceback(felb, in_folder,
     assert "columns" in wrong.err
     assert not (in_folder / "out" / "stability.json").exists()
     assert felb("stability", "nothing").code == 1
-    assert felb("fit", "zoo", "-k", 2, "--epsilon", 5, "-o", "private").code == 0
+    assert felb("fit", "zoo", "-k", 2, "--epsilon", 5, "-p", "effort=fast", "-o", "private").code == 0
     private = felb("stability", "private", "--data", "zoo")
     assert private.code == 1
     assert "budget" in private.err

@@ -108,17 +108,10 @@ def dask_client():
         yield client
 
 
-PLAYED_ON_DASK = {}
-"""Undisturbed runs, which several tests look at."""
-
-
 def dask_workers(plan, shards, folder, *, stop_after=None):
     """Blocks on Dask workers, whose states are on disk when the run is stopped."""
     from distributed import get_client
 
-    known = (str(plan), tuple(shards))
-    if stop_after is None and known in PLAYED_ON_DASK:
-        return PLAYED_ON_DASK[known]
     algorithm, client = plan.algorithm(), get_client()
     blocks = dask_cluster.on_workers(client, shards)
     options = {"seed": plan.seed, "client": client, "states": folder / "states"}
@@ -134,10 +127,7 @@ def dask_workers(plan, shards, folder, *, stop_after=None):
             )
         assert Journal(folder / "j").next_round == stop_after
     finished = on_dask.run(algorithm, blocks, journal=Journal(folder / "j"), persist_every=30, **options)
-    played = Played(finished.outcome, list(finished.history), dict(finished.assignments))
-    if stop_after is None:
-        PLAYED_ON_DASK[known] = played
-    return played
+    return Played(finished.outcome, list(finished.history), dict(finished.assignments))
 
 
 TRANSPORTS = {
@@ -215,6 +205,18 @@ def transport(request):
     return request.param
 
 
+KNOWN = {}
+"""Undisturbed runs, which several tests look at."""
+
+
+def once(play, plan, shards, *folder):
+    """Return ``play(plan, shards, *folder)``, which is computed once for a plan and names of clients."""
+    known = play, str(plan), tuple(shards)
+    if known not in KNOWN:
+        KNOWN[known] = play(plan, shards, *folder)
+    return KNOWN[known]
+
+
 def shards_for(transport):
     return ONE if transport is centralized else SHARDS
 
@@ -268,7 +270,7 @@ def assert_same(a, b):
 
 def test_same_result_as_the_reference_loop(transport, plan, tmp_path):
     shards = {OWNER: DATA.A} if transport is centralized else SHARDS
-    assert_same(transport(plan, shards, tmp_path), reference(plan, shards))
+    assert_same(once(transport, plan, shards, tmp_path), once(reference, plan, shards))
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -276,15 +278,16 @@ def test_an_interrupted_run_ends_as_if_undisturbed(transport, plan, rounds, tmp_
     if rounds == 1 or plan.method == "bmf":
         skip_if_slow(transport)
     shards = shards_for(transport)
-    whole = transport(plan, shards, tmp_path / "whole")
+    whole = once(transport, plan, shards, tmp_path / "whole")
     assert_same(transport(plan, shards, tmp_path / "stopped", stop_after=rounds), whole)
 
 
 def test_a_seed_fixes_everything(transport, seeded_plan, tmp_path):
     skip_if_slow(transport)
-    plans = seeded_plan, seeded_plan, replace(seeded_plan, seed=4)
-    first, again, other = (transport(plan, shards_for(transport), tmp_path / str(i)) for i, plan in enumerate(plans))
-    assert_same(first, again)
+    shards = shards_for(transport)
+    first = once(transport, seeded_plan, shards, tmp_path / "first")
+    assert_same(first, transport(seeded_plan, shards, tmp_path / "again"))
+    other = transport(replace(seeded_plan, seed=4), shards, tmp_path / "other")
     assert not np.array_equal(found(first.outcome), found(other.outcome))
 
 
@@ -293,7 +296,8 @@ def test_shuffled_clients_give_the_same_result_to_the_last_bit(transport, namele
         pytest.skip("one client has no order")
     skip_if_slow(transport)
     renamed = {f"z{9 - i}": shard for i, shard in enumerate(SHARDS.values())}
-    a, b = (transport(nameless_plan, shards, tmp_path / str(i)) for i, shards in enumerate((SHARDS, renamed)))
+    a = once(transport, nameless_plan, SHARDS, tmp_path / "a")
+    b = transport(nameless_plan, renamed, tmp_path / "b")
     np.testing.assert_array_equal(a.outcome.components, b.outcome.components)
     np.testing.assert_array_equal(found(a.outcome), found(b.outcome))
     assert a.outcome.counts == b.outcome.counts
@@ -302,7 +306,7 @@ def test_shuffled_clients_give_the_same_result_to_the_last_bit(transport, namele
 
 def test_summed_scores_are_centralized_scores_and_every_client_has_its_assignment(transport, plan, tmp_path):
     shards = shards_for(transport)
-    played = transport(plan, shards, tmp_path)
+    played = once(transport, plan, shards, tmp_path)
     pairs = zip(shards.values(), played.assignments.values(), strict=True)
     pooled = sum(confusion(shard, U, played.outcome.components) for shard, U in pairs)
     assert played.outcome.counts == pooled
@@ -312,7 +316,7 @@ def test_summed_scores_are_centralized_scores_and_every_client_has_its_assignmen
 
 
 def test_everything_that_leaves_is_logged_and_nothing_has_the_size_of_rows(transport, plan, tmp_path):
-    played = transport(plan, shards_for(transport), tmp_path)
+    played = once(transport, plan, shards_for(transport), tmp_path)
     if transport in ONE_OWNER:
         assert played.left == {}
         return
@@ -328,7 +332,7 @@ def test_everything_that_leaves_is_logged_and_nothing_has_the_size_of_rows(trans
 @pytest.mark.parametrize("name", [name for name in PLANS if "bmf" not in name])
 def test_nothing_leaves_but_what_the_task_is_known_to_tell(name, tmp_path):
     """The default method asks for much more, about V of many sizes; its tasks are tested with its steps."""
-    played = in_process(PLANS[name], SHARDS, tmp_path)
+    played = once(in_process, PLANS[name], SHARDS, tmp_path)
     for log in played.left.values():
         by_round = [[what for at, what, _ in log if at == row["round"]] for row in played.history]
         assert by_round == [list(TOLD[row["task"]]) for row in played.history]

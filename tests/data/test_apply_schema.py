@@ -273,9 +273,9 @@ def test_bad_tables_are_named(tmp_path):
         read(tmp_path / "empty.csv", schema=SURVEY_SCHEMA)
     with pytest.raises(InputError, match="cannot be read: No such file"):
         read(tmp_path / "absent.csv", schema=SURVEY_SCHEMA)
-    with pytest.raises(InputError, match="a schema is applied to"):
+    with pytest.raises(InputError, match="applied"):
         read(tmp_path / "x.mtx", schema=SURVEY_SCHEMA)
-    with pytest.raises(InputError, match="a schema says how values are read"):
+    with pytest.raises(InputError, match=r"schema .*values"):
         read(path, schema=SURVEY_SCHEMA, missing="zero")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 this is none")
     with pytest.raises(InputError, match=r"broken\.parquet: "):

@@ -71,7 +71,7 @@ def test_binary_matrix_passes_through():
     assert BinaryMatrix.of(matrix, columns=list("abcd")).columns == ("a", "b", "c", "d")
     assert BinaryMatrix.of(matrix, binarize_threshold=0.5) is matrix
     for threshold in (-1, 1):
-        with pytest.raises(InputError, match="makes all cells of 0/1 data equal"):
+        with pytest.raises(InputError, match=r"cells .* equal"):
             BinaryMatrix.of(matrix, binarize_threshold=threshold)
 
 
@@ -220,7 +220,7 @@ def test_infinite_cells_are_refused():
 
 @pytest.mark.parametrize("threshold", [np.nan, np.inf, -np.inf, "0.5", [1]])
 def test_thresholds_that_are_none(threshold):
-    with pytest.raises(InputError, match="is not a finite number"):
+    with pytest.raises(InputError, match="finite"):
         BinaryMatrix.of(DENSE, binarize_threshold=threshold)
 
 

@@ -58,7 +58,7 @@ def test_pandas_text_column():
 
 def test_pandas_repeated_names():
     frame = pd.DataFrame(DENSE, columns=["a", "b", "a", "c"])
-    with pytest.raises(InputError, match="'a' occurs more than once"):
+    with pytest.raises(InputError, match=r"'a' .*once"):
         BinaryMatrix.of(frame)
     np.testing.assert_array_equal(dense_of(BinaryMatrix.of(frame, columns=list("abcd"))), DENSE)
 

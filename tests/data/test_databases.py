@@ -167,9 +167,9 @@ def test_other_urls_are_refused(files, tmp_path):
         read(f"{files['sqlite']}?table=odd", schema=EVENT_SCHEMA)
     with pytest.raises(InputError, match="give the schema"):
         read(f"{files['sqlite']}?table=events")
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match="no file"):
         read(f"sqlite://{tmp_path}/absent.db?table=x", schema=EVENT_SCHEMA)
-    with pytest.raises(InputError, match=r"oracle:// is not known"):
+    with pytest.raises(InputError, match=r"oracle://"):
         read("oracle://x/y?table=z", schema=EVENT_SCHEMA)
     with pytest.raises(InputError, match="no domain 'weather'"):
         read(f"{omop_sqlite(tmp_path)}?domains=weather", schema=EVENT_SCHEMA)

@@ -72,7 +72,7 @@ def test_empty_missing_and_folder(kind, tmp_path):
     with pytest.raises(InputError, match=r"x\.[a-z0-9.]+: .*No such file or directory"):
         read(path)
     path.touch()
-    with pytest.raises(InputError, match=r"x.*: the file is empty"):
+    with pytest.raises(InputError, match=r"x.*empty"):
         read(path)
     path.unlink()
     path.mkdir()
@@ -125,7 +125,7 @@ def test_header_where_there_is_none(kind, tmp_path):
 @pytest.mark.parametrize("threshold", [np.nan, "x"])
 def test_bad_threshold(threshold, tmp_path):
     path, _ = write_as(".csv", tmp_path)
-    with pytest.raises(InputError, match="not a finite number"):
+    with pytest.raises(InputError, match="finite"):
         read(path, binarize_threshold=threshold)
 
 

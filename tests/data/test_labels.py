@@ -25,7 +25,7 @@ def test_a_column_that_is_no_feature(tmp_path):
     assert read_labels("kind", str(path), 2).tolist() == ["cat", "dog"]
     with pytest.raises(felb.InputError, match="sort"):
         read_labels("sort", str(path), 2)
-    with pytest.raises(felb.InputError, match="name the data file"):
+    with pytest.raises(felb.InputError, match="data file"):
         read_labels("sort", None, 2)
 
 

@@ -131,13 +131,13 @@ def test_limits_can_be_raised_and_lowered(tmp_path):
 )
 def test_a_pipe_is_refused_and_not_waited_for(name, tmp_path):
     os.mkfifo(tmp_path / name)
-    with pytest.raises(InputError, match="is no regular file"):
+    with pytest.raises(InputError, match="regular file"):
         read(tmp_path / name)
 
 
 def test_a_link_to_a_device_is_refused(tmp_path):
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
-    with pytest.raises(InputError, match="is no regular file"):
+    with pytest.raises(InputError, match="regular file"):
         read(tmp_path / "zero.csv")
 
 

@@ -55,9 +55,9 @@ def test_the_only_matrix_is_taken_whatever_stands_beside_it(tmp_path):
 
 
 def test_several_matrices_or_none_are_refused_by_name(tmp_path):
-    with pytest.raises(InputError, match=r"several matrices: X \(40x9\), Y \(9x40\)"):
+    with pytest.raises(InputError, match=r"X \(40x9\), Y \(9x40\)"):
         read(saved(tmp_path / "a.mat", {"X": CELLS, "Y": CELLS.T}))
-    with pytest.raises(InputError, match="no matrix of numbers"):
+    with pytest.raises(InputError, match="no matrix"):
         read(saved(tmp_path / "b.mat", {"name": "text", "v": np.arange(4)}))
 
 

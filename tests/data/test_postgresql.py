@@ -61,7 +61,7 @@ def test_the_password_may_be_in_a_file_that_only_its_owner_reads(server, tmp_pat
 
 def test_a_wrong_password_is_told_and_not_repeated(server, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "wr0ng-w0rd")
-    with pytest.raises(InputError, match=r"no connection: .*authentication failed") as refused:
+    with pytest.raises(InputError, match=r"authentication") as refused:
         read(server.url(table="survey"), schema=SURVEY_SCHEMA)
     assert "wr0ng-w0rd" not in "".join(traceback.format_exception(refused.value))
 
@@ -104,7 +104,7 @@ def test_a_connection_lost_in_the_middle_is_an_error(server):
     cutting = threading.Thread(target=cut)
     cutting.start()
     try:
-        with pytest.raises(InputError, match=r"the connection was lost.*nothing was written"):
+        with pytest.raises(InputError, match=r"lost.*nothing was written"):
             read(server.url(query=f"SELECT {columns} FROM generate_series(1, 100000) g"), schema=SURVEY_SCHEMA)
     finally:
         done.set()

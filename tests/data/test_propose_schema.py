@@ -102,19 +102,19 @@ def test_sites_tell_no_small_or_exact_counts_and_agree_on_one_schema(people, tmp
 
 
 def test_what_cannot_be_proposed_or_merged_is_refused(people, tmp_path):
-    with pytest.raises(InputError, match="fewer than 10 records"):
+    with pytest.raises(InputError, match="10 records"):
         disclosed(summarize(people.iloc[:5]))
     with pytest.raises(InputError, match="would disclose"):
         disclosed(summarize(people), min_count=1)
     numbers, words = summarize(people[["age"]]), summarize(people[["sex"]].rename(columns={"sex": "age"}))
     with pytest.raises(InputError, match="'age'"):
         merged([numbers, words])
-    with pytest.raises(InputError, match="different columns for records"):
+    with pytest.raises(InputError, match="different columns"):
         merged([numbers, summarize(people)])
     (tmp_path / "p.json").write_text('{"format": "felb-schema-proposal-1"}')
     with pytest.raises(InputError, match=r"p\.json is no proposal"):
         read_proposal(tmp_path / "p.json")
     write_proposal(numbers, tmp_path / "q.json", prefixes=False)
     (tmp_path / "q.json").write_text((tmp_path / "q.json").read_text().replace('"known": 400', '"known": -1'))
-    with pytest.raises(InputError, match="count is no whole number"):
+    with pytest.raises(InputError, match=r"count .*whole number"):
         read_proposal(tmp_path / "q.json")

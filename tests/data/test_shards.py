@@ -55,13 +55,13 @@ def test_labels_may_be_numbers_objects_or_strings():
 
 @pytest.mark.parametrize("labels", [[1, 2], [[1], [2], [3]]])
 def test_one_label_per_row(labels):
-    with pytest.raises(InputError, match="one client label per row"):
+    with pytest.raises(InputError, match="label per row"):
         split(matrix(3), labels)
 
 
 @pytest.mark.parametrize("labels", [["a", None, "b"], [0.0, float("nan"), 1.0]])
 def test_missing_labels_are_named(labels):
-    with pytest.raises(InputError, match="row 1 has no client label"):
+    with pytest.raises(InputError, match=r"row 1 .*client label"):
         split(matrix(3), labels)
 
 

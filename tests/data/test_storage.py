@@ -188,13 +188,13 @@ def test_header_that_does_not_fit_the_file(saved, changes):
 def test_header_that_is_no_header(text, tmp_path):
     path = tmp_path / "h.felb"
     path.write_bytes(head(text) + b"\0" * 256)
-    with pytest.raises(InputError, match="header cannot be read"):
+    with pytest.raises(InputError, match="header"):
         BinaryMatrix.open(path)
 
 
 def test_absurd_header_length(tmp_path):
     (tmp_path / "h.felb").write_bytes(MAGIC + b"\xff" * 8 + b"{}")
-    with pytest.raises(InputError, match="header cannot be read"):
+    with pytest.raises(InputError, match="header"):
         BinaryMatrix.open(tmp_path / "h.felb")
 
 
@@ -204,10 +204,10 @@ def test_damaged_row_starts(saved, entry, value):
     at = at_rows(content) + 8 * entry
     content[at : at + 8] = value.to_bytes(8, "little", signed=True)
     saved.write_bytes(content)
-    with pytest.raises(InputError, match=r"block 1 of 1 of the starts of the rows of the ones "):
+    with pytest.raises(InputError, match=r"block 1 of 1 of the starts"):
         BinaryMatrix.open(saved)
     saved.write_bytes(resealed(content))
-    with pytest.raises(InputError, match="its rows do not follow each other"):
+    with pytest.raises(InputError, match=r"rows .*follow"):
         BinaryMatrix.open(saved)
 
 
@@ -247,7 +247,7 @@ def test_every_changed_byte_is_noticed_or_does_not_matter(matrix, saved):
 @pytest.mark.parametrize("magic", OLD_MAGIC)
 def test_earlier_versions_are_named(saved, magic):
     saved.write_bytes(magic + saved.read_bytes()[8:])
-    with pytest.raises(InputError, match="earlier version of the format"):
+    with pytest.raises(InputError, match="version"):
         BinaryMatrix.open(saved)
 
 

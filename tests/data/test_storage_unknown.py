@@ -86,5 +86,5 @@ def test_a_one_that_is_unknown_is_refused(tmp_path):
     matrix = partly(np.array([[1, 0, 2], [0, 1, 2]]))
     clash = BinaryMatrix.of([[1, 0, 1], [0, 0, 1]])
     matrix._with_rows(matrix.indptr, matrix.indices, clash).save(path)
-    with pytest.raises(InputError, match="1 cells are marked as unknown and are ones"):
+    with pytest.raises(InputError, match=r"1 cells .*unknown"):
         BinaryMatrix.open(path)

@@ -42,7 +42,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_damaged_matrix_of_scipy_is_refused(case):
-    with pytest.raises(InputError, match="the sparse matrix is damaged"):
+    with pytest.raises(InputError, match="damaged"):
         BinaryMatrix.of(CASES[case])
 
 
@@ -122,7 +122,7 @@ def test_order_is_checked_across_chunks():
     indptr, indices = np.array([0, CHUNK + 2]), np.arange(CHUNK + 2)
     check_rows(indptr, indices, CHUNK + 2)
     indices[CHUNK], indices[CHUNK - 1] = indices[CHUNK - 1], indices[CHUNK]
-    with pytest.raises(InputError, match=f"row 0 names column {CHUNK - 1} after column {CHUNK}"):
+    with pytest.raises(InputError, match=rf"column {CHUNK - 1} .*{CHUNK}"):
         check_rows(indptr, indices, CHUNK + 2)
 
 
@@ -133,5 +133,5 @@ def test_common_cells_are_counted(cells):
     common = int((cells == 3).sum())
     assert count_common((a.indptr, a.indices), (b.indptr, b.indices), cells.shape[1]) == common
     if common:
-        with pytest.raises(InputError, match=f"{common} cells are marked as unknown and are ones"):
+        with pytest.raises(InputError, match=rf"{common} cells .*unknown"):
             check_disjoint((a.indptr, a.indices), (b.indptr, b.indices), cells.shape[1])

@@ -116,7 +116,7 @@ def test_a_run_goes_on_at_another_cluster_after_its_scheduler_died(cluster, tmp_
         if len(progress.history) == 12:
             cluster.scheduler.send_signal(signal.SIGKILL)
 
-    with pytest.raises(ConnectionLostError, match=r"round \d+: the Dask scheduler at .* was lost"):
+    with pytest.raises(ConnectionLostError, match=r"round \d+: .*scheduler"):
         fit(job, tmp_path / "out", on_round=die)
     assert unfinished_job(tmp_path / "out") is not None
     rounds = []

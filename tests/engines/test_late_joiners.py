@@ -78,7 +78,7 @@ def test_a_component_that_only_the_late_client_has_is_found(first):
 
 def test_what_only_compares_rounds_refuses_late_clients():
     late = Participation(joins={LATE: 3})
-    with pytest.raises(InputError, match="all clients must play"):
+    with pytest.raises(InputError, match="all clients"):
         felb.FederatedBMF("mdl", participation=late).fit(DATA.A, groups=GROUPS)
     with pytest.raises(InputError, match="participation"):
         felb.FederatedBMF(4, privacy=felb.privacy.Privacy(epsilon=1.0), participation=late).fit(DATA.A, groups=GROUPS)
@@ -129,7 +129,7 @@ def test_the_estimator_knows_rows_of_late_clients():
 
 def test_rows_of_a_client_that_came_too_late_are_assigned_as_new_ones():
     model = felb.FederatedBMF(4, random_state=0, participation=Participation(joins={LATE: 500}))
-    with pytest.warns(UserWarning, match=r"after \d+ rounds, before 4 joined"):
+    with pytest.warns(UserWarning, match=r"\d+ rounds.* 4 joined"):
         U = model.fit_transform(DATA.A, groups=GROUPS)
     assert model.counts_.cells == 500 * 60
     np.testing.assert_array_equal(U[ROWS[LATE]], model.transform(SHARDS[LATE]))

@@ -72,7 +72,7 @@ def test_wrong_use_is_named(people):
         felb.Binarizer().transform(people)
     with pytest.raises(felb.InputError, match="output='dense'"):
         felb.Binarizer(output="dense").fit(people)
-    with pytest.raises(felb.InputError, match="data frame with named columns"):
+    with pytest.raises(felb.InputError, match="data frame"):
         felb.Binarizer().fit(np.zeros((3, 2)))
-    with pytest.raises(felb.InputError, match="'a' occurs more than once"):
+    with pytest.raises(felb.InputError, match=r"'a' .*once"):
         felb.Binarizer().fit(pd.DataFrame([[1, 2]], columns=["a", "a"]))

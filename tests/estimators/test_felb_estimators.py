@@ -122,7 +122,7 @@ def test_inverse_transform_is_the_boolean_product():
     dense = (U.astype(int) @ model.components_) > 0
     np.testing.assert_array_equal(model.inverse_transform(U), dense)
     np.testing.assert_array_equal(model.inverse_transform(U, sparse_output=True).toarray(), dense)
-    with pytest.raises(felb.InputError, match="U has 2 components, the model has 5"):
+    with pytest.raises(felb.InputError, match=r"2 components.* 5"):
         model.inverse_transform(U[:, :2])
 
 
@@ -196,7 +196,7 @@ def test_a_list_of_matrices_has_no_groups():
 
 def test_more_components_than_rows_or_columns_is_allowed_with_a_warning():
     X = np.random.default_rng(0).random((30, 4)) < 0.5
-    with pytest.warns(UserWarning, match="n_components=6 is more than"):
+    with pytest.warns(UserWarning, match="n_components=6"):
         model = felb.FELBMU(6, max_iter=60, random_state=0).fit(X)
     assert model.components_.shape == (6, 4)
 

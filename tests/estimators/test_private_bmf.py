@@ -53,7 +53,7 @@ def test_components_that_are_empty_are_warned_of(monkeypatch):
         return Candidates(np.zeros((2, n_components, released.M.shape[0]), dtype=bool), 1.0)
 
     monkeypatch.setattr(private, "find_candidates", nothing)
-    with pytest.warns(felb.ConvergenceWarning, match="all components are empty"):
+    with pytest.warns(felb.ConvergenceWarning, match="empty"):
         FederatedBMF(2, privacy=Privacy(1.0)).fit(SMALL.A)
 
 

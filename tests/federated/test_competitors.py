@@ -361,7 +361,7 @@ def test_parameters_that_cannot_be(build, parameters, said):
 
 
 def test_a_negative_pull_is_refused():
-    with pytest.raises(InputError, match="proximity must be at least 0"):
+    with pytest.raises(InputError, match="proximity"):
         fedprox(40, 4, gamma=-1.0)
 
 

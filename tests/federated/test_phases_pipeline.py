@@ -184,7 +184,7 @@ def test_resuming_from_any_round_ends_the_same(sampled, compact, tmp_path, monke
         options["participation"] = Participation(fraction=0.6, dropout=0.1)
     algorithm = made(objective="f1", sampled=sampled)
     whole = run(algorithm, SHARDS, **options)
-    for after in range(1, whole.outcome.n_iter + 2, 2 if sampled else 5):
+    for after in range(1, whole.outcome.n_iter + 2, 3 if sampled else 11):
         again = resumed(algorithm, SHARDS, tmp_path / str(after), after=after, **options)
         np.testing.assert_array_equal(again.outcome.components, whole.outcome.components)
         assert again.outcome.counts == whole.outcome.counts

@@ -179,7 +179,7 @@ def test_costs_are_positive_numbers(wrong):
 
 
 def test_refinement_and_reseeding_need_components():
-    with pytest.raises(InputError, match="this step needs a V"):
+    with pytest.raises(InputError, match="needs a V"):
         drive(refine(Known()), SPLIT)
     with pytest.raises(InputError, match="exclusive gains"):
         drive(reseed(Known(components=DATA.V)), SPLIT)

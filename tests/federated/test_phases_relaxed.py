@@ -119,7 +119,7 @@ def test_thresholds_are_the_best_pair_of_the_grid(objective):
 
 @pytest.mark.parametrize("step", [nmf, threshold_search])
 def test_a_step_says_what_it_needs(step):
-    with pytest.raises(InputError, match="this step needs a"):
+    with pytest.raises(InputError, match="needs a"):
         drive(step(Known()), ONE)
 
 

@@ -271,7 +271,7 @@ def test_with_the_responses_lost_a_second_look_is_charged_and_refused():
     kept, log = {name: Responses(method.privacy.accountant()) for name in shards()}, []
     run(method, shards(), responses=kept.__getitem__)
     forgetful = {name: Responses(responses.accountant) for name, responses in kept.items()}
-    with pytest.raises(PrivacyError, match="would bring the total"):
+    with pytest.raises(PrivacyError, match="total"):
         run(method, shards(), responses=forgetful.__getitem__, outbound=lambda _: log.append)
     assert not log
 
@@ -293,9 +293,9 @@ def test_a_value_without_a_bound_does_not_leave():
     gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.accountant()))
     bounded = RecordSum(np.zeros(3, np.int64), 1.0, 64.0)
     update = Update({"sizes": bounded.values, "counts": np.array([1, 2])}, {"sizes": bounded})
-    with pytest.raises(PrivacyError, match="change counts is not bounded"):
+    with pytest.raises(PrivacyError, match="change counts"):
         gate.release(update, Request("sizes"), rng=np.random.default_rng(0))
-    with pytest.raises(InputError, match="not released under this specification"):
+    with pytest.raises(InputError, match="not released"):
         gate.release(Update.of_records(V=bounded), Request("sizes"), rng=np.random.default_rng(0))
     assert not log
     assert not gate.accountant.entries
@@ -322,5 +322,5 @@ def test_too_few_shares_of_distributed_noise_are_noticed():
         return candidates.send(Sums({"sizes": np.zeros(31, np.int64)}, clients))
 
     assert after(3).values["row_bound"] == 20
-    with pytest.raises(PrivacyError, match="at most 1 missing"):
+    with pytest.raises(PrivacyError, match="1 missing"):
         after(2)

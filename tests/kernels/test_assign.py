@@ -270,12 +270,12 @@ def test_exact_search_branches_in_the_interpreter(monkeypatch):
 
 def test_unusable_arguments_are_named():
     A, V = sparse(np.ones((2, 4), bool)), np.ones((3, 4), bool)
-    with pytest.raises(InputError, match="V must be a Boolean array"):
+    with pytest.raises(InputError, match=r"V must be .*Boolean"):
         assign_rows(A, V.astype(int))
     with pytest.raises(InputError, match=r"V has 5 columns.* 4"):
         assign_rows(A, np.ones((3, 5), bool))
     with pytest.raises(InputError, match=r"3 x 4.* 2 x 4"):
         descend_rows(A, V, np.ones((3, 3), bool))
     for one, zero in [(-1.0, -1.0), (1.0, 1.0), (float("nan"), -1.0)]:
-        with pytest.raises(InputError, match="covering a zero must not pay"):
+        with pytest.raises(InputError, match="weight_zero"):
             assign_rows_exact(A, V, weight_one=one, weight_zero=zero)

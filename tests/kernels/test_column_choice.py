@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_cases import interpret
 
+from felb.kernels import column_choice
 from felb.kernels.column_choice import columns_as_components
 
 
@@ -40,6 +42,15 @@ def slow(A, k, weights):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from([(1, -1), (1, -3), (2, -1), (1, -100)]))
 def test_columns_are_given_up_where_it_costs_least(seed, k, weights):
+    check(seed, k, weights)
+
+
+def test_the_kernels_run_in_the_interpreter(monkeypatch):
+    interpret(monkeypatch, column_choice)
+    check(3, 2, (1, -1))
+
+
+def check(seed, k, weights):
     rng = np.random.default_rng(seed)
     A = (rng.random((12, 7)) < rng.uniform(0.1, 0.7)).astype(int)
     V = columns_as_components(A.T @ A, k, weight_one=weights[0], weight_zero=weights[1])

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_cases import interpret
 from scipy.optimize import lsq_linear, nnls
 
 from felb.errors import InputError
+from felb.kernels import moments
 from felb.kernels.moments import descend_rows_of_moments, descend_weights
 
 
@@ -45,6 +47,15 @@ def plain(P, pi, Q, q, lam, *, sweeps, inner):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 9), st.integers(1, 5), st.integers(1, 3))
 def test_rows_are_those_of_the_plain_steps(seed, m, k, sweeps):
+    check(seed, m, k, sweeps)
+
+
+def test_the_kernels_run_in_the_interpreter(monkeypatch):
+    interpret(monkeypatch, moments)
+    check(1, 5, 3, 2)
+
+
+def check(seed, m, k, sweeps):
     P, pi, Q, q = problem(seed, m, k)
     before = P.copy()
     found = descend_rows_of_moments(P, pi, pairs=Q, frequencies=q, weight=0.7, sweeps=sweeps)

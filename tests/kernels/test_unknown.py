@@ -8,14 +8,15 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import sparse
+from kernel_cases import interpret, sparse
 
 from felb.data.binary import BinaryMatrix
 from felb.data.unknown import read_partly_known
 from felb.errors import InputError
+from felb.kernels import filling
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.belief_passes import UNIT, infer_rows
-from felb.kernels.boolean import overlap_counts, overlap_grid
+from felb.kernels.boolean import FactorMasks, overlap_counts, overlap_grid
 from felb.kernels.candidates import addition_counts
 from felb.kernels.exact import assign_rows_exact
 from felb.kernels.filling import add_filled, sweep_known_into
@@ -91,11 +92,11 @@ def test_counts_are_those_of_dense_arrays(problem):
     A, unknown, U, V = problem
     X = masked(A, unknown)
     R = ((U.astype(int) @ V.astype(int)) > 0) & ~unknown
-    assert overlap_counts(X, U, V) == ((A & R).sum(), R.sum(), A.sum())
+    assert overlap_counts(X, FactorMasks.of(U, V)) == ((A & R).sum(), R.sum(), A.sum())
     assert confusion(X, U, V) == Counts((A & R).sum(), (R & ~A).sum(), (A & ~R).sum(), (~unknown).sum())
-    for grid, count in zip(overlap_grid(X, [U, ~U], [V]), overlap_counts(X, ~U, V)[:2], strict=True):
+    for grid, count in zip(overlap_grid(X, [U, ~U], [V]), overlap_counts(X, FactorMasks.of(~U, V))[:2], strict=True):
         assert grid[1, 0] == count
-    ones, cells = switch_counts(X, U, V)
+    ones, cells = switch_counts(X, FactorMasks.of(U, V))
     for c in range(len(V)):
         others = np.arange(len(V)) != c
         left = U[:, [c]] & ~unknown & ~((U[:, others].astype(int) @ V[others].astype(int)) > 0)
@@ -109,9 +110,12 @@ def test_additions_are_those_of_the_known_columns(problem, weights, seed):
     A, unknown, U, V = problem
     candidates = np.random.default_rng(seed).random((5, A.shape[1])) < 0.3
     worth = {"weight_one": weights[0], "weight_zero": weights[1]}
-    found, expected = addition_counts(masked(A, unknown), U, V, candidates, **worth), np.zeros((2, 5), int)
+    found, expected = (
+        addition_counts(masked(A, unknown), FactorMasks.of(U, V), candidates, **worth),
+        np.zeros((2, 5), int),
+    )
     for u, (a, v, c) in zip(U, rows_without_unknown(A, unknown, V, candidates), strict=True):
-        expected += addition_counts(a, u[None], v, c, **worth)
+        expected += addition_counts(a, FactorMasks.of(u[None], v), c, **worth)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -139,6 +143,22 @@ def test_beliefs_are_those_of_the_known_columns(problem, settled):
 @given(small)
 @slow
 def test_relaxed_rows_are_those_of_the_known_columns(problem):
+    check_relaxed_rows(problem)
+
+
+@given(small)
+@slow
+def test_filled_statistics_are_those_of_the_filled_matrix(problem):
+    check_filled(problem)
+
+
+def test_kernels_for_relaxed_rows_run_in_the_interpreter(monkeypatch):
+    interpret(monkeypatch, filling)
+    check_relaxed_rows(draw(9, 20, 3, 0.3, 1))
+    check_filled(draw(9, 20, 3, 0.3, 1))
+
+
+def check_relaxed_rows(problem):
     A, unknown, _, V = problem
     rng = np.random.default_rng(len(A))
     relaxed = (V * rng.uniform(0.5, 1.0, V.shape) + 0.01).astype(np.float32)
@@ -155,9 +175,7 @@ def test_relaxed_rows_are_those_of_the_known_columns(problem):
             np.testing.assert_allclose(swept[[r]], wide, atol=1e-4, rtol=1e-3)
 
 
-@given(small)
-@slow
-def test_filled_statistics_are_those_of_the_filled_matrix(problem):
+def check_filled(problem):
     A, unknown, U, V = problem
     X, units = masked(A, unknown), units_of(V.astype(float))
     rows = in_units(np.where(U, 0.6, 0.1), units)

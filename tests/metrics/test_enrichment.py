@@ -52,9 +52,9 @@ def test_large_tables_are_tested_by_chi_square_with_much_the_same_p_value():
 
 
 def test_wrong_labels_are_refused():
-    with pytest.raises(felb.InputError, match="one label per record"):
+    with pytest.raises(felb.InputError, match="label per record"):
         enrichment(U, LABELS[1:])
-    with pytest.raises(felb.InputError, match="no record has a label"):
+    with pytest.raises(felb.InputError, match="label"):
         enrichment(U, [None] * 90)
     with pytest.raises(felb.InputError, match="groups of records"):
         enrichment(np.ones((300, 1), bool), np.arange(300))

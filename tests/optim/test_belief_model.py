@@ -247,7 +247,7 @@ def test_sums_add_by_name():
 
 
 def test_a_belief_that_makes_no_sense_is_refused():
-    with pytest.raises(InputError, match="expected k x m"):
+    with pytest.raises(InputError, match="k x m"):
         Belief(np.zeros((2, 3)), 0.6, 0.3, np.full(1, 0.1), 0.2)
     with pytest.raises(InputError, match="outside < inside"):
         Belief(np.zeros((1, 3)), 0.3, 0.6, np.full(1, 0.1), 0.2)

@@ -59,7 +59,7 @@ def test_what_does_not_run_over_clients_is_refused_before_anything_runs(own):
     ):
         with pytest.raises(InputError, match=words):
             with_own_methods(tiny(), [path])
-    with pytest.raises(InputError, match="own list of methods"):
+    with pytest.raises(InputError, match="list of methods"):
         with_own_methods(find_study("sync", quick=True), ["mine:Shared"])
 
 

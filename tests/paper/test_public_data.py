@@ -62,7 +62,7 @@ def test_names_are_found_in_any_case():
 
 def test_raw_files_are_looked_for_in_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.setenv(catalogue.DATA_FOLDER, str(tmp_path))
-    with pytest.raises(InputError, match=r"there is no .*goodreads; download ratings.json from https://grouplens"):
+    with pytest.raises(InputError, match=r"goodreads; .*ratings.json .*https://grouplens"):
         load_raw("goodreads")
     (tmp_path / "goodreads").mkdir()
     (tmp_path / "goodreads" / "ratings.json").write_text(RATINGS)
@@ -75,7 +75,7 @@ def test_raw_files_are_looked_for_in_the_data_folder(tmp_path, monkeypatch):
 def test_another_shape_is_refused_unless_it_is_wanted(tmp_path):
     path = tmp_path / "ratings.json"
     path.write_text(RATINGS)
-    with pytest.raises(InputError, match=r"ratings.json: gives a matrix of 1 x 1, but goodreads has 350332 x 9374"):
+    with pytest.raises(InputError, match=r"ratings.json: .*1 x 1.*350332 x 9374"):
         load_raw("goodreads", path)
     check_shape(find("zoo"), Table(load("zoo")), path)
 
@@ -87,5 +87,5 @@ def test_data_that_grows_has_no_fixed_shape(tmp_path):
 
 
 def test_shipped_data_takes_no_file(tmp_path):
-    with pytest.raises(InputError, match="zoo comes with felb"):
+    with pytest.raises(InputError, match="zoo"):
         load_raw("zoo", tmp_path)

@@ -174,13 +174,13 @@ def test_folders_of_others_are_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").touch()
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="not empty and holds no experiment"):
+    with pytest.raises(InputError, match="not empty"):
         run_study(tiny(), tmp_path / "mine")
     with pytest.raises(InputError, match="is a file"):
         run_study(tiny(), tmp_path / "file")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / MANIFEST).write_text('{"name": "drift"}', encoding="utf-8")
-    with pytest.raises(InputError, match="holds the experiment 'drift', not 'noise'"):
+    with pytest.raises(InputError, match=r"'drift'.*'noise'"):
         run_study(tiny(), tmp_path / "other")
 
 
@@ -189,5 +189,5 @@ def test_two_processes_do_not_run_the_same_folder(tmp_path):
     def nested(progress):
         run_study(tiny(), tmp_path)
 
-    with pytest.raises(InputError, match="another process runs the experiment"):
+    with pytest.raises(InputError, match="another process"):
         run_study(tiny(), tmp_path, on_progress=nested)

@@ -100,7 +100,7 @@ def test_calibrated_noise_uses_the_budget_and_no_more(epsilon, delta):
 def test_overspending_is_refused_and_leaves_no_trace():
     accountant = Accountant(1.0, 1e-5)
     accountant.charge(charge(0, 0.2))
-    with pytest.raises(PrivacyError, match=r"would bring the total to epsilon=.*nothing was sent"):
+    with pytest.raises(PrivacyError, match=r"epsilon=.*nothing was sent"):
         accountant.charge(charge(1, 0.05, "a"), charge(1, 0.2, "b"))
     assert [entry.round for entry in accountant.entries] == [0]
     accountant.charge(charge(1, 0.15))
@@ -125,7 +125,7 @@ def test_unprotected_and_foreign_costs_are_refused():
     with pytest.raises(PrivacyError, match="not protected"):
         accountant.charge(Charge("run", 0, "loss", X, None))
     for cost in (Cost("gaussian", 0.1, "client"), Cost("gaussian", 0.1, "record", "replace")):
-        with pytest.raises(PrivacyError, match="cannot be added up"):
+        with pytest.raises(PrivacyError, match="added up"):
             accountant.charge(Charge("run", 0, "V", X, cost))
     assert accountant.entries == ()
 

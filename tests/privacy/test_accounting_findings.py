@@ -37,12 +37,14 @@ def test_m1_a_rounded_size_is_at_most_the_true_one_and_more_than_half_of_it(n):
 
 
 def test_m1_a_stated_delta_is_checked_against_all_records():
-    with pytest.raises(ValueError, match="delta=4e-05 must be below"):
+    with pytest.raises(ValueError, match="delta=4e-05"):
         Privacy(1.0, 4e-5).plan(n_records=29_999, n_clients=3, n_columns=5)
 
 
 def test_m1_a_private_result_does_not_state_its_number_of_records(tmp_path):
-    result = simulate(Job("zoo", "bmf", 3, clients=2, privacy={"epsilon": 4.0}), tmp_path / "out")
+    result = simulate(
+        Job("zoo", "bmf", 3, clients=2, privacy={"epsilon": 4.0}, parameters={"effort": "fast"}), tmp_path / "out"
+    )
     assert result.provenance.data["rows"] is None
     stored = json.loads((tmp_path / "out" / "result.json").read_text())
     assert stored["provenance"]["data"]["rows"] is None
@@ -70,7 +72,7 @@ def test_l1_at_the_finest_noise_discrete_and_continuous_cost_the_same(monkeypatc
     for mu in (0.25, 0.5, 1.0):
         assert worst_ratio(FINEST, mu) < 1.01
     assert worst_ratio(4.0, 0.25) > 1.05, "what was allowed before"
-    with pytest.raises(ValueError, match="fewer than 64 steps"):
+    with pytest.raises(ValueError, match="64 steps"):
         DiscreteGaussian(63.9, 1.0)
     monkeypatch.setattr(discrete, "FINEST", 4.0)
     DiscreteGaussian(4.0, 1.0)

@@ -12,7 +12,7 @@ from felb.data.binary import BinaryMatrix
 from felb.errors import ConvergenceWarning, InputError
 from felb.federated.algorithms.private_candidates import find_candidates
 from felb.kernels.assign import assign_rows
-from felb.kernels.boolean import overlap_counts
+from felb.kernels.boolean import FactorMasks, overlap_counts
 from felb.privacy.discrete import discrete_gaussian
 from felb.privacy.private_cooccurrence import NoisyCooccurrence, weighted_cooccurrence
 from felb.privacy.spec import Privacy
@@ -42,7 +42,7 @@ def exact(A, sigma=0.0):
 
 def f1_star(data, V):
     A, signal = data
-    both, predicted, ones = overlap_counts(signal, assign_rows(A, V), V)
+    both, predicted, ones = overlap_counts(signal, FactorMasks.of(assign_rows(A, V), V))
     return 2 * both / (predicted + ones)
 
 
@@ -130,7 +130,7 @@ def test_synthesis_is_fixed_by_its_seed_and_has_the_sizes_it_says():
     assert (one.latent.shape, one.copula.shape, one.mix.shape) == ((200, 40), (100, 40), (300, 40))
     only = synthesize(exact(SMALL[0], 5.0), fits=0, copulas=1, rows=50)
     assert (only.latent.shape[0], only.copula.shape[0]) == (0, 50)
-    with pytest.raises(InputError, match="at least one model"):
+    with pytest.raises(InputError, match="one model"):
         synthesize(exact(SMALL[0]), fits=0, copulas=0)
 
 

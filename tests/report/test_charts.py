@@ -110,9 +110,9 @@ def test_labels_of_an_axis_are_all_powers_of_ten_or_none():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(InputError, match="no series has a value"):
+    with pytest.raises(InputError, match="series"):
         line_chart([Series("a", [0], [None])], title="T", x_label="x")
-    with pytest.raises(InputError, match="at most 10 curves"):
+    with pytest.raises(InputError, match="10 curves"):
         line_chart([Series(str(i), [0], [1]) for i in range(11)], title="T", x_label="x")
 
 

@@ -125,7 +125,7 @@ def test_writing_replaces_pages_of_felb_only(page, tmp_path):
     assert page.write(path) == path.stat().st_size
     assert page.write(path) == path.stat().st_size
     path.write_text("my diary")
-    with pytest.raises(InputError, match="no page of felb"):
+    with pytest.raises(InputError, match="page"):
         page.write(path)
     assert path.read_text() == "my diary"
     page.write(path, force=True)

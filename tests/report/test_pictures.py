@@ -205,7 +205,7 @@ def test_tile_order_brings_scattered_tiles_together():
 
 
 def test_tile_order_needs_factors_that_fit():
-    with pytest.raises(InputError, match="U has 2 components and V has 3"):
+    with pytest.raises(InputError, match=r"U has 2 .*V has 3"):
         tile_order(np.zeros((4, 2)), np.zeros((3, 5)))
 
 

@@ -37,7 +37,7 @@ def test_the_first_format_is_read():
     """Written by the version before model files; it did not keep under which model of the noise rows were assigned."""
     result = Result.read(STORED / FORMATS[0])
     assert (result.provenance.data["rows"], result.weights, result.belief) == (101, None, None)
-    with pytest.warns(UserWarning, match="model of the noise"):
+    with pytest.warns(UserWarning, match="noise"):
         model = result.model()
     assert model.component_features()[0] == tuple(np.array(ZOO.columns)[result.components[0]])
     assert model.transform(ZOO).shape == (101, 3)
@@ -98,7 +98,7 @@ def test_private_models_keep_their_guarantee_and_no_number_of_records(tmp_path):
     spec = felb.privacy.Privacy(epsilon=2.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = felb.FederatedBMF(2, privacy=spec, random_state=0).fit(ZOO)
+        model = felb.FederatedBMF(2, effort="fast", privacy=spec, random_state=0).fit(ZOO)
     model.save(tmp_path / "private.felbmodel")
     again = felb.load(tmp_path / "private.felbmodel")
     assert again.privacy == spec
@@ -122,7 +122,7 @@ def test_estimators_of_others_are_not_saved(tmp_path):
     class Own(felb.GreConD):
         pass
 
-    with pytest.raises(InputError, match="Own is none of the methods"):
+    with pytest.raises(InputError, match="Own"):
         Own(2).fit(ZOO).save(tmp_path / "own.felbmodel")
 
 
@@ -199,7 +199,7 @@ def test_what_is_no_archive_is_refused(saved, tmp_path):
             felb.load(saved)
     with pytest.raises(InputError, match="cannot be read"):
         felb.load(tmp_path / "absent.felbmodel")
-    with pytest.raises(InputError, match="not a result folder"):
+    with pytest.raises(InputError, match="result folder"):
         felb.load(tmp_path)
 
 

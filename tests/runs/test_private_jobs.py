@@ -27,7 +27,7 @@ ONCE = [(0, "sizes"), (1, "cooccurrence"), (2, "choice")]
 
 @pytest.fixture
 def job(small_data):
-    return Job(small_data, "bmf", 3, clients=3, seed=1, privacy={"epsilon": EPSILON})
+    return Job(small_data, "bmf", 3, clients=3, seed=1, privacy={"epsilon": EPSILON}, parameters={"effort": "fast"})
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,8 @@ def test_without_an_agreement_nothing_is_promised(small_data, out):
 
 
 def test_pooled_data_can_be_published_in_private(small_data, out):
-    result = fit(Job(small_data, "bmf", 3, privacy={"epsilon": EPSILON, "row_bound": 4}), out)
+    privacy = {"epsilon": EPSILON, "row_bound": 4}
+    result = fit(Job(small_data, "bmf", 3, privacy=privacy, parameters={"effort": "fast"}), out)
     assert result.scores == {}
     assert set(result.supports) == {None}
     assert result.provenance.data["fingerprint"] is None
@@ -125,7 +126,7 @@ def test_pooled_data_can_be_published_in_private(small_data, out):
 
 
 def test_an_interrupted_private_fit_of_pooled_data_is_charged_once(small_data, out, unfinished):
-    job = Job(small_data, "bmf", 3, privacy={"epsilon": EPSILON})
+    job = Job(small_data, "bmf", 3, privacy={"epsilon": EPSILON}, parameters={"effort": "fast"})
     for rounds in (1, 2, 3):
         with pytest.raises(KeyboardInterrupt):
             fit(job, out, force=True, on_round=stop_after(rounds))

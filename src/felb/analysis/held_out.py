@@ -15,7 +15,7 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import InputError
-from felb.kernels.boolean import overlap_counts
+from felb.kernels.boolean import FactorMasks, overlap_counts
 from felb.metrics import Counts
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class HeldOut:
 
     def counts(self, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> Counts:
         """Count the right and wrong cells of U∘V among those that are held out; counts of clients add up."""
-        tp, claimed = overlap_counts(self.ones, U, V)[0], overlap_counts(self.cells, U, V)[0]
+        factors = FactorMasks.of(U, V)
+        tp, claimed = overlap_counts(self.ones, factors)[0], overlap_counts(self.cells, factors)[0]
         return Counts(tp=tp, fp=claimed - tp, fn=self.ones.nnz - tp, cells=self.cells.nnz)
 
 

@@ -18,10 +18,9 @@ from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import boolean_product, boolean_product_dense
 from felb.metrics.component_profile import profile_components
 from felb.metrics.counts import DECIDED, confusion, to_boolean
-from felb.metrics.frames import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from os import PathLike
 
     import scipy.sparse as sp
@@ -282,3 +281,12 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 def feature_names(names: Sequence[str] | None, n_features: int) -> list[str]:
     """Return the given names, or x0, x1, … as scikit-learn would call them."""
     return [f"x{i}" for i in range(n_features)] if names is None else [str(name) for name in names]
+
+
+def frame(columns: Mapping[str, list[Any]]) -> Any:
+    """Return columns as a pandas DataFrame, or as they are where pandas is not installed."""
+    try:
+        import pandas as pd
+    except ImportError:
+        return dict(columns)
+    return pd.DataFrame(columns)

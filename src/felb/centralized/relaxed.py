@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from felb.centralized.method import Factors, PooledFactorization
-from felb.data.trivial import exact_components
 from felb.kernels.assign import assign_rows
 from felb.metrics import DECIDED
 from felb.metrics.history import History
+from felb.optim.trivial import exact_components
 
 if TYPE_CHECKING:
     import numpy as np

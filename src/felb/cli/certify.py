@@ -34,7 +34,7 @@ def command(data: str, as_json: bool, **parameters: Any) -> None:
     optimal. For small data: up to six components are searched, and bounds for more are weak. Nothing leaves this
     computer.
     """
-    from felb.runs.certifying import certify_file
+    from felb.runs.scoring import certify_file
 
     with warnings_as_notes():
         found = certify_file(data, **options.given(**parameters))

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from felb.choices import SPLITS
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
 
@@ -54,13 +53,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     help="Number of refits for the stability of each number of components; 0 leaves it out.",
 )
 @click.option("--clients", help="Split the rows among this number of simulated clients.", **options.COUNT)
-@click.option(
-    "--split",
-    type=click.Choice(SPLITS),
-    default="even",
-    show_default=True,
-    help="How the rows are split among the clients.",
-)
+@options.split
 @options.client_column_left_out
 @click.option("--figure", metavar="FILE", help="Draw the curves into this PNG file; requires felb[report].")
 @options.seed

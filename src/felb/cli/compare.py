@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from felb.choices import SPLITS
 from felb.cli import options
 from felb.cli.choose_k import Numbers
 from felb.cli.output import marked_grid, plain_console, print_facts, print_json, warnings_as_notes
 from felb.cli.progress import step_progress
 from felb.cli.resuming import advising
-from felb.cli.simulate import DEFAULT_CLIENTS
 from felb.errors import InputError
 from felb.estimators.methods import summaries
 
@@ -46,21 +44,7 @@ METHODS = "bmf,felb,felb-mu,asso+vote,grecond+vote,mebf+vote"
     metavar="N,N,…|N-N",
     help="Numbers of components.",
 )
-@click.option(
-    "--clients", help=f"Number of clients among which the rows are split (default: {DEFAULT_CLIENTS}).", **options.COUNT
-)
-@click.option(
-    "--split",
-    type=click.Choice(SPLITS),
-    default="even",
-    show_default=True,
-    help="How rows are split among the clients.",
-)
-@click.option(
-    "--client-column",
-    metavar="NAME",
-    help="Column with the name of the client of each row; replaces --clients and --split.",
-)
+@options.clients
 @click.option("--seeds", default=3, show_default=True, help="Number of trials, with seeds 0, 1, ….", **options.COUNT)
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the cells, the tables and the page.")
 @click.option("--jobs", default=1, show_default=True, help="Number of cells that run in parallel.", **options.COUNT)
@@ -118,7 +102,7 @@ def command(
         data,
         "bmf",
         components[0],
-        clients=DEFAULT_CLIENTS if clients is None and client_column is None else clients,
+        clients=options.count_of(clients, client_column),
         split=split,
         client_column=client_column,
         schema=schema,

@@ -23,7 +23,7 @@ SHOWN = 6
 @click.option("--sets", metavar="FILE", help="Write the components as sets of features to this .gmt or .json file.")
 @click.option("--rules", metavar="FILE", help="Write the components as rules 'if ... then ...' to this CSV file.")
 @click.option("--table", metavar="FILE", help="Write the tidy table of components and features to this CSV file.")
-@click.option("--client-column", metavar="NAME", help="Column of the data with the name of the client of each row.")
+@options.client_column_of_data
 @options.reading
 @options.as_json
 def command(

@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from felb.choices import DISCLOSURE_PRESETS
+from felb.choices import DISCLOSURE_PRESETS, SPLITS
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 COUNT: dict[str, Any] = {"type": click.IntRange(min=1), "metavar": "N"}
 WEIGHT: dict[str, Any] = {"type": click.FloatRange(min=0), "metavar": "X"}
 SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1), "metavar": "P"}
+DEFAULT_CLIENTS = 10
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout instead of tables.")
 force = click.option("--force", is_flag=True, help="Replace the output if it exists.")
@@ -123,6 +124,34 @@ client_column_left_out = click.option(
     metavar="NAME",
     help="Column with the name of the client of each row; it is not used as a feature.",
 )
+client_column_of_data = click.option(
+    "--client-column", metavar="NAME", help="Column of the data with the name of the client of each row."
+)
+split = click.option(
+    "--split",
+    type=click.Choice(SPLITS),
+    default="even",
+    show_default=True,
+    help="How rows are split: at random into parts of equal (even) or random size (uneven), or into consecutive "
+    "blocks (consecutive).",
+)
+clients = together(
+    click.option(
+        "--clients", help=f"Number of clients among which the rows are split (default: {DEFAULT_CLIENTS}).", **COUNT
+    ),
+    split,
+    click.option(
+        "--client-column",
+        metavar="NAME",
+        help="Column with the name of the client of each row; replaces --clients and --split.",
+    ),
+)
+
+
+def count_of(clients: int | None, client_column: str | None) -> int | None:
+    """Return the number of clients that the options of `clients` say, None if a column says it."""
+    return DEFAULT_CLIENTS if clients is None and client_column is None else clients
+
 
 weights = together(
     click.option("--l1", help="L1 weight κ of the regularizer.", **WEIGHT),

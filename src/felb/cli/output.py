@@ -161,7 +161,9 @@ def component_table(
     for component in components:
         features = component.features[:shown]
         more = len(component.features) - len(features)
-        text = ", ".join(grouped(schema, features)) + (f", … ({more} more)" if more else "")
+        text = ", ".join(features if schema is None else grouped(schema, features)) + (
+            f", … ({more} more)" if more else ""
+        )
         support = ["" if component.support is None else str(component.support)] if known else []
         table.add_row(str(component.number), *support, str(len(component.features)), text or "(empty)")
     return table

@@ -29,7 +29,7 @@ PAGE = "report.html"
 )
 @click.option("--png", metavar="DIR", help="Also write the plots as PNG files to this folder; requires felb[report].")
 @click.option("--csv", metavar="DIR", help="Also write the tables as CSV files to this folder.")
-@click.option("--client-column", metavar="NAME", help="Column of the data with the name of the client of each row.")
+@options.client_column_of_data
 @options.reading
 @options.force
 @options.as_json

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from felb.choices import FELB_SETTINGS, SPLITS
+from felb.choices import FELB_SETTINGS
 from felb.cli import options, resuming
 from felb.cli.output import print_result
 from felb.cli.privacy_options import spec
@@ -16,29 +16,13 @@ if TYPE_CHECKING:
     from felb.runs.job import Job
 
 EPILOG = options.methods(*summaries(pooled=False))
-DEFAULT_CLIENTS = 10
 
 
 @click.command("simulate", epilog=EPILOG)
 @click.argument("data", required=False)
 @click.option("-o", "--out", type=click.Path(), help="Folder for the result; required unless --resume is given.")
 @resuming.option
-@click.option(
-    "--clients", help=f"Number of clients among which the rows are split (default: {DEFAULT_CLIENTS}).", **options.COUNT
-)
-@click.option(
-    "--split",
-    type=click.Choice(SPLITS),
-    default="even",
-    show_default=True,
-    help="How rows are split: at random into parts of equal (even) or random size (uneven), or into consecutive "
-    "blocks, which does not load a .felb file into memory.",
-)
-@click.option(
-    "--client-column",
-    metavar="NAME",
-    help="Column with the name of the client of each row; replaces --clients and --split.",
-)
+@options.clients
 @click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="Method; see the list below.")
 @options.components
 @click.option(
@@ -120,6 +104,8 @@ def command(
     outbound log of each client (outbound/), and result.json with parameters, seed, version, data fingerprint, scores
     and history.
 
+    With --split consecutive a .felb file is not loaded into memory.
+
     With --epsilon only noisy sums leave a client, and the result states the privacy guarantee. Exact scores stay at the
     clients; `felb score` computes them for a holder of the data. The privacy noise has no seed.
 
@@ -142,7 +128,7 @@ def command(
         n_components,
         seed=seed,
         parameters=options.given(max_iter=rounds, **parameters) | others,
-        clients=DEFAULT_CLIENTS if clients is None and client_column is None else clients,
+        clients=options.count_of(clients, client_column),
         split=split,
         client_column=client_column,
         schema=schema,

@@ -15,7 +15,7 @@ from felb.cli.output import print_json, print_rows, warnings_as_notes
 @click.option("--data", metavar="FILE", help="Data of the run (default: looked for by the name that the run stores).")
 @click.option("--resamples", "n_resamples", default=50, show_default=True, help="Number of refits.", **options.COUNT)
 @options.seed
-@click.option("--client-column", metavar="NAME", help="Column of the data with the name of the client of each row.")
+@options.client_column_of_data
 @options.reading
 @options.as_json
 def command(result: str, data: str | None, n_resamples: int, seed: int, as_json: bool, **reading: Any) -> None:

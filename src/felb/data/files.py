@@ -20,12 +20,11 @@ from felb.data.h5ad import h5ad_blocks
 from felb.data.limits import Bounds, Limits
 from felb.data.mat import mat_blocks
 from felb.data.matrixmarket import matrix_market_blocks
-from felb.data.missing_mask import marked
-from felb.data.names_beside import names_beside
 from felb.data.npz import npz_blocks
 from felb.data.parquet import parquet_blocks
 from felb.data.schema import Schema
 from felb.data.table import Table as Table
+from felb.data.table import marked, names_beside
 from felb.data.text import item_blocks, table_blocks
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
 from felb.regular import open_regular

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from felb.data.client_column import client_labels, find_client_column, split_columns
 from felb.data.coercion import anndata_blocks
 from felb.data.hdf5_probe import check_hdf5
-from felb.data.table import Table
+from felb.data.table import Table, client_labels, find_client_column, split_columns
 from felb.errors import InputError, missing_extra
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names
 from felb.data.cells import LocateCell, where_known_one
-from felb.data.client_column import client_labels, find_client_column, split_columns
 from felb.data.coercion import from_columns
-from felb.data.table import Table
+from felb.data.table import Table, client_labels, find_client_column, split_columns
 from felb.errors import InputError, missing_extra
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from felb.data.schema import Schema
 
 
-def grouped(schema: Schema | None, features: Sequence[str]) -> list[str]:
+def grouped(schema: Schema, features: Sequence[str]) -> list[str]:
     """Return feature names with those of one column joined by a bar, in the order of their first feature.
 
     Examples
@@ -24,8 +24,6 @@ def grouped(schema: Schema | None, features: Sequence[str]) -> list[str]:
     >>> grouped(Schema((*rules, Feature(name="old", column="age", lower=60))), ["sex: F", "old", "sex: M"])
     ['sex: F | sex: M', 'old']
     """
-    if schema is None:
-        return list(features)
     column_of = {feature.name: feature.column for feature in schema.features}
     groups: dict[Any, list[str]] = {}
     for name in features:
@@ -34,9 +32,9 @@ def grouped(schema: Schema | None, features: Sequence[str]) -> list[str]:
     return [" | ".join(names) for names in groups.values()]
 
 
-def conflicts(schema: Schema | None, components: NDArray[np.bool_]) -> list[str]:
+def conflicts(schema: Schema, components: NDArray[np.bool_]) -> list[str]:
     """Return a sentence for every component that holds features of one column that exclude each other."""
-    if schema is None or components.shape[1] != len(schema.features):
+    if components.shape[1] != len(schema.features):
         return []
     found = []
     for number, row in enumerate(components):

@@ -9,9 +9,9 @@ import numpy as np
 
 from felb.data import partition
 from felb.data.database_url import is_url
-from felb.data.files import Table, read
-from felb.data.missing_mask import marked
+from felb.data.files import read
 from felb.data.registry import SHIPPED, load
+from felb.data.table import Table, marked
 from felb.errors import InputError
 
 if TYPE_CHECKING:

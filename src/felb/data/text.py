@@ -16,9 +16,8 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_column_names
 from felb.data.cells import MISSING, NOT_BINARY, SAY_MISSING
-from felb.data.client_column import find_client_column, split_columns
 from felb.data.limits import Bounds, open_bounded
-from felb.data.table import Table
+from felb.data.table import Table, find_client_column, split_columns
 from felb.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ the data itself, so that nothing can depend on what stands there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from felb.data.binary import BinaryMatrix, check_column_names
 from felb.data.cells import LocateCell, missing_cells, where_one
 from felb.data.coercion import Columns, from_columns
 from felb.errors import InputError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ROWS_AT_A_TIME = 1 << 16
 """Rows whose ones are compared with their unknown cells at once."""
@@ -43,13 +40,6 @@ def mark_unknown(A: BinaryMatrix, unknown: Any) -> BinaryMatrix:
     if A.unknown is not None:
         marked = BinaryMatrix.of(marked.to_scipy().maximum(A.unknown.to_scipy()))
     return A._with_rows(A.indptr, A.indices, marked if marked.nnz else None)
-
-
-def unknown_arrays(A: BinaryMatrix) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return `indptr` and `indices` of the unknown cells for a kernel; an `indptr` of length 1 if there are none."""
-    if A.unknown is None:
-        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=A.indices.dtype)
-    return A.unknown.indptr, A.unknown.indices
 
 
 def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> BinaryMatrix:

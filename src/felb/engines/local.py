@@ -2,28 +2,34 @@
 
 It plays what a deployed federation plays, including what goes wrong there: clients that are not asked, that drop out,
 that fail. A seed fixes everything.
+
+A single client's rows are answered for in several threads: an update is a sum over rows of whole numbers, so it has the
+same bits however the rows are cut. Kernels release the interpreter, so the threads run side by side.
 """
 
 from __future__ import annotations
 
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
+from functools import partial, reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from felb.deadline import Deadline, within
 from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate, check_resumable, client_gate
 from felb.federated.loop import Run, RunProgress, play
-from felb.federated.masked_sums import MaskedSums, plain_sums
 from felb.federated.participation import Participation
-from felb.federated.protocol import ClientStates, Release, Request, Sums
-from felb.federated.row_spans import respond_in_spans
+from felb.federated.protocol import ClientStates, Release, Request, Sums, Update
 from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    import numpy as np
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.journal import Journal
@@ -35,6 +41,14 @@ if TYPE_CHECKING:
 
     AddUp = Callable[[Mapping[str, Release], Request, Iterable[str]], Sums]
     """(releases by client, their request, clients that are missing) -> their sum."""
+
+LEAST_ONES = 20_000
+"""Ones of a span; with fewer, starting a thread takes longer than the work."""
+
+
+def plain_sums(releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
+    """Add up the releases of a round in the clear."""
+    return Sums.of(releases.values(), missing=missing, number=request.round)
 
 
 class InProcess:
@@ -136,6 +150,37 @@ class InProcess:
         return state, self._gates[name].release(update, request, rng=noise)
 
 
+def respond_in_spans(
+    algorithm: Algorithm,
+    state: Any,
+    shard: BinaryMatrix,
+    request: Request,
+    *,
+    rng: np.random.Generator,
+    pool: ThreadPoolExecutor,
+    spans: int,
+) -> tuple[Any, Update]:
+    """Do the task that a request names, in `spans` parts of the rows where the algorithm says that it may be.
+
+    The same bits as `Algorithm.respond`. A state, too, is cut and put together again by rows.
+    """
+    spans = min(spans, len(shard), shard.nnz // LEAST_ONES)
+    if request.task not in algorithm.row_tasks or spans < 2:
+        return algorithm.respond(state, shard, request, rng=rng)
+    bounds = [len(shard) * part // spans for part in range(spans + 1)]
+
+    def respond(span: tuple[int, int]) -> tuple[Any, Update]:
+        start, stop = span
+        part = None if state is None else state.rows(start, stop)
+        return algorithm.respond(part, shard.rows(start, stop), request, rng=rng)
+
+    # Each with a context of its own, in which the deadline of the run stands.
+    jobs = [pool.submit(copy_context().run, partial(respond, span)) for span in pairwise(bounds)]
+    states, updates = zip(*(job.result() for job in jobs), strict=True)
+    joined = None if states[0] is None else algorithm.state_type.joined(states)
+    return joined, reduce(Update.plus, updates)
+
+
 def run(
     algorithm: Algorithm,
     shards: Mapping[str, BinaryMatrix],
@@ -176,6 +221,8 @@ def run(
     check_resumable(algorithm, journal, responses)
     add_up: AddUp = plain_sums
     if secure:
+        from felb.federated.masked_sums import MaskedSums
+
         plan = algorithm.privacy
         dropouts = plan.privacy.dropouts if plan is not None and plan.distributed else None
         add_up = masked = MaskedSums.simulated(shards, run=algorithm.name, dropouts=dropouts)

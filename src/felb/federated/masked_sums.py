@@ -96,11 +96,6 @@ def from_vector(total: NDArray[np.int64], layout: bytes) -> dict[str, NDArray[An
     return values
 
 
-def plain_sums(releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
-    """Add up the releases of a round in the clear."""
-    return Sums.of(releases.values(), missing=missing, number=request.round)
-
-
 @dataclass
 class MaskedSums:
     """Adds up releases of clients in one process by the whole protocol of secure aggregation.

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from felb.data.unknown import unknown_arrays
 from felb.errors import InputError
 from felb.kernels.assign_words import MOST_COMPONENTS, cover_in_words_into
 from felb.kernels.bits import as_boolean, component_masks, intersection_sizes, lowest_bit, pack, popcount
-from felb.kernels.boolean import check_factors
+from felb.kernels.boolean import check_factors, unknown_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

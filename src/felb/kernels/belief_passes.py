@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from felb.data.unknown import unknown_arrays
 from felb.errors import InputError
+from felb.kernels.boolean import unknown_arrays
 from felb.kernels.schedule import available_cpus, plain_view
 
 if TYPE_CHECKING:

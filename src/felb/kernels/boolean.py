@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,34 @@ def check_factors(
     return U, V
 
 
+@dataclass(frozen=True, slots=True)
+class FactorMasks:
+    """Boolean factors in the words that kernels read; made once for all counts of one U and V.
+
+    Parameters
+    ----------
+    rows : components of each row of U, n × max(1, ⌈k/64⌉) words
+    columns : components of each column of V, m × max(1, ⌈k/64⌉) words
+    packed : rows of V, k × ⌈m/64⌉ words
+    """
+
+    rows: NDArray[np.uint64]
+    columns: NDArray[np.uint64]
+    packed: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> FactorMasks:
+        """Pack factors that fit each other and the data, as the result of `assign_rows` does; nothing is checked."""
+        return cls(component_masks(U), component_masks(V.T), pack(V))
+
+
+def unknown_arrays(A: BinaryMatrix) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return `indptr` and `indices` of the unknown cells for a kernel; an `indptr` of length 1 if there are none."""
+    if A.unknown is None:
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=A.indices.dtype)
+    return A.unknown.indptr, A.unknown.indices
+
+
 def boolean_product(U: Any, V: Any, columns: Sequence[str] | None = None) -> BinaryMatrix:
     """Return U∘V as a `BinaryMatrix`, optionally with column names.
 
@@ -64,19 +93,20 @@ def boolean_product_dense(U: Any, V: Any) -> NDArray[np.bool_]:
     return unpack(cover, V.shape[1])
 
 
-def overlap_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[int, int, int]:
+def overlap_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[int, int, int]:
     """Return (|A ∧ (U∘V)|, |U∘V|, |A|): true positives, predicted ones and ones, all among the known cells.
 
     All three add up over blocks of rows, hence over clients, and determine precision, recall, F1 and the Hamming
     loss. The first takes one pass over the ones of A, testing whether row mask and column mask intersect; the second
     is the size of one union of rows of V per distinct row mask.
     """
-    U, V = check_factors(U, V, shape=A.shape)
-    row_masks, column_masks = component_masks(U), component_masks(V.T)
-    claimed = _union_cells(row_masks, pack(V))
+    distinct, _, counts = group_masks(factors.rows)
+    sizes = np.zeros(distinct.shape[0], dtype=np.int64)
+    union_sizes_into(sizes, distinct, factors.packed)
+    claimed = int(sizes @ counts)
     if A.unknown is not None:
-        claimed -= _covered_ones(A.unknown, row_masks, column_masks)
-    return _covered_ones(A, row_masks, column_masks), claimed, A.nnz
+        claimed -= _covered_ones(A.unknown, factors.rows, factors.columns)
+    return _covered_ones(A, factors.rows, factors.columns), claimed, A.nnz
 
 
 def _covered_ones(A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: NDArray[np.uint64]) -> int:
@@ -84,20 +114,6 @@ def _covered_ones(A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: 
     if row_masks.shape[1] == 1:
         return int(covered_ones_one_word(A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0]))
     return int(covered_ones(A.indptr, A.indices, row_masks, column_masks))
-
-
-def product_size(U: Any, V: Any) -> int:
-    """Return |U∘V|, the number of cells some component covers."""
-    U, V = check_factors(U, V)
-    return _union_cells(component_masks(U), pack(V))
-
-
-def _union_cells(row_masks: NDArray[np.uint64], packed: NDArray[np.uint64]) -> int:
-    """Return |U∘V| from the masks of the rows of U and the packed rows of V."""
-    distinct, _, counts = group_masks(row_masks)
-    sizes = np.zeros(distinct.shape[0], dtype=np.int64)
-    union_sizes_into(sizes, distinct, packed)
-    return int(sizes @ counts)
 
 
 def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -10,41 +10,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from felb.data.unknown import unknown_arrays
 from felb.errors import InputError
 from felb.kernels.assign import cell_gain, check_assignment
 from felb.kernels.bits import component_masks, group_masks, lowest_bit, pack, popcount, union_into
-from felb.kernels.boolean import check_factors
+from felb.kernels.boolean import unknown_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
+    from felb.kernels.boolean import FactorMasks
 
 
-def residual_sums(A: BinaryMatrix, U: Any, V: Any) -> NDArray[np.int64]:
+def residual_sums(A: BinaryMatrix, factors: FactorMasks) -> NDArray[np.int64]:
     """Return, for every column, the ones of A that U∘V does not cover."""
-    U, V = check_factors(U, V, shape=A.shape)
     sums = np.zeros(A.shape[1], dtype=np.int64)
-    residual_sums_into(sums, A.indptr, A.indices, component_masks(U), component_masks(V.T))
+    residual_sums_into(sums, A.indptr, A.indices, factors.rows, factors.columns)
     return sums
 
 
-def residual_pairs(A: BinaryMatrix, U: Any, V: Any, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+def residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the co-occurrence of each seed column with all columns among the ones that U∘V leaves, seeds × m."""
-    U, V = check_factors(U, V, shape=A.shape)
     seeds = np.asarray(seeds, dtype=np.int64)
     if seeds.ndim != 1 or len(np.unique(seeds)) != len(seeds) or not np.all((seeds >= 0) & (seeds < A.shape[1])):
         raise InputError(f"seeds must be different columns between 0 and {A.shape[1] - 1}")
     place = np.full(A.shape[1], -1, dtype=np.int64)
     place[seeds] = np.arange(len(seeds))
     pairs = np.zeros((len(seeds), A.shape[1]), dtype=np.int64)
-    residual_pairs_into(pairs, place, A.indptr, A.indices, component_masks(U), component_masks(V.T))
+    residual_pairs_into(pairs, place, A.indptr, A.indices, factors.rows, factors.columns)
     return pairs
 
 
 def addition_counts(
-    A: BinaryMatrix, U: Any, V: Any, candidates: Any, *, weight_one: float = 1.0, weight_zero: float = -1.0
+    A: BinaryMatrix, factors: FactorMasks, candidates: Any, *, weight_one: float = 1.0, weight_zero: float = -1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return, for each candidate row set, the ones and known zeros it would add to U∘V in the rows where it pays.
 
@@ -52,9 +50,7 @@ def addition_counts(
     open. Summed over those rows, w₁·ones_c + w₀·zeros_c is what c would gain as one more component.
     """
     candidates = check_assignment(A, candidates, weight_one, weight_zero)
-    U, V = check_factors(U, V, shape=A.shape)
-    row_masks = component_masks(U)
-    rows, row_class, _ = group_masks(row_masks)
+    rows, row_class, _ = group_masks(factors.rows)
     added = np.zeros((2, candidates.shape[0]), dtype=np.int64)
     # Rows of one class are visited together, because what is open in a row depends on its mask alone.
     order = np.argsort(row_class, kind="stable")
@@ -66,8 +62,8 @@ def addition_counts(
         order,
         row_class,
         rows,
-        component_masks(V.T),
-        pack(V),
+        factors.columns,
+        factors.packed,
         component_masks(candidates.T),
         pack(candidates),
         float(weight_one),

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from felb.data.unknown import unknown_arrays
 from felb.kernels.assign import assign_rows, cell_gain, check_assignment
 from felb.kernels.bits import component_masks, group_masks, lowest_bit, popcount, unpack
-from felb.kernels.boolean import check_factors
+from felb.kernels.boolean import check_factors, unknown_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +46,8 @@ def assign_rows_exact(
     V = check_assignment(A, V, weight_one, weight_zero)
     if start is None:
         start = assign_rows(A, V, weight_one=weight_one, weight_zero=weight_zero)
-    start, V = check_factors(start, V, shape=A.shape)
+    else:
+        start, V = check_factors(start, V, shape=A.shape)
     best = component_masks(start)
     proven = np.zeros(A.shape[0], dtype=bool)
     classes, column_class, class_sizes = group_masks(component_masks(V.T))

@@ -15,41 +15,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from felb.kernels.bits import component_masks, group_masks, lowest_bit, popcount
-from felb.kernels.boolean import check_factors
+from felb.kernels.bits import group_masks, lowest_bit, popcount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
+    from felb.kernels.boolean import FactorMasks
 
 MAX_SUBSET_COMPONENTS = 22
 """Beyond this many components a table over all their subsets (8 · 2^k bytes) is not worth its memory."""
 
 
-def switch_gains(
-    A: BinaryMatrix, U: Any, V: Any, *, weight_one: float = 1, weight_zero: float = -1
-) -> NDArray[np.int64] | NDArray[np.float64]:
-    """Return the gain of V_lj = 1 over V_lj = 0 given all other components, k × m.
-
-    gain_lj = w₁·ones_lj + w₀·(cells_lj − ones_lj), with w₁ for every covered one and w₀ for every covered zero of A;
-    integers if both weights are. With the default weights it is the amount by which the Hamming loss falls.
-    """
-    ones, cells = switch_counts(A, U, V)
-    gains: NDArray[np.int64] | NDArray[np.float64] = weight_one * ones + weight_zero * (cells - ones)
-    return gains
-
-
-def switch_counts(A: BinaryMatrix, U: Any, V: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def switch_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (ones, cells), each k × m: what is left to component l in column j; see the head of this module.
+
+    With weights w₁ >= 0 of a covered one and w₀ <= 0 of a covered zero, w₁·ones_lj + w₀·(cells_lj − ones_lj) is the
+    gain of V_lj = 1 over V_lj = 0 given all other components.
 
     The ones take one pass over A. Whether a cell is left to a component depends on the masks of its row and column
     only, so cells are counted for pairs of distinct masks, without a look at the data; unknown ones are then taken out
     by a pass like that for the ones.
     """
-    U, V = check_factors(U, V, shape=A.shape)
-    k = len(V)
-    row_masks, column_masks = component_masks(U), component_masks(V.T)
+    k, row_masks, column_masks = len(factors.packed), factors.rows, factors.columns
     ones = _ones_left(A, row_masks, column_masks, k)
     rows, _, row_counts = group_masks(row_masks)
     columns, column_class, _ = group_masks(column_masks)

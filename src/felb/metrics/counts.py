@@ -13,6 +13,8 @@ from felb.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from felb.kernels.boolean import FactorMasks
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -114,14 +116,16 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
         raise InputError(f"A is {matrix.shape}, but U∘V is {(rows.shape[0], components.shape[1])}")
     if rows.shape[1] != components.shape[0]:
         raise InputError(f"U has {rows.shape[1]} components and V has {components.shape[0]}")
-    return cell_counts(matrix, rows, components)
+    from felb.kernels.boolean import FactorMasks  # compiled, and not needed to read stored counts
+
+    return cell_counts(matrix, FactorMasks.of(rows, components))
 
 
-def cell_counts(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> Counts:
-    """Count the cells of U∘V against A, for factors that are Boolean already, as in the tasks of a run."""
-    from felb.kernels.boolean import overlap_counts  # compiled, and not needed to read stored counts
+def cell_counts(A: BinaryMatrix, factors: FactorMasks) -> Counts:
+    """Count the cells of U∘V against A, for factors that were checked before, as in the tasks of a run."""
+    from felb.kernels.boolean import overlap_counts
 
-    tp, claimed, ones = overlap_counts(A, U, V)
+    tp, claimed, ones = overlap_counts(A, factors)
     return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=A.known_cells)
 
 

@@ -83,7 +83,8 @@ def components_section(evidence: Evidence) -> Section:
         support, size = component.support, len(component.features)
         share = None if support is None or not n else support / n
         row: list[Any] = [Cell(component.number, order=component.number)]
-        named = grouped(evidence.result.schema, component.features)
+        schema = evidence.result.schema
+        named = component.features if schema is None else grouped(schema, component.features)
         row += [Cell(_features(named), order=" ".join(component.features[:SHOWN_FEATURES]))]
         if with_support:
             row += [Cell(number(support), order=support), Cell(percent(share), order=share, bar=share)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  # a stored job is read by its types
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from felb.data.database_url import check_no_password
@@ -17,7 +17,11 @@ from felb.privacy import Privacy
 from felb.privacy.disclosure import Disclosure
 
 if TYPE_CHECKING:
+    from felb.centralized.base import BooleanFactorization
     from felb.data import Table
+
+SAID_BY_THE_JOB = {"participation", "secure", "n_jobs", "random_state", "binarize_threshold"}
+"""Parameters of estimators that a job says in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +150,12 @@ def agreed(terms: Mapping[str, Any]) -> Privacy:
         return Privacy(**terms)
     except TypeError as error:  # a word where a number belongs
         raise InputError(f"the privacy specification is not understood ({error}); check its values") from error
+
+
+def plain_parameters(model: BooleanFactorization) -> dict[str, Any]:
+    """Return the parameters of a method as plain data; those of a model within it are named as scikit-learn does."""
+    return {
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in model.get_params().items()
+        if name.rpartition("__")[2] not in SAID_BY_THE_JOB and not hasattr(value, "get_params")
+    }

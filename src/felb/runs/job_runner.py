@@ -23,7 +23,7 @@ from felb.metrics import confusion
 from felb.metrics.features import feature_counts
 from felb.privacy.guarantee import guarantee
 from felb.runs.folder import RunFolder
-from felb.runs.models import plain_parameters
+from felb.runs.job import plain_parameters
 from felb.runs.result import Provenance, Result
 
 if TYPE_CHECKING:

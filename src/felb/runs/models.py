@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from felb.centralized.base import BooleanFactorization
 from felb.centralized.elbmf import ELBMF
 from felb.centralized.parameters import check_parameters
 from felb.choices import MDL
@@ -27,21 +25,14 @@ from felb.metrics.features import feature_counts
 from felb.optim.checks import check_weights
 from felb.privacy import Privacy
 from felb.records import as_record
+from felb.runs.job import SAID_BY_THE_JOB, plain_parameters
 from felb.runs.result import Provenance, Result
 
-NOT_OF_THE_METHOD = {"participation", "secure", "n_jobs", "random_state", "binarize_threshold"}
-"""Parameters of estimators that a job says in another way."""
+if TYPE_CHECKING:
+    from felb.centralized.base import BooleanFactorization
+
 RECORDS: dict[str, type[Any]] = {"privacy": Privacy, "effort": Effort, "setting": Setting}
 """Parameters that are records of their own."""
-
-
-def plain_parameters(model: BooleanFactorization) -> dict[str, Any]:
-    """Return the parameters of a method; those of a model within it are named as scikit-learn does, model__tau."""
-    return {
-        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for name, value in model.get_params().items()
-        if name.rpartition("__")[2] not in NOT_OF_THE_METHOD and not isinstance(value, BooleanFactorization)
-    }
 
 
 def method_of(model: BooleanFactorization) -> str:
@@ -154,7 +145,7 @@ def _parameters(made: Provenance) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in made.parameters.items():
         short = name.removeprefix("model__")
-        if short in known and short not in NOT_OF_THE_METHOD - {"binarize_threshold"}:
+        if short in known and short not in SAID_BY_THE_JOB - {"binarize_threshold"}:
             found[short] = _value(short, value)
     return {**found, "random_state": made.seed}
 

@@ -179,7 +179,7 @@ class Result:
 
     def conflicts(self) -> list[str]:
         """Components that hold categories of one column that exclude each other, a sentence each."""
-        return conflicts(self.schema, self.components)
+        return [] if self.schema is None else conflicts(self.schema, self.components)
 
     def rounds(self) -> dict[str, int]:
         """Return the number of rounds of each task; centralized methods have iterations."""

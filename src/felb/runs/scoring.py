@@ -1,4 +1,4 @@
-"""Scores a stored result on data."""
+"""Scores a stored result on data, and certifies how much better another one could be."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from felb.runs.result import Result
 if TYPE_CHECKING:
     import os
 
+    from felb.centralized.certificate import Certificate
     from felb.data import BinaryMatrix
     from felb.metrics import Counts
 
@@ -21,11 +22,43 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
 
     Raw data is read by the schema of the result; values that are new to it are told as a `SchemaWarning`.
     """
+    found = Result.read(result)
+    return _counts(found, matrix_for(found, data, **options))
+
+
+def _counts(found: Result, matrix: BinaryMatrix) -> Counts:
     from felb.metrics import confusion
 
-    found = Result.read(result)
-    matrix = matrix_for(found, data, **options)
     return confusion(matrix, found.assign(matrix), found.components)
+
+
+def certify_file(
+    data: str,
+    n_components: int | None = None,
+    *,
+    result: str | os.PathLike[str] | None = None,
+    time_limit: float | None = None,
+    **reading: Any,
+) -> Certificate:
+    """Prove a lower bound on the errors of every factorization of a data file, and compare a result folder with it.
+
+    Parameters
+    ----------
+    n_components : rank; that of the result if None
+    result : its records are assigned anew, as `score_file` does
+    """
+    from felb.centralized.certificate import certify
+
+    if result is None:
+        if n_components is None:
+            raise InputError("n_components is missing; give the number of components, or a result")
+        return certify(read_data(data, **reading).matrix, n_components, time_limit=time_limit)
+    found = Result.read(result)
+    if n_components not in (None, len(found.components)):
+        raise InputError(f"n_components is {n_components}, but the result has {len(found.components)}; leave it out")
+    matrix = matrix_for(found, data, **reading)
+    errors = _counts(found, matrix).errors
+    return certify(matrix, len(found.components), errors=errors, time_limit=time_limit)
 
 
 def matrix_for(found: Result, data: str, **options: Any) -> BinaryMatrix:

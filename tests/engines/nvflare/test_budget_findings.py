@@ -77,14 +77,14 @@ def test_m2_a_crash_between_keeping_and_noting_a_response_is_no_loss(tmp_path, m
 
 
 def test_m3_noise_is_not_shared_with_more_sites_than_a_site_believes_in(monkeypatch):
-    with pytest.raises(InputError, match="sites must be a whole number from 1 to 1000"):
+    with pytest.raises(InputError, match=r"sites .*1 to 1000"):
         private(sites=100_000, noise="distributed")
     plan = private(sites=1000, noise="distributed").algorithm().privacy
     for policy in (Policy(), Policy(noise="distributed")):
-        with pytest.raises(Refusal, match="at most 50 sites"):
+        with pytest.raises(Refusal, match="50 sites"):
             policy.check_privacy(plan)
     Policy(noise="distributed", max_sites=1000).check_privacy(plan)
-    with pytest.raises(Refusal, match="at most 2 sites"):
+    with pytest.raises(Refusal, match="2 sites"):
         Policy(noise="distributed", max_sites=2).check_privacy(private(noise="distributed").algorithm().privacy)
     Policy(max_sites=2).check_privacy(private().algorithm().privacy)  # each adds all of its noise itself
     monkeypatch.setattr(site_policy, "LARGEST_FEDERATION", 100_000)
@@ -92,7 +92,7 @@ def test_m3_noise_is_not_shared_with_more_sites_than_a_site_believes_in(monkeypa
 
 
 def test_m3_a_plan_of_too_many_sites_is_refused_before_anything_leaves(tmp_path):
-    with pytest.raises(Refusal, match="at most 50 sites"):
+    with pytest.raises(Refusal, match="50 sites"):
         Loopback(tmp_path, private(sites=51, noise="distributed"), SHARDS, noise="distributed")
     assert not list(tmp_path.rglob("outbound.jsonl"))
 
@@ -116,14 +116,14 @@ def test_m7_the_thirty_first_run_of_a_site_is_refused(tmp_path):
         if run < 2:
             assert loop.round()
         else:
-            with pytest.raises(Refusal, match="budget for all runs"):
+            with pytest.raises(Refusal, match="budget"):
                 loop.round()
 
 
 def test_m7_exact_runs_do_not_follow_private_ones_unless_the_policy_says_so(tmp_path, monkeypatch):
     assert Loopback(tmp_path / "before", EXACT, SHARDS).round()
     assert Loopback(tmp_path, private(), SHARDS).round()
-    with pytest.raises(Refusal, match="answers no exact ones"):
+    with pytest.raises(Refusal, match="exact"):
         Loopback(tmp_path, EXACT, SHARDS)
     assert Loopback(tmp_path, EXACT, SHARDS, exact_after_private=True).round()
     monkeypatch.setattr(Spent, "check_exact", lambda *_, **__: None)
@@ -133,7 +133,7 @@ def test_m7_exact_runs_do_not_follow_private_ones_unless_the_policy_says_so(tmp_
 def test_m7_noise_as_in_the_paper_without_a_bound_counts_as_exact(tmp_path):
     assert Loopback(tmp_path, private(), SHARDS).round()
     paper = Plan("paper", "felb-mu", 2, 12, {"max_iter": 2}, {"epsilon": 1.0, "mechanism": "paper"}, 90, 3)
-    with pytest.raises(Refusal, match="answers no exact ones"):
+    with pytest.raises(Refusal, match="exact"):
         Loopback(tmp_path, paper, SHARDS)
 
 

@@ -108,7 +108,7 @@ def test_a_path_among_the_arguments_is_refused_by_the_sites(federation, tmp_path
 
 
 def test_a_method_that_the_sites_do_not_allow_is_refused_at_once(federation, tmp_path):
-    with pytest.raises(FederationError, match="site-1: the site does not run this method"):
+    with pytest.raises(FederationError, match=r"site-1: .*method"):
         play(federation, tmp_path / "out", plan("not-allowed", method="felb"))
 
 

@@ -55,7 +55,7 @@ def plan(run_id, **terms):
     ids=lambda value: value.run_id if isinstance(value, Plan) else "",
 )
 def test_a_coordinator_that_promises_less_than_the_sites_ask_for_is_refused(hospitals, tmp_path, made, said):
-    with pytest.raises(FederationError, match="the run was not begun") as refused:
+    with pytest.raises(FederationError, match="not begun") as refused:
         play(hospitals, tmp_path / "out", made, columns=None)
     reason = REASONS["epsilon" if made.run_id == "too-much" else "privacy"]
     assert all(f"{name}: {reason}" in str(refused.value) for name in SITES)
@@ -87,5 +87,5 @@ def test_a_private_run_through_the_death_of_a_worker_is_good_and_charged_once(ho
         assert 1.99 < lines[-1]["total"]["epsilon"] <= 2.0
         assert Spent(state).total() == (2.0, 1e-5)
     assert confusion(DATA.signal, U, result.components).f1 > 0.95
-    with pytest.raises(FederationError, match="budget for all runs does not suffice"):
+    with pytest.raises(FederationError, match="budget"):
         play(hospitals, tmp_path / "more", plan("second", epsilon=1.5), columns=None)

@@ -209,7 +209,7 @@ def test_a_coordinator_that_asks_again_under_new_numbers_is_refused(tmp_path):
     # Under a new number, and another bound under a known number.
     for number in (9, 1):
         other = Request.numbered(number, "cooccurrence", {"row_bound": np.asarray(3)}, all_clients=True)
-        with pytest.raises(Refusal, match="beyond what the run has guaranteed"):
+        with pytest.raises(Refusal, match="guaranteed"):
             loop.ask_site("site-0", other)
     assert loop.ask_site("site-0", loop.request) == known
     assert accountant.spent == before
@@ -246,7 +246,7 @@ def test_all_runs_together_keep_to_the_site_s_budget(tmp_path):
         while loop.round():
             pass
     assert first.spent().total() == (1.75, 2e-5)
-    with pytest.raises(Refusal, match="budget for all runs") as refused:
+    with pytest.raises(Refusal, match="budget") as refused:
         third.round()
     assert "1.75" not in str(refused.value), "what other runs cost is nobody's business"
     assert [line["run"] for line in third.lines()] == ["p1"] * 3 + ["p2"] * 3
@@ -330,11 +330,11 @@ def promise_of(**terms):
 def test_the_paper_s_noise_is_accepted_only_by_name():
     guaranteed = promise_of(delta=1e-5, total_epsilon=math.inf)
     Policy(require_privacy=False).check_privacy(guaranteed)
-    with pytest.raises(Refusal, match="does not accept the mechanism 'paper'"):
+    with pytest.raises(Refusal, match="mechanism 'paper'"):
         Policy(require_privacy=True, unit="client").check_privacy(guaranteed)
     named = Policy(mechanisms=["paper"], unit="client", max_epsilon=5)
     named.check_privacy(promise_of(delta=1e-5, total_epsilon=5.0))
-    with pytest.raises(Refusal, match="at most epsilon 5"):
+    with pytest.raises(Refusal, match="epsilon 5"):
         named.check_privacy(guaranteed)
 
 
@@ -347,7 +347,7 @@ def test_a_delta_that_would_expose_a_record_of_the_site_is_refused_without_sayin
         Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": 0.009}, records=100, sites=3).algorithm().privacy
     )
     Policy().check_delta(BinaryMatrix.of(np.ones((111, 4), bool)), guaranteed)
-    with pytest.raises(Refusal, match="delta is too large") as refused:
+    with pytest.raises(Refusal, match="delta") as refused:
         Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), guaranteed)
     assert "112" not in str(refused.value)
     Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), None)

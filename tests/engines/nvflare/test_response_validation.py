@@ -79,7 +79,7 @@ def test_bad_answers_are_rejected_by_name(validator, change, said):
 def test_impossible_counts_are_rejected(validator):
     values = good(validator, ASSIGN)
     values["counts"][0] = np.iinfo(values["counts"].dtype).max
-    with pytest.raises(FederationError, match="no data can have"):
+    with pytest.raises(FederationError, match="no data"):
         validator.admit(pack(values), ASSIGN, site="a")
 
 

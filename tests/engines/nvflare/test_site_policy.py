@@ -18,7 +18,7 @@ ROWS = BinaryMatrix.of(np.ones((30, 4), bool))
 def test_a_site_runs_only_the_methods_it_allows():
     Policy(allowed_methods=("felb-mu",)).check_plan(PLAN)
     Policy().check_plan(PLAN)
-    with pytest.raises(Refusal, match="does not run 'felb-mu'; it allows felb"):
+    with pytest.raises(Refusal, match=r"'felb-mu'.* felb"):
         Policy(allowed_methods=("felb",)).check_plan(PLAN)
 
 
@@ -30,7 +30,7 @@ def test_a_site_with_few_rows_stays_out_and_does_not_say_how_few():
 
 
 def test_columns_must_be_those_of_the_plan():
-    with pytest.raises(Refusal, match="4 columns, the plan 5"):
+    with pytest.raises(Refusal, match=r"4 columns.* 5"):
         Policy().check_data(ROWS, Plan("r1", "felb-mu", 3, 5), columns=None)
     named = Plan("r1", "felb-mu", 3, 4, columns=fingerprint("abcd"))
     Policy().check_data(ROWS, named, columns=fingerprint("abcd"))
@@ -47,10 +47,10 @@ def test_unknown_cells_are_for_the_method_that_takes_them(tmp_path):
     rows = SiteConfig.of({**settings, "missing": "unknown"}, source="felb.json").read()
     assert rows.unknown.nnz == 30
     Policy().check_data(rows, Plan("r1", "bmf", 3, 4), columns=None)
-    with pytest.raises(Refusal, match="unknown cells, which 'felb-mu' does not take; 'bmf' does"):
+    with pytest.raises(Refusal, match=r"unknown cells.*'felb-mu'.*'bmf'"):
         Policy().check_data(rows, PLAN, columns=None)
     private = Plan("r1", "bmf", 3, 4, privacy={"epsilon": 1.0}, records=100, sites=2)
-    with pytest.raises(Refusal, match="under privacy all cells must be known"):
+    with pytest.raises(Refusal, match=r"privacy .*known"):
         Policy().check_data(rows, private, columns=None)
 
 
@@ -118,5 +118,5 @@ def test_a_site_reads_raw_data_by_its_schema_and_takes_part_only_under_the_same(
         if same:
             policy.check_data(matrix, run.plan, columns=fingerprint(names))
         else:
-            with pytest.raises(Refusal, match="not those of the plan"):
+            with pytest.raises(Refusal, match="of the plan"):
                 policy.check_data(matrix, run.plan, columns=fingerprint(names))

@@ -114,7 +114,7 @@ def test_a_refusal_ends_the_run_at_once(play):
 
 def test_a_run_that_does_not_move_is_given_up_with_its_last_word(play):
     stuck = {"state": "failed", "message": "disk full", "round": 2}
-    with pytest.raises(FederationError, match=r"beyond round 2 after 3 tries.*disk full"):
+    with pytest.raises(FederationError, match=r"round 2 .*3 tries.*disk full"):
         play(*[stuck] * 9)
 
 
@@ -130,12 +130,12 @@ def test_it_waits_for_absent_sites_then_goes_on_with_a_quorum(play, coordinator)
 
 
 def test_a_run_does_not_begin_without_a_site_that_was_named(play):
-    with pytest.raises(FederationError, match=r"c is not connected, so the run was not begun.*--without c"):
+    with pytest.raises(FederationError, match=r"c is not connected.*--without c"):
         play(present=[("a", "b")])
 
 
 def test_without_a_quorum_it_says_who_is_there(play):
-    with pytest.raises(FederationError, match=r"1 sites are connected \(a\) and 2 are needed"):
+    with pytest.raises(FederationError, match=r"1 sites .*\(a\).* 2 "):
         play(present=[("a", "stranger")])
 
 

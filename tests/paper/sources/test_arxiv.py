@@ -79,7 +79,7 @@ def test_malformed_lines(tmp_path, line, words):
 
 def test_files_that_are_wrong(tmp_path):
     path = put(tmp_path, {NAME: "\n".join(LINES)}, "plain")
-    with pytest.raises(InputError, match=r"no paper is in the category 'cs.XY'"):
+    with pytest.raises(InputError, match=r"'cs.XY'"):
         arxiv.load(path, category="cs.XY")
     for bad in (-1, 2, float("nan")):
         with pytest.raises(InputError, match="min_frequency="):

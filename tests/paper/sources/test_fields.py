@@ -42,7 +42,7 @@ def test_what_is_no_plain_decimal_is_left_to_python(words):
 
 @pytest.mark.parametrize("bad", ["x", "1_0", "--1", "1.2.3", "", "nan", "inf", "1e999", "é"])
 def test_what_is_no_number_is_said_with_its_line(bad):
-    with pytest.raises(InputError, match=r"line 12 holds .* where the rating should be"):
+    with pytest.raises(InputError, match=r"line 12 .*rating"):
         Fields(f"1,2\n3,{bad}\n".encode(), 2, lines=11).numbers(1, "the rating")
 
 
@@ -54,7 +54,7 @@ def test_missing_numbers_are_nan_only_where_they_may_be():
 def test_whole_numbers():
     assert Fields(b"1\n-20\n9007199254740991\n", 1).integers(0, "id").tolist() == [1, -20, 2**53 - 1]
     for bad in ("1.5", "9007199254740993000"):
-        with pytest.raises(InputError, match=r"line 2 holds .*id should be a whole number"):
+        with pytest.raises(InputError, match=r"line 2 .*id .*whole number"):
             Fields(f"1\n{bad}\n".encode(), 1).integers(0, "id")
 
 
@@ -107,5 +107,5 @@ def test_blocks_of_any_size_give_the_same(monkeypatch, size):
 
 
 def test_text_in_another_encoding():
-    with pytest.raises(InputError, match="line 2 is not UTF-8"):
+    with pytest.raises(InputError, match=r"line 2 .*UTF-8"):
         Fields("a\né\n".encode("latin-1"), 1).texts(0)

@@ -10,6 +10,7 @@ from felb.deadline import current_deadline
 from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
 from felb.federated.steps.objective import as_array
 from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import FactorMasks
 from felb.kernels.exact import assign_rows_exact
 from felb.metrics.counts import Counts, cell_counts
 
@@ -104,7 +105,7 @@ def _assigned_in_time(
 
 def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component."""
-    return {"counts": counts_array(cell_counts(shard, U, V)), "supports": np.count_nonzero(U, axis=0)}
+    return {"counts": counts_array(cell_counts(shard, FactorMasks.of(U, V))), "supports": np.count_nonzero(U, axis=0)}
 
 
 def counts_array(counts: Counts) -> NDArray[np.int64]:

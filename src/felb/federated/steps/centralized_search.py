@@ -23,7 +23,8 @@ from felb.federated.steps.local_search import check_flips, draw_public
 from felb.federated.steps.objective import Cost, Objective, as_array
 from felb.federated.steps.recombine import MUTATION, as_set, child
 from felb.kernels.assign import assign_rows, descend_rows
-from felb.metrics import confusion
+from felb.kernels.boolean import FactorMasks
+from felb.metrics.counts import cell_counts
 from felb.optim.checks import check_weights
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _descend(
     for _ in range(rounds):
         V = np.ascontiguousarray(descend_rows(turned, U.T, V.T, **worth).T)
         U = descend_rows(A, V, U, **worth)
-        counts = confusion(A, U, V)
+        counts = cell_counts(A, FactorMasks.of(U, V))
         last, cost = cost, weights[0] * counts.fn - weights[1] * counts.fp
         if cost >= last:
             break

@@ -16,6 +16,7 @@ from felb.federated.steps.assignment import counts_array, read_counts
 from felb.federated.steps.known import ClientState, Known, required
 from felb.federated.steps.objective import Cost, Objective, as_array
 from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import FactorMasks
 from felb.metrics.counts import cell_counts
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def cut_counts_task(
     for share in shares:
         components = cut_at(V, share)
         U = assign_rows(shard, components, weight_one=one, weight_zero=zero)
-        found.append(counts_array(cell_counts(shard, U, components)))
+        found.append(counts_array(cell_counts(shard, FactorMasks.of(U, components))))
     return state, Update({"counts": np.stack(found)})
 
 

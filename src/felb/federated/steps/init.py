@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.data.trivial import exact_components_of_sketch
 from felb.federated.protocol import Request, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far, stream
 from felb.kernels.fixed_point import as_sketch, fixed_sketch, from_sketch
+from felb.optim.trivial import exact_components_of_sketch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,6 +21,7 @@ from felb.federated.steps.known import ClientState, Cover, Known, best_so_far, r
 from felb.federated.steps.objective import Cost, Objective, as_array
 from felb.federated.steps.refine import refine
 from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import FactorMasks
 from felb.kernels.candidates import addition_counts, residual_pairs, residual_sums
 from felb.optim.checks import check_weights
 
@@ -50,8 +51,8 @@ def residual_counts_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState | None, Update]:
     """Ones of each column that the requested components leave."""
-    state, U, V = _covered(state, shard, request)
-    update = {"residual": residual_sums(shard, U, V), "rows": np.asarray(len(shard))}
+    state, factors = _covered(state, shard, request)
+    update = {"residual": residual_sums(shard, factors), "rows": np.asarray(len(shard))}
     return state, Update(update)
 
 
@@ -62,8 +63,8 @@ def pair_counts_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState | None, Update]:
     """How often columns are left together with each seed column."""
-    state, U, V = _covered(state, shard, request)
-    pairs = residual_pairs(shard, U, V, np.asarray(request.values["seeds"]))
+    state, factors = _covered(state, shard, request)
+    pairs = residual_pairs(shard, factors, np.asarray(request.values["seeds"]))
     return state, Update({"pairs": pairs})
 
 
@@ -74,16 +75,14 @@ def candidate_gains_task(
     rng: np.random.Generator,  # noqa: ARG001
 ) -> tuple[ClientState | None, Update]:
     """Ones and zeros each candidate would add in the rows where it pays."""
-    state, U, V = _covered(state, shard, request)
+    state, factors = _covered(state, shard, request)
     one, zero = (float(weight) for weight in request.values["weights"])
     candidates = np.asarray(request.values["candidates"], dtype=bool)
-    ones, zeros = addition_counts(shard, U, V, candidates, weight_one=one, weight_zero=zero)
+    ones, zeros = addition_counts(shard, factors, candidates, weight_one=one, weight_zero=zero)
     return state, Update({"ones": ones, "zeros": zeros})
 
 
-def _covered(
-    state: ClientState | None, shard: BinaryMatrix, request: Request
-) -> tuple[ClientState, NDArray[np.bool_], NDArray[np.bool_]]:
+def _covered(state: ClientState | None, shard: BinaryMatrix, request: Request) -> tuple[ClientState, FactorMasks]:
     """Return U and V of the requested components; the requests of a try ask for the same, so U is kept for the next."""
     V, weights = np.asarray(request.values["components"], dtype=bool), np.asarray(request.values["weights"])
     state = state or ClientState()
@@ -91,7 +90,7 @@ def _covered(
         one, zero = (float(weight) for weight in weights)
         state = replace(state, cover=Cover(V, weights, assign_rows(shard, V, weight_one=one, weight_zero=zero)))
     assert state.cover is not None
-    return state, state.cover.assigned, V
+    return state, FactorMasks.of(state.cover.assigned, V)
 
 
 def candidates_from(

@@ -6,7 +6,7 @@ import pytest
 import felb
 from felb.data import planted
 from felb.deadline import Deadline
-from felb.federated import row_spans
+from felb.engines import local
 from felb.federated.algorithms.bmf import BMF_TASKS
 from felb.federated.algorithms.efforts import Effort
 from felb.federated.steps.known import ClientState, Cover
@@ -17,7 +17,7 @@ QUICK = {"relaxed_rounds": 4, "refine_rounds": 3, "tries": 3, "restarts": 1}
 
 @pytest.fixture(autouse=True)
 def _small_spans(monkeypatch):
-    monkeypatch.setattr(row_spans, "LEAST_ONES", 1)
+    monkeypatch.setattr(local, "LEAST_ONES", 1)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from felb.data.binary import BinaryMatrix
-from felb.data.trivial import exact_components, exact_components_of_sketch
 from felb.kernels.fixed_point import as_sketch, fixed_sketch, from_sketch
+from felb.optim.trivial import exact_components, exact_components_of_sketch
 
 
 def with_ones(count, shape=(50, 30), seed=0):
