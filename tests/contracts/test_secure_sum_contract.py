@@ -249,6 +249,15 @@ def test_an_older_round_or_another_request_in_a_confirmed_one_is_refused():
     assert server.mask(names[0], 1, at=5) is not None
 
 
+@pytest.mark.parametrize("other", [{"at": 5, "request": "b" * 64}, {"at": 4}], ids=["request", "older round"])
+def test_of_two_inputs_that_were_masked_before_either_was_confirmed_one_sum_comes_out(other):
+    server = Adversary(3)
+    names = server.sites.names
+    first, second = server.masked(0, at=5), server.masked(1, **other)
+    assert server.confirm(names[0], first, names) is not None
+    assert server.confirm(names[0], second, names) is None
+
+
 def test_keys_mask_one_request_only_and_a_repeated_order_gets_the_same_bits():
     server = Adversary(4)
     name = server.sites.names[0]
