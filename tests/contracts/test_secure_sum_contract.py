@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from secure_play import KEYS, REQUEST, STEPS, Sites, is_exact, losing, names_of, some_inputs
 
 from felb.errors import FederationError, InputError
+from felb.privacy.secure_masks import public_of
 from felb.privacy.secure_messages import (
     Confirmations,
     FromSite,
@@ -23,7 +24,7 @@ from felb.privacy.secure_messages import (
 )
 from felb.privacy.secure_roster import Roster, member_of, new_signing_key, signer
 from felb.privacy.secure_site import SecureSite, SiteState
-from felb.privacy.secure_sum import Terms, survivors_text
+from felb.privacy.secure_sum import Context, Terms, offer_text, pair_key, seed_key, survivors_text
 
 SIZES = [3, 4, 5, 7, 10, 20, 50]
 
@@ -320,12 +321,16 @@ def test_keys_that_are_forged_old_unrostered_or_too_few_are_refused():
     new = {name: server.ask(name, setup=Opening(1)).setup for name in names}
     strangers = Sites(4, keys=[new_signing_key() for _ in names])
     own = decode(strangers.tell(names[1], encode(ToSite(setup=Opening(1))), {}), FromSite).setup
-    low = msgspec.structs.replace(new[names[1]], masks=bytes(32))
+    elsewhere = decode(Sites(4, plan="other").tell(names[1], encode(ToSite(setup=Opening(1))), {}), FromSite).setup
+    low = msgspec.structs.replace(new[names[1]], masks=bytes(32))  # signed by a site that has turned
+    text = offer_text(server.sites.terms, 1, names[1], low.channel, low.masks, low.seed)
+    low = msgspec.structs.replace(low, signature=signer(server.sites.keys[names[1]])(text))
     wrong = {
         "old keys": {**new, names[1]: old[names[1]]},
         "old keys under the new number": {**new, names[1]: msgspec.structs.replace(old[names[1]], setup=1)},
         "the server's own keys": {**new, names[1]: msgspec.structs.replace(new[names[1]], masks=new[names[2]].channel)},
         "keys of an unrostered certificate": {**new, names[1]: own},
+        "keys of the site for another plan": {**new, names[1]: elsewhere},
         "a site under another name": {**new, names[1]: msgspec.structs.replace(new[names[2]], site=names[1])},
         "a weak key": {**new, names[1]: low},
         "an invented site": {**new, "zoo": msgspec.structs.replace(new[names[1]], site="zoo")},
@@ -445,13 +450,34 @@ def test_what_the_server_sees_of_a_site_does_not_show_its_input():
         assert abs(np.mean(first >> np.uint64(bit) & np.uint64(1)) - 0.5) < 0.05
 
 
+def test_every_key_that_masks_depends_on_the_context():
+    """Sites that are shown different things have masks that do not cancel, whoever else fails to notice."""
+    ours, theirs = bytes(range(32)), bytes(range(1, 33))
+    assert pair_key(ours, public_of(theirs), "a") == pair_key(theirs, public_of(ours), "a")
+    assert pair_key(ours, public_of(theirs), "a") != pair_key(ours, public_of(theirs), "b")
+    assert seed_key(ours, "a") != seed_key(ours, "b")
+    sites = Sites(3)
+    used = Context(sites.terms, 0, 0, REQUEST, "0" * 64, tuple(sites.names))
+    others = [
+        {"terms": msgspec.structs.replace(sites.terms, **changed)}
+        for changed in ({"run": "x"}, {"plan": "x"}, {"roster": "1" * 64}, {"dropouts": 1})
+    ]
+    others += [{"setup": 1}, {"round": 1}, {"request": "b" * 64}, {"offers": "1" * 64}, {"participants": ("x",)}]
+    digests = {msgspec.structs.replace(used, **changed).digest() for changed in others}
+    assert len(digests | {used.digest()}) == len(others) + 1
+
+
 # -- who takes part --------------------------------------------------------------------------------------------------
 
 
-def test_sites_with_other_rosters_plans_or_runs_do_not_add_up():
+@pytest.mark.parametrize("what", ["run", "plan", "roster"])
+def test_sites_with_other_rosters_plans_or_runs_do_not_add_up(what):
     sites, inputs = Sites(3), some_inputs(names_of(3))
-    other = Sites(3, plan="other")
-    sites.sites[sites.names[0]] = other.sites[sites.names[0]]
+    first, roster = sites.names[0], sites.roster
+    if what == "roster":
+        roster = Roster((*roster.members, member_of("site-99", new_signing_key())))
+    terms = msgspec.structs.replace(sites.terms, **{what: roster.digest if what == "roster" else "other"})
+    sites.sites[first] = SecureSite(first, roster, terms, signer(sites.keys[first]))
     with pytest.raises(FederationError, match="nothing was learned"):
         sites.play(sites.server().aggregate(0, REQUEST), inputs)
 
