@@ -24,7 +24,7 @@ from felb.privacy.secure_messages import (
 )
 from felb.privacy.secure_roster import Roster, member_of, new_signing_key, signer
 from felb.privacy.secure_site import SecureSite, SiteState
-from felb.privacy.secure_sum import Context, Terms, offer_text, pair_key, seed_key, survivors_text
+from felb.privacy.secure_sum import Context, Terms, offer_text, pair_key, seed_key, survivors_text, unmasking_text
 
 SIZES = [3, 4, 5, 7, 10, 20, 50]
 
@@ -105,6 +105,64 @@ def test_a_round_that_lost_too_many_sites_for_a_while_is_asked_again_with_new_ke
     total = sites.play(server.aggregate(0, REQUEST), inputs, courier=courier)
     assert is_exact(total, inputs)
     assert (total.missing, total.attempts) == ((), 2)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("whose", ["of another site", "of an earlier sum"])
+def test_a_reply_that_is_not_a_site_s_own_for_this_sum_counts_as_none(step, whose):
+    sites, inputs, told = Sites(5), some_inputs(names_of(5)), {}
+    swapped = sites.names[2]
+
+    def courier(trip, name, deliver):
+        reply, earlier = deliver(), told.get((trip.step, swapped))
+        told[trip.step, name] = reply
+        if earlier is None or (trip.step, name) != (step, swapped):
+            return reply
+        return told[step, sites.names[1]] if whose == "of another site" else earlier
+
+    assert is_exact(sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier), inputs)
+    total = sites.play(sites.server(first=10).aggregate(1, REQUEST), inputs, courier=courier)
+    assert is_exact(total, inputs)
+    assert total.attempts == 1
+    assert total.missing == (() if step in STEPS[3:] else (swapped,))
+
+
+def test_a_site_that_seals_shares_for_some_sites_only_is_missing():
+    sites, inputs = Sites(5), some_inputs(names_of(5))
+    odd = sites.names[2]
+
+    def courier(trip, name, deliver):
+        reply = deliver()
+        if (trip.step, name) != ("shares", odd):
+            return reply
+        shares = decode(reply, FromSite).setup
+        fewer = {other: packet for other, packet in shares.sealed.items() if other != sites.names[0]}
+        return encode(FromSite(setup=msgspec.structs.replace(shares, sealed=fewer)))
+
+    total = sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
+    assert (total.missing, is_exact(total, inputs)) == ((odd,), True)
+
+
+@pytest.mark.parametrize("kind", ["seeds", "keys"])
+def test_a_false_share_is_noticed_and_opens_nothing(kind):
+    """It is signed by a site that has turned; the secret that comes out is not the one that was committed to."""
+    sites, inputs = Sites(4), some_inputs(names_of(4))
+    odd, lost = sites.names[0], sites.names[3]
+
+    def courier(trip, name, deliver):
+        if name == lost and trip.step == "masked input":
+            return None
+        reply = deliver()
+        if (trip.step, name) != ("unmask", odd):
+            return reply
+        told = decode(reply, FromSite).sum
+        wrong = {owner: share[:-1] + bytes([share[-1] ^ 1]) for owner, share in getattr(told, kind).items()}
+        told = msgspec.structs.replace(told, **{kind: wrong})
+        text = unmasking_text(told.context, odd, told.seeds, told.keys)
+        return encode(FromSite(sum=msgspec.structs.replace(told, signature=signer(sites.keys[odd])(text))))
+
+    with pytest.raises(FederationError, match="do not fit together"):
+        sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
 
 
 @pytest.mark.parametrize("step", STEPS)
