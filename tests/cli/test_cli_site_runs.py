@@ -84,7 +84,7 @@ def test_a_roster_is_shown_compared_and_confirmed_by_its_digest(felb, folder):
     assert "hospital-a  this site" in shown
     assert roster.digest in shown
     assert "digest" in felb("site", "roster", "confirm", folder, "0" * 16, code=1)
-    told = json.loads(felb("site", "roster", "confirm", folder, roster.digest[:16], "--json"))
+    told = json.loads(felb("site", "roster", "confirm", folder, roster.digest[:32], "--json"))
     assert told == {"confirmed": roster.digest, "sites": "hospital-a, hospital-b, hospital-c"}
     (confirmed,) = json.loads(felb("site", "roster", "show", folder, "--json"))["confirmed"]
     assert [line["state"] for line in confirmed["sites"]] == ["this site", "as confirmed before", "as confirmed before"]

@@ -326,7 +326,8 @@ def demonstrate(
     parameters = {"effort": "fast"} if method == DEFAULT else {}
     plan = Plan("demo", method, n_components, len(columns), parameters, columns=fingerprint(columns))
     terms = Terms(quorum=sites, rounds_per_job=ALL_ROUNDS)
-    run = DeployedRun(plan, terms, tuple(shards), columns, disclosure="none")  # the data is public
+    secure = LEAST_SITES <= sites <= MOST_SITES
+    run = DeployedRun(plan, terms, tuple(shards), columns, disclosure="none", secure=secure)  # the data is public
     with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
         folder = Path(scratch if keep is None else keep) / "federation"
         on_event(f"making keys and certificates of a coordinator and {sites} sites")

@@ -10,7 +10,6 @@ from felb.engines.nvflare.run_plan import DEFAULT_MAX_COMPONENTS
 from felb.federated.steps.assignment import ASSIGN
 from felb.privacy.accountant import total_epsilon
 from felb.privacy.names import UPLOADS
-from felb.privacy.quorum import most_dropouts
 
 if TYPE_CHECKING:
     from felb.engines.nvflare.run_plan import Plan
@@ -127,5 +126,5 @@ def masking(plan: Plan) -> str:
         return "They are not masked: the coordinator gets the sums of this site by themselves."
     return (
         f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster {plan.roster[:16]}, "
-        f"of which {most_dropouts(plan.sites or 0)} at most may be missing, and no site's own."
+        f"{f'{plan.dropouts} of which at most may be missing' if plan.dropouts else 'all of them'}, and no site's own."
     )

@@ -12,7 +12,7 @@ from felb._version import __version__
 from felb.choices import MDL
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
-from felb.privacy.quorum import LEAST_SITES, MOST_SITES
+from felb.privacy.quorum import LEAST_SITES, MOST_SITES, most_dropouts
 from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
@@ -128,6 +128,17 @@ class Plan:
                 f"{'not how many' if self.sites is None else self.sites}",
                 parameter="secure",
             )
+
+    @property
+    def dropouts(self) -> int | None:
+        """Sites that may be missing in a masked sum; None if sums are added up in the clear.
+
+        As many as the protocol can do without; fewer, if fewer were counted on for distributed noise.
+        """
+        if self.roster is None or self.sites is None:
+            return None
+        most, spec = most_dropouts(self.sites), self.spec
+        return most if spec is None or spec.noise == "client" else min(most, spec.dropouts)
 
     @property
     def spec(self) -> Privacy | None:
