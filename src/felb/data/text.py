@@ -248,6 +248,8 @@ class _Rows:
             return InputError(f"{where} holds {cell}; {NOT_BINARY}{advice}", parameter="binarize_threshold")
         if len(cells) == 1 and any(mark in cell for mark in ";,\t|"):
             advice = "; .csv files are separated by commas and .tsv files by tabs"
+        else:
+            advice += "; a raw table needs a schema, which `felb schema infer` proposes"
         shown = cell if len(cell) <= 60 else cell[:60] + "..."
         return InputError(f"{where} holds {shown!r}, which is not a number; values must be 0 or 1{advice}")
 

@@ -48,6 +48,12 @@ IN_WORDS = {
 }
 """For each task: what leaves, its size for k components of m features, and how often."""
 
+DRAWN = (
+    "The run is a refit, which tells how stable components are: this site takes part with a random half of its "
+    "records, drawn here, and does not tell which. Together with the run that it repeats, sums over the other half "
+    "follow."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
@@ -107,6 +113,8 @@ def in_words(plan: Plan) -> str:
     """Say in a few sentences what taking part means."""
     guaranteed = plan.algorithm().privacy
     masks = masking(plan)
+    if plan.resample:
+        masks = f"{masks} {DRAWN}"
     if guaranteed is not None:
         return (
             f"Sums over this site's records leave with noise, as listed. {guaranteed.statement()} "

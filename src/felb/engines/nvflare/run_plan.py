@@ -50,6 +50,7 @@ class Plan:
     seed : fixes the start
     columns : fingerprint of the column names every site must have, in their order; None if they are not checked
     roster : digest of the sites and keys by which sums are masked; None if sums are added up in the clear
+    resample : every site takes part with a random half of its rows, for a refit
     version : of felb at the coordinator; sites of another version would compute something else
     """
 
@@ -64,6 +65,7 @@ class Plan:
     seed: int = 0
     columns: str | None = None
     roster: str | None = None
+    resample: bool = False
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -78,6 +80,8 @@ class Plan:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and DIGEST.fullmatch(value)):
                 raise InputError(f"{name} must be {what}")
+        if not isinstance(self.resample, bool):
+            raise InputError(f"resample must be true or false, got {_short(self.resample)}")
         if self.version != __version__:
             raise InputError(
                 f"the plan was made by felb {_short(self.version)}, and this is felb {__version__}; "
@@ -110,6 +114,8 @@ class Plan:
             raise InputError(f"{most} components of {self.n_features} features are too many")
 
     def _check_privacy(self) -> None:
+        if self.privacy is not None and self.resample:
+            raise InputError("a refit of a private run would spend its privacy budget again", parameter="privacy")
         if self.privacy is None:
             if self.records is not None:
                 raise InputError("records need a privacy specification")

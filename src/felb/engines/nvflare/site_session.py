@@ -21,6 +21,7 @@ from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_logs import OUTBOUND
 from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
+from felb.engines.nvflare.site_sample import drawn_half
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
 from felb.federated.request_rules import Limits, check_request, request_table
@@ -57,7 +58,8 @@ class SiteSession:
     attempts/          requests that failed, with what they cost
     replay/            sums of the rounds, from which the site derives the requests
     outbound.jsonl     one line for every array that left
-    assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
+    assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix; not of a refit
+    sample.key         of a refit: by which its rows were drawn, see `site_sample`
     secure.state       if sums are masked: keys, and which survivors were signed; see `masked_session`
     lock               held by the one process that answers for this run
 
@@ -220,6 +222,8 @@ class SiteSession:
                 names = self._config.agreed_names(matrix)
             except (InputError, MissingExtraError, OSError, ValueError) as error:
                 raise Refusal(f"the data cannot be read: {error}", code="data") from error
+            if self.plan.resample:
+                matrix = drawn_half(matrix, self.folder, answered=self.answered)
             columns = None if names is None else fingerprint(names)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
             self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
@@ -250,7 +254,7 @@ class SiteSession:
 
     def _release(self, update: Update, request: Request, state: Any) -> Release:
         """Release an update through the gate."""
-        if request.all_clients and state is not None and state.assigned is not None:
+        if request.all_clients and state is not None and state.assigned is not None and not self.plan.resample:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
         released = self._gate.release(update, request, rng=self._noise, state=state)

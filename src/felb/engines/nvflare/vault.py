@@ -154,7 +154,8 @@ class Vault:
             reply = self._masks(plan, session).reply(trip, request, sums)
         self._tell(Event("round", plan.run_id, request.task, request.round))
         if request.all_clients and session.finished(request):
-            self._tell(Event("ended", plan.run_id, "the assignment is kept here", request.round))
+            kept = "nothing is assigned by a refit" if plan.resample else "the assignment is kept here"
+            self._tell(Event("ended", plan.run_id, kept, request.round))
             self._tell_budget(plan, self._config())
         return Reply(OK, reply, session.have)
 
