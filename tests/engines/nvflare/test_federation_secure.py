@@ -42,7 +42,7 @@ def test_three_sites_confirm_their_roster_and_get_the_result_of_sums_in_the_clea
         rosters = federation.sites[name].rosters
         (proposed,) = rosters.proposed()
         assert proposed.names == three
-        rosters.confirm(proposed.digest[:16])
+        rosters.confirm(proposed.digest[:32])
     result = run_deployed(federation.coordinator, run, tmp_path / "r", patience=PATIENCE)
     shards = {name: SHARDS[name] for name in three}
     local = run_local(made.algorithm(), shards, seed=made.seed)

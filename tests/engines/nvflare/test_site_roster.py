@@ -28,7 +28,7 @@ def rosters(tmp_path):
 
 def confirmed(rosters, roster):
     rosters.propose(write_roster(roster))
-    return rosters.confirm(roster.digest[:16])
+    return rosters.confirm(roster.digest[:32])
 
 
 def test_a_proposal_is_nothing_until_a_person_has_confirmed_its_digest(rosters):
@@ -38,7 +38,7 @@ def test_a_proposal_is_nothing_until_a_person_has_confirmed_its_digest(rosters):
     for wrong in ("", roster.digest[:15], "0" * 64):
         with pytest.raises(InputError, match="digest"):
             rosters.confirm(wrong)
-    assert rosters.confirm(f" {roster.digest[:16].upper()} ") == roster
+    assert rosters.confirm(f" {roster.digest[:32].upper()} ") == roster
     assert (rosters.proposed(), rosters.find(roster.digest)) == ([], roster)
     rosters.propose(write_roster(roster))
     assert rosters.proposed() == [], "what is confirmed is not asked again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.attempts import planned_costs
 from felb.engines.nvflare.run_plan import DEFAULT_MAX_COMPONENTS
 from felb.federated.steps.assignment import ASSIGN
@@ -126,6 +127,6 @@ def masking(plan: Plan) -> str:
     if plan.roster is None:
         return "They are not masked: the coordinator gets the sums of this site by themselves."
     return (
-        f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster {plan.roster[:16]}, "
-        f"of which {most_dropouts(plan.sites or 0)} at most may be missing, and no site's own."
+        f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster "
+        f"{plan.roster[:SHORT]}, of which {most_dropouts(plan.sites or 0)} at most may be missing, and no site's own."
     )

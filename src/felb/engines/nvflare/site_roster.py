@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from felb.atomic import replacing
+from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.certificates import written
 from felb.engines.nvflare.vault_key import vault_key
 from felb.errors import InputError
@@ -29,8 +30,6 @@ MOST_BYTES = 1 << 16
 """Of a roster: 50 sites with names and keys need a tenth of it."""
 MOST_PROPOSED = 10
 """A coordinator that proposes for ever must not fill the disk; the oldest proposal goes."""
-SHORT = 16
-"""Characters of a digest that a person compares at least."""
 OWN, SAME, NEW, CHANGED = "this site", "as confirmed before", "new", "KEY CHANGED"
 
 
