@@ -56,10 +56,10 @@ def test_a_run_is_shown_in_words_and_approved_by_its_digest(felb, folder):
     shown = felb("site", "show", folder, "cardio")
     assert "without noise" in shown
     assert "not protected" in shown
-    assert plan_digest(EXACT)[:16] in shown
+    assert plan_digest(EXACT)[:32] in shown
     assert "digest" in felb("site", "approve", folder, "cardio", "0" * 16, code=1)
     assert (
-        json.loads(felb("site", "approve", folder, "cardio", plan_digest(EXACT)[:16], "--json"))["status"] == "approved"
+        json.loads(felb("site", "approve", folder, "cardio", plan_digest(EXACT)[:32], "--json"))["status"] == "approved"
     )
     assert "no run waits" in felb("site", "pending", folder)
     assert json.loads(felb("site", "deny", folder, "cardio", "--json"))["status"] == "denied"

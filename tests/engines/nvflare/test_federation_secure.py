@@ -10,9 +10,9 @@ from federation_parts import plan as plan_of
 from felb.data import partition
 from felb.data.shards import split
 from felb.engines.local import run as run_local
+from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.local_federation import LocalFederation
 from felb.engines.nvflare.run_record import RunRecord
-from felb.engines.nvflare.site_roster import SHORT
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError
 from felb.runs.deployed import DeployedRun, run_deployed

@@ -66,7 +66,7 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
             assert [line["run"] for line in waiting] == ["first"]
             shown = felb("site", "show", tmp_path / name, "first", "--json")
             assert "local_factor" in [line["what"] for line in shown["leaves"]]
-            approved = felb("site", "approve", tmp_path / name, "first", shown["digest"][:16], "--json")
+            approved = felb("site", "approve", tmp_path / name, "first", shown["digest"][:32], "--json")
             assert approved["status"] == "approved"
             (proposed,) = felb("site", "roster", "show", tmp_path / name, "--json")["proposed"]
             assert proposed["digest"] == shown["roster"]

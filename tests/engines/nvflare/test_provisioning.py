@@ -359,6 +359,17 @@ def test_m5_a_server_that_runs_goes_by_the_list_by_name_and_by_key(place, guarde
         assert parts.heard(client)
 
 
+def test_m5_without_the_guard_a_revoked_site_is_heard(place, guarded, monkeypatch):
+    from felb.engines.nvflare.revocation_guard import RevocationGuard
+
+    fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
+    fed.revoke(names=("hospital-a",))
+    assert guarded()[0].register(site) is None
+    monkeypatch.setattr(RevocationGuard, "refuses", lambda *_: False)
+    parts, _ = guarded()
+    assert parts.heard(parts.register(site)), "the attack of the audit"
+
+
 def test_m5_a_server_without_a_list_that_verifies_hears_nobody(place, guarded):
     fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
     fed.revoke(names=("hospital-z",))

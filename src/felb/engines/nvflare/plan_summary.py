@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.attempts import planned_costs
 from felb.engines.nvflare.run_plan import DEFAULT_MAX_COMPONENTS
 from felb.federated.steps.assignment import ASSIGN
@@ -132,7 +133,8 @@ def masking(plan: Plan) -> str:
     """Say who gets the sums of a site by itself."""
     if plan.roster is None:
         return "They are not masked: the coordinator gets the sums of this site by themselves."
+    present = f"{plan.dropouts} of which at most may be missing" if plan.dropouts else "all of them"
     return (
-        f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster {plan.roster[:16]}, "
-        f"{f'{plan.dropouts} of which at most may be missing' if plan.dropouts else 'all of them'}, and no site's own."
+        f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster "
+        f"{plan.roster[:SHORT]}, {present}, and no site's own."
     )

@@ -339,9 +339,10 @@ class Site:
         """Whether the site has settings."""
         return self._settings_file.is_file()
 
-    def write_courier_file(self) -> None:
-        """Tell the courier where the vault listens; it knows nothing else of the site."""
-        write_json(self.kit / "local" / COURIER_FILE, {"socket": str(self.socket)})
+    @property
+    def courier_file(self) -> Path:
+        """Tells the courier where the vault listens; it knows nothing else of the site."""
+        return self.kit / "local" / COURIER_FILE
 
     @property
     def vault(self) -> Path:

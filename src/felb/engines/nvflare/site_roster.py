@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from felb.atomic import replacing
+from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.authority import check_name, organisation
 from felb.engines.nvflare.certificates import written
 from felb.engines.nvflare.vault_key import vault_key
@@ -30,12 +31,6 @@ MOST_BYTES = 1 << 16
 """Of a roster: 50 sites with names and keys need a tenth of it."""
 MOST_PROPOSED = 10
 """A coordinator that proposes for ever must not fill the disk; the oldest proposal goes."""
-SHORT = 32
-"""Characters of a digest that people compare at least.
-
-A coordinator that makes up keys until two rosters agree in so many characters needs about 2^64 tries; with half of the
-characters it would need 2^32, which is a matter of hours.
-"""
 OWN, SAME, NEW, CHANGED = "this site", "as confirmed before", "new", "KEY CHANGED"
 
 
