@@ -1,6 +1,7 @@
-"""Rules of the house that no linter knows."""
+"""Rules of the architecture that no linter knows."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -24,7 +25,7 @@ def calls(tree):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_files_are_short_and_never_pickle_or_evaluate(path):
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 450, "a file this long is two rooms"
+    assert len(text.splitlines()) <= 450, "a file this long has two ideas"
     tree = ast.parse(text)
     imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
                 for alias in node.names}  # fmt: skip
@@ -106,3 +107,13 @@ def test_nothing_but_the_paper_imports_the_paper():
         if module.startswith("felb.paper")
     }
     assert {path for path, _ in imported if not path.startswith("paper/")} == set()
+
+
+def test_tests_that_come_first_or_are_not_traced_exist():
+    tests = Path(__file__).parent
+    spec = importlib.util.spec_from_file_location("settings_of_tests", tests / "conftest.py")
+    settings = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(settings)
+    for name in (*settings.LONG, *settings.REPEATED):
+        file, _, test = name.partition("::")
+        assert f"\ndef {test}" in (tests / file).read_text(encoding="utf-8"), name
