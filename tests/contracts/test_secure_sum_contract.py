@@ -165,6 +165,23 @@ def test_a_false_share_is_noticed_and_opens_nothing(kind):
         sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
 
 
+def test_inputs_of_different_shapes_are_not_added_up():
+    sites, inputs = Sites(3), some_inputs(names_of(3))
+    inputs[sites.names[1]] = inputs[sites.names[1]][:-1]
+    with pytest.raises(FederationError, match="different names or shapes"):
+        sites.play(sites.server().aggregate(0, REQUEST), inputs)
+
+
+def test_survivors_that_were_named_before_a_restart_are_those_of_the_sum_or_there_is_none():
+    sites, inputs = Sites(4), some_inputs(names_of(4))
+    named = tuple(sites.names[:3])
+    total = sites.play(sites.server().aggregate(0, REQUEST, named=named), inputs)
+    assert (total.survivors, is_exact(total, inputs)) == (named, True)
+    lost = losing({named[1]: "masked input"})
+    with pytest.raises(FederationError, match="others have confirmed"):
+        sites.play(sites.server(first=10).aggregate(0, REQUEST, named=named), inputs, courier=lost)
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_without_enough_sites_nothing_is_learned(step):
     sites, inputs = Sites(5), some_inputs(names_of(5))
