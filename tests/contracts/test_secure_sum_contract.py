@@ -165,6 +165,59 @@ def test_a_false_share_is_noticed_and_opens_nothing(kind):
         sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
 
 
+@pytest.mark.parametrize("wrong", ["signature", "owners"])
+def test_shares_that_are_not_signed_or_not_of_all_owners_count_as_none(wrong):
+    sites, inputs = Sites(5), some_inputs(names_of(5))
+    odd = sites.names[0]
+
+    def courier(trip, name, deliver):
+        reply = deliver()
+        if (trip.step, name) != ("unmask", odd):
+            return reply
+        told = decode(reply, FromSite).sum
+        seeds = {owner: bytes(len(share)) for owner, share in told.seeds.items()}
+        if wrong == "owners":
+            seeds = {odd: seeds[odd]}
+            signature = signer(sites.keys[odd])(unmasking_text(told.context, odd, seeds, told.keys))
+            told = msgspec.structs.replace(told, signature=signature)
+        return encode(FromSite(sum=msgspec.structs.replace(told, seeds=seeds)))
+
+    total = sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
+    assert (total.missing, total.attempts, is_exact(total, inputs)) == ((), 1, True)
+
+
+def test_an_input_that_was_changed_on_its_way_is_not_in_the_sum():
+    sites, inputs = Sites(5), some_inputs(names_of(5))
+    odd = sites.names[0]
+
+    def courier(trip, name, deliver):
+        reply = decode(deliver(), FromSite)
+        if (trip.step, name) == ("masked input", odd):
+            vector = reply.sum.vector[:-1] + bytes([reply.sum.vector[-1] ^ 1])
+            reply = FromSite(reply.setup, msgspec.structs.replace(reply.sum, vector=vector))
+        return encode(reply)
+
+    total = sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
+    assert (total.missing, is_exact(total, inputs)) == ((odd,), True)
+
+
+def test_inputs_of_different_shapes_are_not_added_up():
+    sites, inputs = Sites(3), some_inputs(names_of(3))
+    inputs[sites.names[1]] = inputs[sites.names[1]][:-1]
+    with pytest.raises(FederationError, match="different names or shapes"):
+        sites.play(sites.server().aggregate(0, REQUEST), inputs)
+
+
+def test_survivors_that_were_named_before_a_restart_are_those_of_the_sum_or_there_is_none():
+    sites, inputs = Sites(4), some_inputs(names_of(4))
+    named = tuple(sites.names[:3])
+    total = sites.play(sites.server().aggregate(0, REQUEST, named=named), inputs)
+    assert (total.survivors, is_exact(total, inputs)) == (named, True)
+    lost = losing({named[1]: "masked input"})
+    with pytest.raises(FederationError, match="others have confirmed"):
+        sites.play(sites.server(first=10).aggregate(0, REQUEST, named=named), inputs, courier=lost)
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_without_enough_sites_nothing_is_learned(step):
     sites, inputs = Sites(5), some_inputs(names_of(5))
