@@ -62,8 +62,8 @@ def command(
 
     The drift tables compare shares among the records of the fit with shares among the new records. z is the difference
     in standard errors, and a star marks what has changed (1% level over all rows of the table). They need the counts of
-    the fit, which the folder of a local run keeps. A model file, and a result of a private run, of disclosure rules or of
-    a federation, has none: give records to compare with by --reference.
+    the fit, which the folder of a local run keeps. A model file, and a result of a private run, of disclosure rules or
+    of a federation, has none: give records to compare with by --reference.
 
     \b
     feature    ones:    fraction of the records that have the feature
