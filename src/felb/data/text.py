@@ -346,5 +346,8 @@ def _refuse_items(block: bytes, first_line: int) -> NoReturn:
         for item in text.split():
             if not item.removeprefix(b"-").isdigit() or abs(int(item[:30])) > np.iinfo(np.int64).max:
                 shown = item[:60].decode("utf-8", errors="replace")
-                raise InputError(f"line {line} holds {shown!r}; items must be integers separated by blanks")
+                raise InputError(
+                    f"line {line} holds {shown!r}; items must be integers separated by blanks; items with names need a "
+                    "schema, which `felb schema infer` proposes"
+                )
     raise InputError(f"lines from {first_line} on cannot be read; items must be integers separated by blanks")
