@@ -369,6 +369,15 @@ def test_random_and_mutated_messages_get_a_word_of_the_list_and_no_data(tmp_path
 # -- processes and users ---------------------------------------------------------------------------------------------
 
 
+def test_a_courier_needs_no_compiled_code_which_its_user_could_not_keep_anywhere():
+    pytest.importorskip("nvflare")
+    code = (
+        "import sys, felb.engines.nvflare.executor; print({'numba', 'felb.engines.nvflare.vault'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_the_vault_knows_no_engine():
     code = "import sys, felb.engines.nvflare.vault_process; print([m for m in sys.modules if m.startswith('nvflare')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

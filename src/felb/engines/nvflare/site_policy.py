@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
 from felb.choices import MechanismName, NoisePlace
 from felb.data import Schema, read
 from felb.errors import FelbError, InputError, SchemaWarning
+from felb.federated.steps.init import EXTRA, GRAM_SKETCH
 from felb.privacy.cost import Neighbours, Unit
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LARGEST_DELTA
@@ -34,6 +37,8 @@ LARGEST_EPSILON = 4.0
 
 LARGEST_FEDERATION = 50
 """Sites that may share the noise of the aggregate, for a site that does not say how many."""
+SKETCHES = 3
+"""AᵀA Q that the spectral init asks, of n_components + EXTRA columns each."""
 TOTAL_EPSILON, TOTAL_DELTA = 10.0, 1e-4
 """Of all runs together, for a site that does not say how much; that of ε for runs that no person approves."""
 ADD_REMOVE = "add_remove"
@@ -190,6 +195,20 @@ class Policy:
             raise Refusal(
                 "this site has too few rows for so many features and components in a run without privacy",
                 code="disclosure",
+            )
+
+    def check_rare_features(self, matrix: BinaryMatrix, plan: Plan) -> None:
+        """Refuse sketches that determine AᵀA where few records have a feature: its row of AᵀA is the sum of their rows.
+
+        Where sums are masked nobody sees this site's own, and under privacy there is noise.
+        """
+        reached = SKETCHES * (plan.most_components + EXTRA)
+        if plan.privacy is not None or plan.roster is not None or plan.n_features > reached:
+            return
+        counts = matrix.to_scipy(np.int64).sum(axis=0)
+        if GRAM_SKETCH in plan.algorithm().tasks and np.any((counts > 0) & (counts < self.rules.min_support)):
+            raise Refusal(
+                "few of this site's records have a feature, and exact sums would tell them", code="disclosure"
             )
 
     def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from felb.atomic import try_lock
@@ -26,7 +27,6 @@ from felb.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 RUNNING, COURIER_LOG = "running.lock", "courier.log"
 LOG_BYTES, LOGS = 5_000_000, 3
@@ -90,7 +90,8 @@ class SiteProcesses:
         write_as(site.courier_file, json.dumps(told), uid, gid)
         os.chown(site.socket.parent, -1, gid)
         site.socket.parent.chmod(0o710)
-        for path in (site.vault, site.state, site.config().data):
+        data = site.config().data
+        for path in (site.vault, site.state, data, Path(data).with_suffix(".columns.txt")):
             if readable_by(path, uid, gid):
                 raise InputError(f"the courier's user can read {path}; take that right away (chmod 600), then start")
 

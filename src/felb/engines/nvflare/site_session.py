@@ -238,6 +238,7 @@ class SiteSession:
             columns = None if names is None else fingerprint(names)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
             self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
+            self._config.policy.check_rare_features(matrix, self.plan)
             self._config.policy.check_delta(matrix, self._algorithm.privacy)
             self._shard = matrix
         return self._shard

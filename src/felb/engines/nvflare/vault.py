@@ -22,6 +22,7 @@ from felb.engines.nvflare.run_plan import RUN_ID
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
 from felb.engines.nvflare.site_session import SiteSession, read_plan
+from felb.engines.nvflare.vault_words import ANSWER, MASK, OK, READY, TRIP, WORDS, Reply
 from felb.errors import FederationError, FelbError, InputError
 from felb.federated.protocol import Request
 from felb.federated.wire import pack, unpack
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.site_roster import SiteRosters
     from felb.privacy.plan import PrivacyPlan
 
-READY, ANSWER, MASK, TRIP = "ready", "answer", "mask", "trip"
-"""Whether a plan may be run; a request; a request whose answer is masked; another message of secure aggregation."""
-WORDS = frozenset({"verb", "plan", "round", "task", "all_clients", "size", "sums", "trip"})
-"""What a message may say."""
-OK = "ok"
 MOST_SESSIONS = 2
 """Runs whose rows are kept in memory at the same time."""
 LITTLE = 0.2
@@ -46,22 +42,6 @@ LITTLE = 0.2
 MOST_ROUND, MOST_TASK = 10_000_000, 64
 
 log = logging.getLogger("felb.vault")
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What leaves the vault.
-
-    Parameters
-    ----------
-    code : "ok" or a word of `felb.engines.nvflare.reasons`
-    values : the arrays of an answer, packed; or a message of secure aggregation
-    have : rounds whose sums the site has, so that the coordinator sends those it misses
-    """
-
-    code: str = OK
-    values: bytes = b""
-    have: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.engines.nvflare.vault import Reply
+from felb.engines.nvflare.vault_words import Reply
 from felb.errors import FederationError, InputError
 from felb.federated.wire import MAX_BYTES
 
