@@ -37,7 +37,8 @@ def respond_in_spans(
 ) -> tuple[Any, Update]:
     """Do the task that a request names, in `spans` parts of the rows where the algorithm says that it may be.
 
-    Parts have about the same work. The same bits as `Algorithm.respond`. A state, too, is cut and put together again by rows.
+    Parts have about the same work. The result has the same bits as that of `Algorithm.respond`. A state, too, is cut
+    and put together again by rows.
     """
     spans = min(spans, len(shard), shard.nnz // LEAST_ONES)
     if request.task not in algorithm.row_tasks or spans < 2:
