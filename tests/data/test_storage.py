@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from felb.data import BinaryMatrix, mapping, verified
-from felb.data.storage import ALIGNMENT, BLOCK_BYTES, MAGIC, OLD_MAGIC, MatrixWriter
+from felb.data.storage import ALIGNMENT, BLOCK_BYTES, FOLDED_WORDS, MAGIC, OLD_MAGIC, MatrixWriter, block_checksum
 from felb.errors import InputError
 
 DENSE = np.random.default_rng(7).random((50, 13)) < 0.3
@@ -56,7 +56,7 @@ def resealed(content):
     for nnz in (header["nnz"], header["unknown"]):
         if nnz is not None:
             for size in (8 * (header["shape"][0] + 1), np.dtype(header["index_dtype"]).itemsize * nnz):
-                blocks += [zlib.crc32(content[at : at + size])] if size else []
+                blocks += [block_checksum(bytes(content[at : at + size]))] if size else []
                 at = -(-(at + size) // ALIGNMENT) * ALIGNMENT
     table = np.array(blocks, "<u4").tobytes()
     return bytes(content[:at]) + table + zlib.crc32(table).to_bytes(4, "little")
@@ -400,3 +400,30 @@ def test_a_full_disk_while_blocks_are_written(matrix, saved, monkeypatch):
         writer.append(matrix.rows(0, 3))
     assert BinaryMatrix.open(saved) == matrix
     assert [path.name for path in saved.parent.iterdir()] == ["m.felb"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 8 * FOLDED_WORDS - 1, 8 * FOLDED_WORDS, 20_000, BLOCK_BYTES])
+def test_every_changed_byte_changes_the_checksum_of_its_block(size):
+    rng = np.random.default_rng(size)
+    block = rng.integers(0, 256, size, dtype=np.uint8)
+    right = block_checksum(block.tobytes())
+    for place in rng.integers(0, max(1, size), min(size, 40)):
+        changed = block.copy()
+        changed[place] ^= rng.integers(1, 256, dtype=np.uint8)
+        assert block_checksum(changed.tobytes()) != right
+
+
+def test_exchanged_pages_change_the_checksum_of_a_block():
+    pages = np.random.default_rng(0).integers(0, 256, (256, 4096), dtype=np.uint8)
+    right = block_checksum(pages.tobytes())
+    for a, b in [(0, 1), (0, 255), (17, 18), (100, 200)]:
+        order = np.arange(256)
+        order[[a, b]] = b, a
+        assert block_checksum(pages[order].tobytes()) != right
+
+
+def test_a_checksum_is_that_of_sums_of_words():
+    block = np.random.default_rng(0).integers(0, 256, 3 * 8 * FOLDED_WORDS + 13, dtype=np.uint8).tobytes()
+    words = [int.from_bytes(block[at : at + 8], "little") for at in range(0, 3 * 8 * FOLDED_WORDS, 8)]
+    sums = b"".join((sum(words[c::FOLDED_WORDS]) % 2**64).to_bytes(8, "little") for c in range(FOLDED_WORDS))
+    assert block_checksum(block) == zlib.crc32(sums + block[-13:])

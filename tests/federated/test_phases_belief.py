@@ -205,6 +205,7 @@ def test_the_trial_does_not_depend_on_the_split(monkeypatch, started):
         ((80, 9, 20), (800, 40, 200), False),  # 1.21 times, and a smaller F1
         ((90, 110, 10), (100, 0, 900), True),  # far larger F1
         ((0, 0, 0), (100, 0, 900), False),  # no rows
+        ((0, 0, 100), (30, 0, 970), False),  # nothing is covered, which is close to the fit of very sparse data
     ],
 )
 def test_what_may_pay(trial, fit, pays):

@@ -21,7 +21,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from felb.data import BinaryMatrix, read
-from felb.data.storage import ALIGNMENT, MAGIC
+from felb.data.storage import ALIGNMENT, MAGIC, block_checksum
 from felb.data.validation import check_rows
 from felb.errors import FelbError
 from fuzz.mutations import mutated, mutated_value
@@ -98,7 +98,7 @@ def resealed_felb(content: bytes) -> bytes:
         for nnz in (header["nnz"], header.get("unknown")):
             if nnz is not None:
                 for size in (8 * (header["shape"][0] + 1), np.dtype(header["index_dtype"]).itemsize * nnz):
-                    blocks += [zlib.crc32(content[at : at + size])] if size else []
+                    blocks += [block_checksum(bytes(content[at : at + size]))] if size else []
                     at = -(-(at + size) // ALIGNMENT) * ALIGNMENT
         table = np.array(blocks, "<u4").tobytes()
         head = MAGIC + length.to_bytes(8, "little") + zlib.crc32(text).to_bytes(8, "little")

@@ -7,7 +7,16 @@ import pytest
 from numba import njit
 
 from felb.kernels import bit_vectors
-from felb.kernels.bit_vectors import GROUP, add_bits, add_overlaps, best_gain, grouped_words, places_among, words_of_row
+from felb.kernels.bit_vectors import (
+    GROUP,
+    add_bits,
+    add_overlaps,
+    add_paying,
+    best_gain,
+    grouped_words,
+    places_among,
+    words_of_row,
+)
 from felb.kernels.bits import component_masks
 
 
@@ -19,6 +28,11 @@ def compiled_overlaps(counts, table, which, words, length, sign):
 @njit
 def compiled_best(ones, cells, weight_one, weight_zero):
     return best_gain(ones, cells, weight_one, weight_zero)
+
+
+@njit
+def compiled_paying(added, ones, cells, weight_one, weight_zero):
+    add_paying(added, ones, cells, weight_one, weight_zero)
 
 
 @njit
@@ -65,6 +79,19 @@ def test_of_equal_gains_the_first_wins(seed, weights):
     cells = rng.integers(0, 4, 3 * GROUP)  # few values, so that ties abound
     ones = rng.integers(0, cells + 1)
     assert compiled_best(ones, cells, *weights) == best_gain(ones, cells, *weights)
+
+
+@pytest.mark.parametrize("weights", [(1.0, -1.0), (0.3, -0.7), (1.0, 0.0), (0.0, -1.0)])
+def test_what_pays_is_added(weights):
+    rng = np.random.default_rng(1)
+    cells = rng.integers(0, 9, 2 * GROUP)
+    ones, plain = rng.integers(0, cells + 1), rng.integers(0, 99, (2, 2 * GROUP))
+    compiled = plain.copy()
+    expected = plain + (weights[0] * ones + weights[1] * (cells - ones) > 0) * np.array([ones, cells - ones])
+    add_paying(plain, ones, cells, *weights)
+    compiled_paying(compiled, ones, cells, *weights)
+    np.testing.assert_array_equal(plain, expected)
+    np.testing.assert_array_equal(compiled, expected)
 
 
 def test_without_a_positive_gain_none_wins():

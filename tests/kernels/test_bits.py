@@ -117,3 +117,20 @@ def test_only_boolean_matrices_are_taken():
         bits.as_boolean(np.zeros((2, 2)), "U")
     with pytest.raises(InputError, match="two dimensions"):
         bits.as_boolean(np.zeros(2, bool))
+
+
+@given(st.lists(words | st.integers(0, 5), max_size=60))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_groups_of_single_words_are_those_of_numpy(found):
+    masks = np.array(found, dtype=np.uint64)[:, None]
+    distinct, group, sizes = bits.group_masks(masks)
+    expected = np.unique(masks[:, 0], return_inverse=True, return_counts=True)
+    for one, right in zip((distinct[:, 0], group, sizes), expected, strict=True):
+        np.testing.assert_array_equal(one, right)
+    np.testing.assert_array_equal(bits.order_by_group(group, sizes), np.argsort(group, kind="stable"))
+
+
+@pytest.mark.parametrize("k", [0, 1, 20, 63, 64, 65])
+def test_masks_of_a_transpose_are_those_of_its_copy(k):
+    V = np.random.default_rng(k).random((k, 130)) < 0.4
+    np.testing.assert_array_equal(bits.component_masks(V.T), bits.component_masks(np.array(V.T, order="C")))

@@ -17,7 +17,7 @@ import numpy as np
 
 from felb.data import verified
 from felb.data.binary import BinaryMatrix, check_column_names, index_dtype
-from felb.data.storage import BLOCK_BYTES, MAGIC, OLD_MAGIC, Header, aligned
+from felb.data.storage import BLOCK_BYTES, MAGIC, OLD_MAGIC, Header, aligned, block_checksum
 from felb.data.validation import check_chunk, check_disjoint
 from felb.errors import InputError
 from felb.records import parse_record
@@ -64,7 +64,7 @@ def open_matrix(path: str | PathLike[str]) -> BinaryMatrix:
             start = file.read(24)
             if start[:8] in OLD_MAGIC:
                 raise InputError(
-                    f"{source} is of an earlier version of the format, without checksums, which is no longer read; "
+                    f"{source} is of an earlier version of the format, which is no longer read; "
                     "write it again with felb convert or BinaryMatrix.save()"
                 )
             if start[:8] != MAGIC:
@@ -156,7 +156,7 @@ def _check_blocks(
     def check(block: int) -> None:
         at = array.at + block * BLOCK_BYTES
         stop = min(at + BLOCK_BYTES, array.at + array.size)
-        if zlib.crc32(content[at:stop].data) != checksums[block]:
+        if block_checksum(content[at:stop].data) != checksums[block]:
             raise InputError(
                 f"{source} is damaged: block {block + 1} of {array.n_blocks} of {array.what} "
                 f"(bytes {at} to {stop - 1}) does not match its checksum; {AGAIN}"

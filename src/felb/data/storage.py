@@ -1,14 +1,15 @@
 """One file per matrix, made to be memory-mapped: the layout, and how it is written. `mapping` reads it.
 
-    FELBMAT3                 the format and its version
+    FELBMAT4                 the format and its version
     uint64, uint64           length of the header in bytes, and its CRC-32
     header                   JSON: shape, number of ones, index type, column names, number of unknown cells or null
     indptr, indices          of the ones: int64, and uint16 or int32
     indptr, indices          of the unknown cells, if there are any
-    uint32 ...               CRC-32 of every block of 2²⁰ bytes of each of these arrays, then that of this list
+    uint32 ...               checksum of every block of 2²⁰ bytes of each of these arrays (`block_checksum`), then the
+                             CRC-32 of this list
 
-Arrays start at multiples of 64 bytes; all numbers are little-endian. Versions 1 and 2, which had no checksums, are no
-longer read: `felb convert` writes the file again from its source.
+Arrays start at multiples of 64 bytes; all numbers are little-endian. Earlier versions are no longer read: `felb
+convert` writes the file again from its source.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-MAGIC = b"FELBMAT3"
-OLD_MAGIC = (b"FELBMAT1", b"FELBMAT2")
+MAGIC = b"FELBMAT4"
+OLD_MAGIC = (b"FELBMAT1", b"FELBMAT2", b"FELBMAT3")
 ALIGNMENT = 64
 COPY_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 20
 """Bytes of an array that have a checksum of their own."""
+
+FOLDED_WORDS = 509
+"""Words of a block that are added up side by side. A prime number, so that pages or sectors that are exchanged do not
+meet the same sums again."""
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,13 +194,26 @@ def _writing(path: str | PathLike[str]) -> Iterator[None]:
         raise InputError(f"cannot write {path}: {error.strerror}; choose a folder with free space") from error
 
 
+def block_checksum(block: bytes | memoryview) -> int:
+    """Return the checksum of a block: CRC-32 of Σ_r W_r and of what is left, W the rows of 509 words of 64 bits.
+
+    Adding is several times as fast as a CRC of everything. A change of one word always shows; changes of several show
+    unless they cancel in all sums.
+    """
+    rows = len(block) // (8 * FOLDED_WORDS)
+    folded = 8 * FOLDED_WORDS * rows
+    words = np.frombuffer(block[:folded], "<u8").reshape(rows, FOLDED_WORDS)
+    sums = words.sum(axis=0, dtype=np.uint64) if rows else np.zeros(0, np.uint64)
+    return zlib.crc32(block[folded:], zlib.crc32(sums.astype("<u8").tobytes()))
+
+
 class _ArrayFile:
     """Writes the header and arrays of a file, and at last the checksums of their blocks."""
 
     def __init__(self, file: IO[bytes], header: Header) -> None:
         self._file = file
         self._checksums: list[int] = []
-        self._filled = self._checksum = 0
+        self._block = bytearray()
         text = msgspec.json.encode(header)
         sizes = np.array([len(text), zlib.crc32(text)], dtype="<u8").tobytes()
         file.write(MAGIC + sizes + text)
@@ -209,11 +227,10 @@ class _ArrayFile:
         """Write more of an array."""
         view = memoryview(content)
         while view:
-            part = view[: BLOCK_BYTES - self._filled]
-            self._checksum = zlib.crc32(part, self._checksum)
-            self._filled += len(part)
+            part = view[: BLOCK_BYTES - len(self._block)]
+            self._block += part
             view = view[len(part) :]
-            if self._filled == BLOCK_BYTES:
+            if len(self._block) == BLOCK_BYTES:
                 self._end_block()
         return self._file.write(content)
 
@@ -224,9 +241,9 @@ class _ArrayFile:
         self._file.write(checksums + zlib.crc32(checksums).to_bytes(4, "little"))
 
     def _end_block(self) -> None:
-        if self._filled:
-            self._checksums.append(self._checksum)
-        self._filled = self._checksum = 0
+        if self._block:
+            self._checksums.append(block_checksum(bytes(self._block)))
+        self._block.clear()
 
 
 def _write_ones(file: IO[bytes] | _ArrayFile, matrix: BinaryMatrix) -> None:

@@ -67,12 +67,16 @@ def check_rows(indptr: NDArray[Any], indices: NDArray[Any], n_columns: int) -> N
 def check_chunk(indptr: NDArray[np.int64], indices: NDArray[Any], start: int, stop: int, n_columns: int) -> None:
     """Raise as `check_rows` does, but look only at the entries from `start` to before `stop` and the one before them.
 
-    Over consecutive chunks that is one streaming pass.
+    Over consecutive chunks that is one streaming pass. Where entries ascend, those at the ends of rows are the largest,
+    and no others need to be compared with the number of columns. Read without a sign, a negative number is the largest.
     """
-    check_range(indices[start:stop], n_columns)
-    row = _first_unsorted(indptr, indices, max(int(indptr[0]), start - 1), stop)
-    if row is not None:
-        _refuse_order(row, indptr, indices)
+    plain = indices.view(indices.dtype.str.replace("i", "u"))
+    row = _first_unsorted(indptr, plain, max(int(indptr[0]), start - 1), stop)
+    first, last = np.searchsorted(indptr, (start, stop), side="right")
+    ends = plain[indptr[first:last] - 1]
+    if row is not None or plain[stop - 1] >= n_columns or np.any(ends >= n_columns):
+        check_range(indices[start:stop], n_columns)
+        _refuse_order(0 if row is None else row, indptr, indices)
 
 
 def is_canonical(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:

@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial, reduce
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from felb.deadline import Deadline, within
@@ -25,6 +24,7 @@ from felb.federated.participation import Participation
 from felb.federated.protocol import ClientStates, Release, Request, Sums, Update
 from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
+from felb.kernels.schedule import split_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -162,12 +162,12 @@ def respond_in_spans(
 ) -> tuple[Any, Update]:
     """Do the task that a request names, in `spans` parts of the rows where the algorithm says that it may be.
 
-    The same bits as `Algorithm.respond`. A state, too, is cut and put together again by rows.
+    Parts have about the same work. The result has the same bits as that of `Algorithm.respond`. A state, too, is cut
+    and put together again by rows.
     """
     spans = min(spans, len(shard), shard.nnz // LEAST_ONES)
     if request.task not in algorithm.row_tasks or spans < 2:
         return algorithm.respond(state, shard, request, rng=rng)
-    bounds = [len(shard) * part // spans for part in range(spans + 1)]
 
     def respond(span: tuple[int, int]) -> tuple[Any, Update]:
         start, stop = span
@@ -175,7 +175,7 @@ def respond_in_spans(
         return algorithm.respond(part, shard.rows(start, stop), request, rng=rng)
 
     # Each with a context of its own, in which the deadline of the run stands.
-    jobs = [pool.submit(copy_context().run, partial(respond, span)) for span in pairwise(bounds)]
+    jobs = [pool.submit(copy_context().run, partial(respond, span)) for span in split_rows(shard, spans)]
     states, updates = zip(*(job.result() for job in jobs), strict=True)
     joined = None if states[0] is None else algorithm.state_type.joined(states)
     return joined, reduce(Update.plus, updates)

@@ -1,9 +1,8 @@
-"""Boolean U for a given Boolean V of at most 64 components, where the components of a row or a column are one word.
+"""Boolean U for a given Boolean V and data without unknown cells, counted in packed words.
 
-The result is that of `felb.kernels.assign` without unknown cells. There, counts are made anew after every change of a
-row; here they are kept up to date, for eight components at a time (`felb.kernels.bit_vectors`), and a change touches
-only the words of the changed component. Columns that no component has are left out of all words; of wide data these
-are most.
+The result is that of `felb.kernels.assign`. There, counts are made anew after every change of a row; here they are kept
+up to date, for eight components at a time (`felb.kernels.bit_vectors`), and a change touches only the words of the
+changed component. Columns that no component has are left out of all words; of wide data these are most.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ import numpy as np
 from numba import njit
 
 from felb.kernels.bit_vectors import GROUP, add_overlaps, best_gain, grouped_words, places_among, words_of_row
-from felb.kernels.bits import lowest_bit, pack, popcount
+from felb.kernels.bits import pack, popcount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
 
-MOST_COMPONENTS = 64
+MOST_COMPONENTS = 1 << 12
+"""With more, the counts of a row would leave the first-level cache."""
 
 
 def cover_in_words_into(
@@ -56,7 +56,7 @@ def cover_in_words_into(
 #
 # `words` are the numbers of the words that each component has columns in, with the place where those of each component
 # start. Of the row that is being assigned:
-#   active     its active components
+#   active     its active components, a row of U
 #   bits       its ones, packed
 #   cover      packed columns covered by at least one [0] and at least two [1] active components
 #   counts     for each component, the ones [0] and the cells [1] of the row in it that no active component covers
@@ -89,6 +89,7 @@ def cover_words_into(
         for w in range(n_words):
             sizes[c] += popcount(packed[c, w])
     for r in range(U.shape[0]):
+        active = U[r]
         length = words_of_row(row[0], row[1], indices[indptr[r] : indptr[r + 1]], places)
         held_ones = np.uint64(0)
         for i in range(length):
@@ -96,51 +97,45 @@ def cover_words_into(
             held_ones |= row[1][i]
         if held_ones == np.uint64(0):  # no component can pay
             if sweeps > 0:
-                U[r] = False
+                active[:] = False
             continue
         counts[0] = 0
         counts[1] = sizes
         add_overlaps(counts[0], grouped, row[0], row[1], length, 1)
-        active = np.uint64(0)
         for c in range(k):
-            if U[r, c]:
-                active = _switched_on(counts, cover, bits, active, c, packed, words, grouped, which, held)
-        complete = False
+            if active[c]:
+                _switch_on(counts, cover, bits, active, c, packed, words, grouped, which, held)
+        # Whether no component that is off can pay: so it is where greedy cover ends by itself, until something changes.
+        closed = False
         for _ in range(additions):
             best = best_gain(counts[0], counts[1], weight_one, weight_zero)
-            complete = best < 0
-            if complete:
+            closed = best < 0
+            if closed:
                 break
-            active = _switched_on(counts, cover, bits, active, best, packed, words, grouped, which, held)
-        paying = np.uint64(0) if complete else _paying(counts, weight_one, weight_zero)
+            _switch_on(counts, cover, bits, active, best, packed, words, grouped, which, held)
         for _ in range(sweeps):
-            before = active
-            candidates = active | paying
-            while candidates != np.uint64(0):
-                c = lowest_bit(candidates)
-                bit = np.uint64(1) << np.uint64(c)
-                if active & bit == np.uint64(0):
-                    active = _switched_on(counts, cover, bits, active, c, packed, words, grouped, which, held)
-                else:
+            changed = False
+            for c in range(k):
+                if active[c]:
                     ones, cells = _own(cover[1], bits, packed[c], words[1][words[0][c] : words[0][c + 1]])
                     if _gain(ones, cells, weight_one, weight_zero) > 0.0:
-                        candidates ^= bit
                         continue
-                    active = _switched_off(counts, cover, bits, active, c, packed, words, grouped, which, held)
-                paying = _paying(counts, weight_one, weight_zero)
-                candidates = (active | paying) & ~(bit | (bit - np.uint64(1)))
-            if active == before:
+                    _switch_off(counts, cover, bits, active, c, packed, words, grouped, which, held)
+                elif closed or not _gain(counts[0, c], counts[1, c], weight_one, weight_zero) > 0.0:
+                    continue
+                else:
+                    _switch_on(counts, cover, bits, active, c, packed, words, grouped, which, held)
+                changed = True
+                closed = False
+            if not changed:
                 break
-        for c in range(k):
-            U[r, c] = (active >> np.uint64(c)) & np.uint64(1) != np.uint64(0)
         for i in range(length):
             bits[row[0][i]] = np.uint64(0)
-        if active != np.uint64(0):
-            cover[:] = np.uint64(0)
+        cover[:] = np.uint64(0)
 
 
 @njit(cache=True, nogil=True)
-def _switched_on(
+def _switch_on(
     counts: Any,
     cover: Any,
     bits: Any,
@@ -151,8 +146,8 @@ def _switched_on(
     grouped: Any,
     which: Any,
     held: Any,
-) -> Any:
-    """Switch component c on; what it covers first is taken out of all counts. Return the active components."""
+) -> None:
+    """Switch component c on; what it covers first is taken out of all counts."""
     length = 0
     for i in range(words[0][c], words[0][c + 1]):
         w = words[1][i]
@@ -165,11 +160,11 @@ def _switched_on(
         length += int(new != np.uint64(0))
     add_overlaps(counts[0], grouped, which, held[0], length, -1)
     add_overlaps(counts[1], grouped, which, held[1], length, -1)
-    return active | (np.uint64(1) << np.uint64(c))
+    active[c] = True
 
 
 @njit(cache=True, nogil=True)
-def _switched_off(
+def _switch_off(
     counts: Any,
     cover: Any,
     bits: Any,
@@ -180,20 +175,18 @@ def _switched_off(
     grouped: Any,
     which: Any,
     held: Any,
-) -> Any:
-    """Switch component c off; what it alone covers comes back into all counts. Return the active components."""
-    others = active ^ (np.uint64(1) << np.uint64(c))
+) -> None:
+    """Switch component c off; what it alone covers comes back into all counts."""
+    active[c] = False
     length = 0
     for i in range(words[0][c], words[0][c + 1]):
         w = words[1][i]
         once = np.uint64(0)
         twice = np.uint64(0)
-        left = others
-        while left != np.uint64(0):
-            other = packed[lowest_bit(left), w]
-            left &= left - np.uint64(1)
-            twice |= once & other
-            once |= other
+        for other in range(packed.shape[0]):
+            if active[other]:
+                twice |= once & packed[other, w]
+                once |= packed[other, w]
         free = cover[0, w] & ~once
         cover[0, w] = once
         cover[1, w] = twice
@@ -203,7 +196,6 @@ def _switched_off(
         length += int(free != np.uint64(0))
     add_overlaps(counts[0], grouped, which, held[0], length, 1)
     add_overlaps(counts[1], grouped, which, held[1], length, 1)
-    return others
 
 
 @njit(cache=True, nogil=True)
@@ -216,16 +208,6 @@ def _own(shared: Any, bits: Any, component: Any, words: Any) -> Any:
         ones += popcount(own & bits[w])
         cells += popcount(own)
     return ones, cells
-
-
-@njit(cache=True, nogil=True)
-def _paying(counts: Any, weight_one: float, weight_zero: float) -> Any:
-    """Return the components with a positive gain; an active one has nothing left to gain."""
-    paying = np.uint64(0)
-    for c in range(counts.shape[1]):
-        if _gain(counts[0, c], counts[1, c], weight_one, weight_zero) > 0.0:
-            paying |= np.uint64(1) << np.uint64(c)
-    return paying
 
 
 @njit(cache=True, nogil=True)

@@ -124,7 +124,7 @@ def _add_overlaps(
     return types.void(counts, table, number, which, words, number, number, number), codegen
 
 
-# -- the largest gain --------------------------------------------------------------------------------------------------
+# -- gains of eight sets at a time -------------------------------------------------------------------------------------
 
 
 def best_gain(ones: Any, cells: Any, weight_one: float, weight_zero: float) -> int:
@@ -149,13 +149,11 @@ def _compiled_best_gain(ones: Any, cells: Any, weight_one: Any, weight_zero: Any
 def _best_gain(typingctx: Any, ones: Any, cells: Any, size: Any, weight_one: Any, weight_zero: Any) -> Any:
     def codegen(context: Any, b: Any, sig: Any, args: Sequence[Any]) -> Any:
         ones_at, cells_at = _data(context, b, sig, args, 0), _data(context, b, sig, args, 1)
-        one, zero = _splat(b, args[3]), _splat(b, args[4])
+        weights = _splat(b, args[3]), _splat(b, args[4])
         gains = cgutils.alloca_once_value(b, ir.Constant(_GAINS, [0.0] * GROUP))
         places = cgutils.alloca_once_value(b, ir.Constant(_WORDS, [-1] * GROUP))
         with cgutils.for_range_slice(b, _int(0), args[2], _int(GROUP), _I64) as (at, _):
-            covered = _load(b, ones_at, at, _WORDS, 8)
-            zeros = b.sub(_load(b, cells_at, at, _WORDS, 8), covered)
-            gain = b.fadd(b.fmul(one, b.sitofp(covered, _GAINS)), b.fmul(zero, b.sitofp(zeros, _GAINS)))
+            _, _, gain = _gains(b, ones_at, cells_at, at, weights)
             here = b.add(_splat(b, at), ir.Constant(_WORDS, list(range(GROUP))))
             larger = b.fcmp_ordered(">", gain, b.load(gains))
             b.store(b.select(larger, gain, b.load(gains)), gains)
@@ -171,6 +169,39 @@ def _best_gain(typingctx: Any, ones: Any, cells: Any, size: Any, weight_one: Any
         return place
 
     return types.int64(ones, cells, types.int64, types.float64, types.float64), codegen
+
+
+def add_paying(added: Any, ones: Any, cells: Any, weight_one: float, weight_zero: float) -> None:
+    """Add ones to ``added[0]`` and zeros, cells − ones, to ``added[1]`` in the places with a positive gain."""
+    for c in range(ones.shape[0]):
+        if weight_one * ones[c] + weight_zero * (cells[c] - ones[c]) > 0.0:
+            added[0, c] += ones[c]
+            added[1, c] += cells[c] - ones[c]
+
+
+@overload(add_paying)
+def _compiled_add_paying(added: Any, ones: Any, cells: Any, weight_one: Any, weight_zero: Any) -> Any:
+    def compiled(added: Any, ones: Any, cells: Any, weight_one: Any, weight_zero: Any) -> None:
+        _add_paying(added, ones, cells, ones.shape[0], weight_one, weight_zero)
+
+    return compiled
+
+
+@intrinsic
+def _add_paying(typingctx: Any, added: Any, ones: Any, cells: Any, size: Any, weight_one: Any, weight_zero: Any) -> Any:
+    def codegen(context: Any, b: Any, sig: Any, args: Sequence[Any]) -> Any:
+        added_at, ones_at, cells_at = (_data(context, b, sig, args, i) for i in range(3))
+        weights, nothing = (_splat(b, args[4]), _splat(b, args[5])), ir.Constant(_WORDS, [0] * GROUP)
+        with cgutils.for_range_slice(b, _int(0), args[3], _int(GROUP), _I64) as (at, _):
+            covered, zeros, gain = _gains(b, ones_at, cells_at, at, weights)
+            pays = b.fcmp_ordered(">", gain, ir.Constant(_GAINS, [0.0] * GROUP))
+            for place, more in ((at, covered), (b.add(at, args[3]), zeros)):
+                total = b.add(_load(b, added_at, place, _WORDS, 8), b.select(pays, more, nothing))
+                b.store(total, b.bitcast(b.gep(added_at, [place]), _WORDS.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    number = types.float64
+    return types.void(added, ones, cells, types.int64, number, number), codegen
 
 
 # -- counters of components --------------------------------------------------------------------------------------------
@@ -210,6 +241,14 @@ def _add_bits(typingctx: Any, counters: Any, at: Any, mask: Any) -> Any:
 def _data(context: Any, b: Any, sig: Any, args: Sequence[Any], position: int) -> Any:
     """Return the address of the first element of the array among the arguments."""
     return context.make_array(sig.args[position])(context, b, args[position]).data
+
+
+def _gains(b: Any, ones_at: Any, cells_at: Any, at: Any, weights: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+    """Return eight numbers of ones and of zeros, and their gains w₁·ones + w₀·zeros."""
+    ones = _load(b, ones_at, at, _WORDS, 8)
+    zeros = b.sub(_load(b, cells_at, at, _WORDS, 8), ones)
+    parts = (b.fmul(weight, b.sitofp(x, _GAINS)) for weight, x in zip(weights, (ones, zeros), strict=True))
+    return ones, zeros, b.fadd(*parts)
 
 
 def _int(x: int) -> Any:

@@ -116,6 +116,10 @@ def component_masks(members: NDArray[np.bool_]) -> NDArray[np.uint64]:
     Row masks are ``component_masks(U)``, column masks ``component_masks(V.T)``. There is always at least one word, so
     no kernel has to treat "no components" on its own.
     """
+    if members.shape[1] <= WORD and members.flags.f_contiguous:  # the transpose of V, which `pack` would walk in jumps
+        masks = np.zeros(members.shape[0], dtype=np.uint64)
+        masks_into(masks, members.T)
+        return masks[:, None]
     if not members.shape[1]:
         return np.zeros((members.shape[0], 1), dtype=np.uint64)
     return pack(members)
@@ -129,11 +133,28 @@ def group_masks(
     Whatever depends on a row only through its mask needs to be computed once per group.
     """
     if masks.shape[1] == 1:
-        distinct, group, sizes = np.unique(masks[:, 0], return_inverse=True, return_counts=True)
-        distinct = distinct[:, None]
-    else:
-        distinct, group, sizes = np.unique(masks, axis=0, return_inverse=True, return_counts=True)
+        return _group_words(np.ascontiguousarray(masks[:, 0]))
+    distinct, group, sizes = np.unique(masks, axis=0, return_inverse=True, return_counts=True)
     return distinct, group.reshape(-1).astype(np.int64, copy=False), sizes.astype(np.int64, copy=False)
+
+
+def _group_words(words: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+    """Do `group_masks` for masks of one word: hashing finds the groups, and only distinct words are sorted."""
+    group, distinct = np.empty(words.size, dtype=np.int64), np.empty_like(words)
+    slots = np.full(1 << max(1, (2 * words.size).bit_length()), -1, dtype=np.int64)
+    distinct = distinct[: int(group_words_into(group, distinct, slots, words))]
+    order = np.argsort(distinct)
+    rank = np.empty(order.size, dtype=np.int64)
+    rank[order] = np.arange(order.size)
+    group = rank[group]
+    return distinct[order][:, None], group, np.bincount(group, minlength=order.size)
+
+
+def order_by_group(group: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places of all members group after group, ascending within a group, for groups of these sizes."""
+    order = np.empty(group.size, dtype=np.int64)
+    order_by_group_into(order, np.cumsum(sizes) - sizes, group)
+    return order
 
 
 def count_bits(words: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -165,6 +186,44 @@ def pack_binary_columns(A: BinaryMatrix) -> NDArray[np.uint64]:
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def masks_into(masks: Any, sets: Any) -> None:
+    """Set bit c of ``masks[j]`` (zero on entry) for every column j of set c."""
+    for c in range(sets.shape[0]):
+        for j in range(sets.shape[1]):
+            masks[j] |= np.uint64(sets[c, j]) << np.uint64(c)
+
+
+@njit(cache=True, nogil=True)
+def group_words_into(group: Any, distinct: Any, slots: Any, words: Any) -> int:
+    """Number the distinct words as they come, and tell the number of each word; return how many there are.
+
+    `slots` is a hash table with linear probing, of a power of two of places, filled with −1.
+    """
+    mask = np.uint64(slots.shape[0] - 1)
+    count = 0
+    for i in range(words.shape[0]):
+        word = words[i]
+        mixed = (word ^ (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+        place = ((mixed * np.uint64(0x9E3779B1)) >> np.uint64(7)) & mask
+        while slots[place] >= 0 and distinct[slots[place]] != word:
+            place = (place + np.uint64(1)) & mask
+        if slots[place] < 0:
+            slots[place] = count
+            distinct[count] = word
+            count += 1
+        group[i] = slots[place]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def order_by_group_into(order: Any, starts: Any, group: Any) -> None:
+    """Write each place to where the next member of its group belongs; `starts` is used up."""
+    for i in range(group.shape[0]):
+        order[starts[group[i]]] = i
+        starts[group[i]] += 1
 
 
 @njit(cache=True, nogil=True)

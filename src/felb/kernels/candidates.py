@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 
 from felb.errors import InputError
-from felb.kernels.assign import cell_gain, check_assignment
-from felb.kernels.bit_vectors import GROUP, add_overlaps, grouped_words, places_among, words_of_row
-from felb.kernels.bits import group_masks, pack, union_into, unpack
+from felb.kernels.assign import check_assignment
+from felb.kernels.bit_vectors import GROUP, add_overlaps, add_paying, grouped_words, places_among, words_of_row
+from felb.kernels.bits import group_masks, order_by_group, pack, union_into, unpack
 from felb.kernels.boolean import unknown_arrays
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ def addition_counts(
     open. Summed over those rows, w₁·ones_c + w₀·zeros_c is what c would gain as one more component.
     """
     candidates = check_assignment(A, candidates, weight_one, weight_zero)
-    rows, row_class, _ = group_masks(factors.rows)
+    rows, row_class, sizes = group_masks(factors.rows)
     used = candidates.any(axis=0)
     if not used.any():
         return np.zeros(len(candidates), dtype=np.int64), np.zeros(len(candidates), dtype=np.int64)
     table = grouped_words(candidates[:, used])
     added = np.zeros((2, GROUP * len(table)), dtype=np.int64)
     # Rows of one class are visited together, because what is open in a row depends on its mask alone.
-    order = np.argsort(row_class, kind="stable")
+    order = order_by_group(row_class, sizes)
     additions_into(
         added,
         A.indptr,
@@ -163,11 +163,7 @@ def additions_into(
             length = _open_words(which, words, unknown, places, union)
             add_overlaps(known, table, which, words, length, -1)
             sizes = known
-        for c in range(ones.shape[0]):
-            # Without a one, a candidate never pays.
-            if cell_gain(ones[c], sizes[c], weight_one, weight_zero) > 0.0:
-                added[0, c] += ones[c]
-                added[1, c] += sizes[c] - ones[c]
+        add_paying(added, ones, sizes, weight_one, weight_zero)
 
 
 @njit(cache=True, nogil=True)

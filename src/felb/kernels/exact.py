@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
 
+ITEMS_OF_NODE = 64
+"""Distinct column masks of a row up to which all nodes of the node cap are visited: the work in a row is bounded."""
+
 
 def assign_rows_exact(
     A: BinaryMatrix,
@@ -36,7 +39,8 @@ def assign_rows_exact(
     ----------
     A, V, weight_one, weight_zero : as in `assign_rows`
     start : Boolean array, n × k, with the sets to improve on; the result of `assign_rows` if None
-    node_cap : nodes after which the search in a row gives up and returns the best set it has seen
+    node_cap : nodes after which the search in a row gives up and returns the best set it has seen. In a row with more
+        than `ITEMS_OF_NODE` distinct column masks, nodes take longer and are fewer in proportion
 
     Returns
     -------
@@ -109,7 +113,8 @@ def search_rows_into(
         value, length = _load_items(
             items, weights, stack[0, OPEN], best[r], ones, classes, sizes, weight_one, weight_zero
         )
-        proven[r] = _search(best[r], value, stack, items, weights, length, gains, node_cap)
+        most_nodes = max(1, node_cap * ITEMS_OF_NODE // max(length, ITEMS_OF_NODE))
+        proven[r] = _search(best[r], value, stack, items, weights, length, gains, most_nodes)
 
 
 @njit(cache=True, nogil=True)

@@ -28,6 +28,10 @@ MAX_SUBSET_COMPONENTS = 22
 """Beyond this many components a table over all their subsets (8 · 2^k bytes) is not worth its memory."""
 
 
+COLUMNS_AT_ONCE = 256
+"""Columns whose counters are transposed together, in the first-level cache."""
+
+
 def switch_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (ones, cells), each k × m: what is left to component l in column j; see the head of this module.
 
@@ -39,7 +43,6 @@ def switch_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int
     by a pass like that for the ones.
     """
     k, row_masks, column_masks = len(factors.packed), factors.rows, factors.columns
-    ones = _ones_left(A, row_masks, column_masks, k)
     rows, _, row_counts = group_masks(row_masks)
     columns, column_class, _ = group_masks(column_masks)
     cells = np.zeros((columns.shape[0], k), dtype=np.int64)
@@ -47,28 +50,28 @@ def switch_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int
         cells_left_by_subsets_into(cells, rows[:, 0], row_counts, columns[:, 0])
     else:
         cells_left_into(cells, rows, row_counts, columns)
-    all_cells = cells[column_class]
+    all_cells = np.ascontiguousarray(cells.T)[:, column_class]
     if A.unknown is not None:
         all_cells -= _ones_left(A.unknown, row_masks, column_masks, k)
-    return np.ascontiguousarray(ones.T), np.ascontiguousarray(all_cells.T)
+    return _ones_left(A, row_masks, column_masks, k), all_cells
 
 
 def _ones_left(
     A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: NDArray[np.uint64], k: int
 ) -> NDArray[np.int64]:
-    """Return how many ones of each column are left to each component, m × k."""
-    ones = np.zeros((A.shape[1], k), dtype=np.int64)
-    if row_masks.shape[1] == 1:
-        counters = np.zeros((A.shape[1], COUNTERS * -(-max(1, k) // COUNTERS)), dtype=np.uint16)
-        for first in range(0, A.shape[0], MOST_COUNTED):
-            rows = slice(first, first + MOST_COUNTED)
-            ones_left_one_word_into(
-                counters, A.indptr[first : first + MOST_COUNTED + 1], A.indices, row_masks[rows, 0], column_masks[:, 0]
-            )
-            ones += counters[:, :k]
-            counters[:] = 0
-    else:
-        ones_left_into(ones, A.indptr, A.indices, row_masks, column_masks)
+    """Return how many ones of each column are left to each component, k × m."""
+    n, m = A.shape
+    if row_masks.shape[1] > 1:
+        by_column = np.zeros((m, k), dtype=np.int64)
+        ones_left_into(by_column, A.indptr, A.indices, row_masks, column_masks)
+        return np.ascontiguousarray(by_column.T)
+    ones = np.zeros((k, m), dtype=np.int64)
+    counters = np.zeros((m, COUNTERS * -(-max(1, k) // COUNTERS)), dtype=np.uint16)
+    for first in range(0, n, MOST_COUNTED):
+        last = min(first + MOST_COUNTED, n)
+        rows = A.indptr[first : last + 1], A.indices, row_masks[first:last, 0]
+        ones_left_one_word_into(counters, *rows, column_masks[:, 0])
+        move_counters_into(ones, counters)
     return ones
 
 
@@ -107,6 +110,18 @@ def ones_left_one_word_into(counters: Any, indptr: Any, indices: Any, row_masks:
                 covering = mask & column_masks[j]
                 left = mask if covering == np.uint64(0) else covering
                 add_bits(counters, j, np.uint64(0) if popcount(covering) > 1 else left)
+
+
+@njit(cache=True, nogil=True)
+def move_counters_into(ones: Any, counters: Any) -> None:
+    """Add ``counters[j, l]`` to ``ones[l, j]`` and empty the counters."""
+    k, m = ones.shape
+    for first in range(0, m, COLUMNS_AT_ONCE):
+        last = min(first + COLUMNS_AT_ONCE, m)
+        for c in range(k):
+            for j in range(first, last):
+                ones[c, j] += counters[j, c]
+    counters[:] = np.uint16(0)
 
 
 @njit(cache=True, nogil=True)

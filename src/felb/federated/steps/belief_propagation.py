@@ -183,8 +183,11 @@ def recover_if_it_may_pay(known: Known, fitted: Known, *, rounds: int, most_work
 
 
 def may_pay(tried: Counts, fitted: Counts) -> bool:
-    """Tell whether a recovery of some rows is close to the fit of all: in errors per one of the data, or in F1."""
-    if tried.tp + tried.fn == 0:
+    """Tell whether a recovery of some rows is close to the fit of all: in errors per one of the data, or in F1.
+
+    One that covers no ones has found nothing; of very sparse data, that alone is close.
+    """
+    if tried.tp == 0:
         return False
     errors, least = tried.errors * (fitted.tp + fitted.fn), fitted.errors * (tried.tp + tried.fn)
     return errors <= MOST_TRIAL_ERRORS * least or tried.f1 >= LEAST_TRIAL_GAIN * fitted.f1

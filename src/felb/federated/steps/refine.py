@@ -76,8 +76,8 @@ def weighed(total: Mapping[str, NDArray[Any]], weights: tuple[float, float]) -> 
 
 def safe_flips(gains: NDArray[np.float64], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
     """Return which entries to flip: the best improving one of every column, any other improving one with chance ½."""
-    improving = np.where(V, gains < 0, gains > 0)
-    best = np.where(improving, np.abs(gains), 0).argmax(axis=0)
+    improvement = np.where(V, -gains, gains)
+    improving, best = improvement > 0, improvement.argmax(axis=0)
     flips = improving & (rng.random(V.shape) < 0.5)
     columns = np.arange(V.shape[1])
     flips[best, columns] = improving[best, columns]
