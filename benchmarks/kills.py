@@ -1,18 +1,20 @@
 """Kill processes of a real federation at random instants and compare the results with undisturbed ones.
 
-A coordinator and three sites as processes on this machine, over mutual TLS, play one run after the other, exact and
-private in turn. Meanwhile a random process dies by SIGKILL at random instants: the vault, the courier or the job
-worker of a site, a whole site, the server, or the coordinator's `felb run`. What an operating system would start again
-(systemd) is started again. At the end of each run:
+A coordinator and three sites as processes on this machine, over mutual TLS, play one run after the other: exact with
+sums in the clear, private, and exact with masked sums, in turn. Meanwhile a random process dies by SIGKILL at random
+instants: the vault, the courier or the job worker of a site, a whole site, the server, or the coordinator's `felb run`.
+What an operating system would start again (systemd) is started again. At the end of each run:
 
-- the components of an exact run are those of the same run in one process, bit for bit;
-- no value was logged twice, and every log verifies;
-- a private run has charged each site what its plan says, neither twice nor too little.
+- the components of an exact or masked run, and its history, are those of the same run in one process, bit for bit;
+- those of a private run, whose noise is nobody's to know, follow from the one response of each site to each round;
+- the log of each site has the lines of an undisturbed run of its kind, each once, and its chain verifies;
+- each site has charged what it charged in the undisturbed run, neither twice nor too little.
 
     python benchmarks/kills.py                     100 kills, about 20 minutes on a quiet machine
     python benchmarks/kills.py --kills 10          a try; writes nothing
 
-Prints a Markdown table and writes it to benchmarks/KILLS.md; ends with an error at the first run that differs.
+Prints a line for every run and writes a table to benchmarks/KILLS.md after each; ends with an error at the first run
+that differs, and leaves its folder.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import machine
 import numpy as np
@@ -37,11 +42,20 @@ from felb.data.shards import split
 from felb.engines.local import run
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.local_federation import SERVER, LocalFederation
+from felb.engines.nvflare.rounds import summed
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_logs import OUTBOUND, read_outbound
+from felb.engines.nvflare.site_session import ATTEMPTS, RESPONSES
+from felb.federated.entries import read_entry
+from felb.federated.execution import Execution
+from felb.federated.protocol import Release
+from felb.metrics.history import History
 from felb.privacy.log_chain import verify
 from felb.runs.deployed import DeployedRun
 from felb.runs.result import Result
+
+if TYPE_CHECKING:
+    from felb.engines.nvflare.run_plan import Plan
 
 ZOO = load("zoo")
 SITES = ("site-1", "site-2", "site-3")
@@ -51,39 +65,46 @@ FULL = 100
 PAUSES = 0.5, 6.0
 """Seconds between two kills, drawn between these."""
 KILLS_A_RUN = 10
+MOST_FAILURES = 3
+"""Of `felb run` for one run, while nothing was killed."""
+POLICY = {"exact_after_private": True}
+"""The same rows are used in runs of all kinds."""
 OUT = Path(__file__).with_name("KILLS.md")
-EXACT = """
+COMMON = """
 id = "{name}"
+columns = "{columns}"
+sites = ["site-1", "site-2", "site-3"]
+seed = {seed}
+"""
+TERMS = """
+[terms]
+quorum = 3
+round_timeout = 60
+rounds_per_job = 25
+"""
+EXACT = f"""{COMMON}
 method = "felb-mu"
 components = 4
-columns = "{columns}"
-sites = ["site-1", "site-2", "site-3"]
 disclosure = "none"
-seed = {seed}
 [parameters]
 max_iter = 60
-[terms]
-quorum = 3
-round_timeout = 60
-rounds_per_job = 25
-"""
-PRIVATE = """
-id = "{name}"
+{TERMS}"""
+PRIVATE = f"""{COMMON}
 components = 3
-columns = "{columns}"
-sites = ["site-1", "site-2", "site-3"]
-seed = {seed}
-[privacy]
-epsilon = 1.0
-delta = 1e-5
-records = 101
 [parameters]
 effort = "fast"
-[terms]
-quorum = 3
-round_timeout = 60
-rounds_per_job = 25
-"""
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+records = 101
+mechanism = "statistics"
+rounds = 25
+{TERMS}"""
+KINDS = {
+    "exact": f"{EXACT}secure = false\n",
+    "private": f"{PRIVATE}secure = false\n",
+    "masked": f"{EXACT}secure = true\n",
+}
 
 
 class Killer:
@@ -133,18 +154,31 @@ class Killer:
         return []
 
 
-def play(federation: LocalFederation, killer: Killer, name: str, *, private: bool, most: int) -> int:
-    """Play a run to its end under at most so many kills; return how many there were."""
-    folder = federation.folder
-    columns, config, out = folder / "columns.txt", folder / f"{name}.toml", folder / f"{name}-out"
+@dataclass
+class Undisturbed:
+    """What each site has logged and charged in a run of one kind without kills."""
+
+    lines: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)
+    charged: dict[str, Any] = field(default_factory=dict)
+
+
+def settings(federation: LocalFederation, kind: str, name: str) -> Path:
+    """Write the settings of a run; return their file."""
+    columns, config = federation.folder / "columns.txt", federation.folder / f"{name}.toml"
     columns.write_text("\n".join(ZOO.columns or ()) + "\n", encoding="utf-8")
-    text = (PRIVATE if private else EXACT).format(name=name, columns=columns, seed=len(name))
-    config.write_text(text, encoding="utf-8")
+    config.write_text(KINDS[kind].format(name=name, columns=columns, seed=len(name)), encoding="utf-8")
+    return config
+
+
+def play(federation: LocalFederation, killer: Killer, config: Path, *, most: int) -> int:
+    """Play a run to its end under at most so many kills; return how many there were."""
+    folder, name = federation.folder, config.stem
     command = [sys.executable, "-m", "felb", "run", str(federation.coordinator.folder)]
-    command += ["--config", str(config), "--out", str(out)]
-    kills, next_at = 0, time.monotonic() + killer.pause()
+    command += ["--config", str(config), "--out", str(folder / f"{name}-out")]
+    kills, failures, next_at = 0, 0, time.monotonic() + killer.pause()
     with (folder / f"{name}.log").open("ab") as log:
-        for _ in range(200):
+        while failures < MOST_FAILURES:
+            before = kills
             started = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment())
             while started.poll() is None:
                 time.sleep(0.05)
@@ -152,36 +186,75 @@ def play(federation: LocalFederation, killer: Killer, name: str, *, private: boo
                     kills += killer.strike(started)
                     next_at = time.monotonic() + killer.pause()
             if started.returncode == 0:
-                break
-        else:
-            sys.exit(f"{name} does not end; see {folder}")
-    check(federation, config, name, out)
-    return kills
+                return kills
+            failures += kills == before
+    raise AssertionError("does not end")
 
 
-def check(federation: LocalFederation, config: Path, name: str, out: Path) -> None:
-    """Compare a finished run with an undisturbed one."""
-    plan = DeployedRun.read(config).plan
-    result = Result.read(out)
-    algorithm = plan.algorithm()
+def check(federation: LocalFederation, config: Path, undisturbed: Undisturbed) -> None:
+    """Compare a finished run with an undisturbed one; the first of its kind is that, and is set down."""
+    name, plan = config.stem, DeployedRun.read(config).plan
+    result, algorithm = Result.read(federation.folder / f"{name}-out"), plan.algorithm()
     if algorithm.privacy is None:
-        expected = run(algorithm, SHARDS, seed=plan.seed).outcome
-        if not np.array_equal(result.components, expected.components):
-            sys.exit(f"{name}: other components than in one process")
+        local = run(algorithm, SHARDS, seed=plan.seed)
+        components, history = local.outcome.components, list(local.history)
+    else:
+        execution = replayed(federation, plan)
+        assert execution.outcome is not None
+        components, history = execution.outcome.components, list(History(execution.rows))
+    assert np.array_equal(result.components, components), "other components"
+    assert [row["task"] for row in result.history] == [row["task"] for row in history], "other rounds"
+    assert all(row["clients"] == len(SITES) for row in result.history), "a round without one of the sites"
     for site in federation.sites.values():
         lines = read_outbound(site.state, run_id=name)
-        if len(lines) != len({(line["round"], line["task"], line["what"]) for line in lines}):
-            sys.exit(f"{name}: {site.name} has logged a value twice")
-        verify(site.state / name / OUTBOUND)
-        if algorithm.privacy is not None:
-            charged = [line for line in lines if line["cost"] is not None]
-            if not charged or name not in Spent(site.state).runs():
-                sys.exit(f"{name}: {site.name} has charged nothing")
-            total = charged[-1]["total"]["epsilon"]
-            if not 0.9 * algorithm.privacy.total_epsilon <= total <= algorithm.privacy.total_epsilon * (1 + 1e-9):
-                sys.exit(
-                    f"{name}: {site.name} has charged {total}, and the plan says {algorithm.privacy.total_epsilon}"
-                )
+        keys = [(line["round"], line["task"], line["what"]) for line in lines]
+        assert len(keys) == len(set(keys)), f"{site.name} has logged a value twice"
+        assert keys == undisturbed.lines.setdefault(site.name, keys), f"{site.name} has logged other values"
+        assert verify(site.state / name / OUTBOUND).lines == len(keys), f"{site.name} has a log that does not verify"
+        assert not list((site.state / name / ATTEMPTS).iterdir()), f"{site.name} has a request that failed"
+        spent = {key: fact for key, fact in Spent(site.state).runs().get(name, {}).items() if key != "began"}
+        charged = [spent, *(line["total"] for line in lines)]
+        assert charged == undisturbed.charged.setdefault(site.name, charged), f"{site.name} has charged otherwise"
+        assert bool(spent) == (algorithm.privacy is not None)
+
+
+def replayed(federation: LocalFederation, plan: Plan) -> Execution:
+    """Return a private run as it follows from what each site keeps: one response to each round, with its noise."""
+    execution = Execution(plan.algorithm(), seed=plan.seed)
+    while (request := execution.request) is not None:
+        releases = {}
+        for site in federation.sites.values():
+            (path,) = (site.state / plan.run_id / RESPONSES).glob(f"response-{request.round:07}-*")
+            arrays = read_entry(path, advice="")[1]
+            values = {part.removeprefix("value/"): array for part, array in arrays.items() if part.startswith("value/")}
+            releases[site.name] = Release(values)
+        execution.receive(summed(request, releases, {}))
+    return execution
+
+
+def table(killer: Killer, runs: Counter[str], arguments: argparse.Namespace) -> str:
+    """Return what KILLS.md says."""
+    facts = [f"- {name}: {fact}" for name, fact in machine.facts().items()]
+    return "\n".join(
+        [
+            "# Processes killed in a running federation",
+            "",
+            f"Written by `benchmarks/kills.py --seed {arguments.seed}`: {killer.count.total()} kills by SIGKILL at",
+            f"random instants in {runs.total()} runs over three sites, beside one undisturbed run of each kind. Every",
+            "run ended with the undisturbed result; each site logged what it logs in an undisturbed run, each value",
+            "once, and charged neither twice nor too little.",
+            "",
+            "| killed | times | | kind of run | runs |",
+            "|---|---|---|---|---|",
+            *(
+                f"| {victim} | {killer.count[victim]} | | {kind} | {runs[kind] if kind else ''} |"
+                for victim, kind in zip(VICTIMS, (*KINDS, *[""] * (len(VICTIMS) - len(KINDS))), strict=True)
+            ),
+            "",
+            *facts,
+            "",
+        ]
+    )
 
 
 def main() -> None:
@@ -190,27 +263,28 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=FULL)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    done = runs = 0
-    with tempfile.TemporaryDirectory() as folder, LocalFederation(Path(folder) / "fed", SHARDS) as federation:
-        killer = Killer(federation, random.Random(arguments.seed))
-        while done < arguments.kills:
-            private = runs % 2 == 1
-            done += play(
-                federation, killer, f"run-{runs}", private=private, most=min(KILLS_A_RUN, arguments.kills - done)
+    place, runs = Path(tempfile.mkdtemp(prefix="felb-kills-")), Counter[str]()
+    undisturbed = {kind: Undisturbed() for kind in KINDS}
+    with LocalFederation(place / "fed", SHARDS, policy=POLICY) as federation:
+        killer, number = Killer(federation, random.Random(arguments.seed)), 0
+        while (done := killer.count.total()) < arguments.kills:
+            kind = list(KINDS)[number % len(KINDS)]
+            most = 0 if number < len(KINDS) else min(KILLS_A_RUN, arguments.kills - done)
+            config = settings(federation, kind, f"run-{number:03}")
+            try:
+                kills = play(federation, killer, config, most=most)
+                check(federation, config, undisturbed[kind])
+            except AssertionError as error:
+                sys.exit(f"{config.stem} ({kind}): {error}; see {place}")
+            runs[kind] += bool(most)
+            number += 1
+            print(
+                f"{config.stem} ({kind}): as undisturbed after {kills} kills; {killer.count.total()} in all", flush=True
             )
-            runs += 1
-            print(f"{done} kills in {runs} runs", flush=True)
-    rows = "\n".join(f"| {name} | {killer.count[name]} |" for name in VICTIMS)
-    text = (
-        "# Processes killed in a running federation\n\n"
-        f"`python benchmarks/kills.py --seed {arguments.seed}`: {done} kills at random instants in {runs} runs, exact "
-        "and\nprivate in turn. Every run ended with the undisturbed result, nothing was logged twice, and every site "
-        f"has\ncharged what the plan says. Load average: {machine.load_average()}.\n\n"
-        f"| killed | times |\n|---|---|\n{rows}\n"
-    )
-    print(text)
-    if arguments.kills >= FULL:
-        OUT.write_text(text, encoding="utf-8")
+            if arguments.kills >= FULL:
+                OUT.write_text(table(killer, runs, arguments), encoding="utf-8")
+    print(table(killer, runs, arguments))
+    shutil.rmtree(place)
 
 
 if __name__ == "__main__":

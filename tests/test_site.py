@@ -13,12 +13,39 @@ from urllib.parse import unquote, urlsplit
 
 import click
 import pytest
+from browsing import DESK, PHONE, started_browser
 
 import felb
 from felb.cli import felb as program
 
 ROOT = Path(__file__).parents[1]
 FETCHED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
+LOOKED_AT = (
+    "how-to/apply", "how-to/compare", "how-to/interpret", "how-to/notebook", "how-to/stability",
+    "tutorials/single-cells", "reference/api", "reference/api-estimators", "reference/references", "reference/commands",
+)  # fmt: skip
+"""Pages with every kind of content: tables, code, figures and entries of the reference."""
+SCHEMES = {"light": "default", "dark": "slate"}
+OVERFLOWING = """() => [
+  ...document.querySelectorAll("article .md-typeset__scrollwrap, article pre, article .doc-contents")]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1)
+  .map((one) => `${one.tagName} ${one.innerText.slice(0, 60)}`)"""
+"""Tables and code that are cut, or must be scrolled sideways to be read."""
+FAINT = """() => {
+  const parts = (text) => text.match(/[\\d.]+/g).map(Number);
+  const over = ([r, g, b, a = 1], base) => [r, g, b].map((v, i) => a * v + (1 - a) * base[i]);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = parts(getComputedStyle(document.body).backgroundColor).slice(0, 3);
+  return [...document.querySelectorAll("article p, article li, article td, article th, article h1, article h2")]
+    .map((one) => [one, over(parts(getComputedStyle(one).color), paper)])
+    .map(([one, ink]) => [one, light(ink), light(paper)])
+    .filter(([one, a, b]) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5)
+    .map(([one]) => one.innerText.slice(0, 60));
+}"""
+"""Text with less than the contrast that WCAG asks for."""
 
 
 class Page(HTMLParser):
@@ -52,6 +79,12 @@ def site(tmp_path_factory):
     )
     assert built.returncode == 0, built.stderr + built.stdout
     return out
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started_browser() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +146,29 @@ def test_every_command_and_option_is_in_the_reference(site):
                 check(command.get_command(context, word), f"{name} {word}")
 
     check(program, "felb")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(PHONE, "light"), (DESK, "dark"), (PHONE, "dark"), (DESK, "light")])
+def test_pages_fit_and_can_be_read(browser, site, width, theme):
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    context.set_default_timeout(120_000)  # on a busy machine
+    page, complaints = context.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    everywhere = (width, theme) in ((PHONE, "light"), (DESK, "dark"))  # what fits does not depend on the colours
+    for path in sorted(site.rglob("*.html")) if everywhere else [site / f"{name}.html" for name in LOOKED_AT]:
+        if path.name == "404.html":
+            continue
+        page.goto(path.as_uri())
+        assert page.evaluate("document.body.dataset.mdColorScheme") == SCHEMES[theme]
+        found = {
+            "too wide": page.evaluate("document.documentElement.scrollWidth") > width,
+            "cut": page.evaluate(OVERFLOWING),
+            "faint": page.evaluate(FAINT),
+            "broken": page.locator("article img").evaluate_all("all => all.filter(one => !one.naturalWidth).length"),
+        }
+        complaints += [f"{path.relative_to(site)}: {what}: {seen}" for what, seen in found.items() if seen]
+    context.close()
+    assert complaints == []
 
 
 @pytest.mark.parametrize("example", ["zoo", "clients", "noise", "cells"])

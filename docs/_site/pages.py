@@ -8,6 +8,7 @@ A page may hold two kinds of placeholders, each on a line of its own:
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from pathlib import Path
@@ -38,6 +39,7 @@ BORROWED = [name for name in OUTSIDE if name != "README.md"]
 RESULTS = "results"
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 CHOICES = re.compile(r" \[(\w+(?:\|\w+)+)\]$")
+TABLE, HEADING, CELL = re.compile(r"<table>.*?</table>", re.DOTALL), re.compile(r"<th[ >].*?</th>"), re.compile("<td")
 CODE = re.compile(r"^<!-- code: (\S+) -->$", re.MULTILINE)
 
 
@@ -95,6 +97,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({posixpath.relpath(on_site, posixpath.dirname(place) or '.')}{anchor})"
 
     return LINK.sub(moved, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Give every cell of a table the heading of its column, which a phone shows beside it (see site.css)."""
+    return TABLE.sub(lambda table: labelled(table[0]), html)
+
+
+def labelled(table: str) -> str:
+    """Return a table whose cells know their headings; one of two columns needs none."""
+    headings = [re.sub(r"<[^>]+>", "", heading).strip() for heading in HEADING.findall(table)]
+    if len(headings) < 3:
+        return table
+    rows = re.split(r"(?=<tr>)", table)
+    for number, row in enumerate(rows):
+        column = itertools.count()
+        rows[number] = CELL.sub(lambda _, column=column: f'<td data-label="{headings[next(column)]}"', row)
+    return "".join(rows)
 
 
 def as_code(path: str) -> str:

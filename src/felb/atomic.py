@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -122,6 +123,16 @@ def try_lock(path: Path) -> IO[bytes] | None:
         except OSError:  # some network file systems have no locks; then it is up to the user
             pass
     return file
+
+
+def wait_for_lock(path: Path, *, seconds: float) -> IO[bytes]:
+    """Open `path` and hold it like `try_lock`, as soon as nobody else does."""
+    end = time.monotonic() + seconds
+    while (held := try_lock(path)) is None:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{path} is in use by another process")
+        time.sleep(0.05)
+    return held
 
 
 def _machine() -> str:

@@ -109,6 +109,10 @@ def test_drift_needs_counts_or_a_reference(felb, model, in_folder):
     before = leftovers(in_folder)
     found = felb("apply", "run.felbmodel", "new.csv", "-o", "U.txt")
     assert (found.code, ".txt" in found.err, leftovers(in_folder)) == (1, True, before)
+    for drift in ("drift.csv", "drift.txt", "run/result.json"):  # none is known, no such file type, it exists
+        found = felb("apply", "run.felbmodel", "new.csv", "-o", "U.csv", "--drift", drift)
+        assert found.code in (1, 2)
+        assert leftovers(in_folder) == before
     found = felb("apply", "run.felbmodel", "new.csv", "-o", "U.csv")
     assert (found.code, "--reference" in found.out) == (0, True)
     asked = ("apply", "run.felbmodel", "new.csv", "-o", "U.csv", "--force", "--reference", "fit.csv")

@@ -56,10 +56,10 @@ def test_a_run_is_shown_in_words_and_approved_by_its_digest(felb, folder):
     shown = felb("site", "show", folder, "cardio")
     assert "without noise" in shown
     assert "not protected" in shown
-    assert plan_digest(EXACT)[:16] in shown
+    assert plan_digest(EXACT)[:32] in shown
     assert "digest" in felb("site", "approve", folder, "cardio", "0" * 16, code=1)
     assert (
-        json.loads(felb("site", "approve", folder, "cardio", plan_digest(EXACT)[:16], "--json"))["status"] == "approved"
+        json.loads(felb("site", "approve", folder, "cardio", plan_digest(EXACT)[:32], "--json"))["status"] == "approved"
     )
     assert "no run waits" in felb("site", "pending", folder)
     assert json.loads(felb("site", "deny", folder, "cardio", "--json"))["status"] == "denied"
@@ -84,7 +84,7 @@ def test_a_roster_is_shown_compared_and_confirmed_by_its_digest(felb, folder):
     assert "hospital-a  this site" in shown
     assert roster.digest in shown
     assert "digest" in felb("site", "roster", "confirm", folder, "0" * 16, code=1)
-    told = json.loads(felb("site", "roster", "confirm", folder, roster.digest[:16], "--json"))
+    told = json.loads(felb("site", "roster", "confirm", folder, roster.digest[:32], "--json"))
     assert told == {"confirmed": roster.digest, "sites": "hospital-a, hospital-b, hospital-c"}
     (confirmed,) = json.loads(felb("site", "roster", "show", folder, "--json"))["confirmed"]
     assert [line["state"] for line in confirmed["sites"]] == ["this site", "as confirmed before", "as confirmed before"]

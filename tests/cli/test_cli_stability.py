@@ -57,3 +57,12 @@ def test_choose_k_refuses_what_is_no_number(felb, in_folder):
     done = felb("choose-k", "zoo", "-k", "2", "--folds", 20)
     assert done.code == 1
     assert "fewer folds" in done.err
+
+
+@pytest.mark.parametrize("figure", ["choice.pdf", "missing/choice.png"])
+def test_choose_k_refuses_a_figure_that_cannot_be_written_before_it_computes(felb, in_folder, figure, monkeypatch):
+    monkeypatch.setattr("felb.analysis.rank_choice.choose_k", lambda *_, **__: pytest.fail("it has computed"))
+    done = felb("choose-k", "zoo", "-k", "2-3", "--figure", figure)
+    assert done.code == 1
+    assert "choice" in done.err or "folder" in done.err
+    assert not list(in_folder.iterdir())

@@ -45,6 +45,7 @@ ESTIMATORS = {
     "PostHoc, aligned": post_hoc("aligned-vote"),
 }
 DATA = planted(200, 40, 4, noise=0.05, seed=1)
+SMALL = DATA.A.take(np.arange(0, 200, 8))
 
 # scikit-learn's checks feed numbers of all kinds, so they run with binarize_threshold; what felb does otherwise:
 EXEMPTED = {
@@ -154,6 +155,15 @@ def test_attributes_of_the_result(estimator):
     assert len(model.history_) >= model.n_iter_ or len(model.history_) == 0  # greedy methods keep none
     assert model.complete_
     assert model.supports_.shape == (4,)
+
+
+def test_progress_is_shown_on_request_only(estimator, capsys):
+    quiet = estimator(n_components=3, random_state=0, max_iter=20).fit(SMALL)
+    assert capsys.readouterr().err == ""
+    watched = estimator(n_components=3, random_state=0, max_iter=20).fit(SMALL, verbose=True)
+    assert re.search(r"(rounds|iterations|components) .*\b[1-9]\d*/\d+", capsys.readouterr().err)
+    np.testing.assert_array_equal(watched.components_, quiet.components_)
+    assert set(vars(watched)) == set(vars(quiet))
 
 
 def test_a_time_limit_ends_a_pooled_method_with_a_valid_result(estimator):

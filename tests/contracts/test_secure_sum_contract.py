@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from secure_play import KEYS, REQUEST, STEPS, Sites, is_exact, losing, names_of, some_inputs
 
 from felb.errors import FederationError, InputError
+from felb.privacy.secure_masks import public_of
 from felb.privacy.secure_messages import (
     Confirmations,
     FromSite,
@@ -23,7 +24,7 @@ from felb.privacy.secure_messages import (
 )
 from felb.privacy.secure_roster import Roster, member_of, new_signing_key, signer
 from felb.privacy.secure_site import SecureSite, SiteState
-from felb.privacy.secure_sum import Terms, survivors_text
+from felb.privacy.secure_sum import Context, Terms, offer_text, pair_key, seed_key, survivors_text, unmasking_text
 
 SIZES = [3, 4, 5, 7, 10, 20, 50]
 
@@ -107,6 +108,117 @@ def test_a_round_that_lost_too_many_sites_for_a_while_is_asked_again_with_new_ke
 
 
 @pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("whose", ["of another site", "of an earlier sum"])
+def test_a_reply_that_is_not_a_site_s_own_for_this_sum_counts_as_none(step, whose):
+    sites, inputs, told = Sites(5), some_inputs(names_of(5)), {}
+    swapped = sites.names[2]
+
+    def courier(trip, name, deliver):
+        reply, earlier = deliver(), told.get((trip.step, swapped))
+        told[trip.step, name] = reply
+        if earlier is None or (trip.step, name) != (step, swapped):
+            return reply
+        return told[step, sites.names[1]] if whose == "of another site" else earlier
+
+    assert is_exact(sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier), inputs)
+    total = sites.play(sites.server(first=10).aggregate(1, REQUEST), inputs, courier=courier)
+    assert is_exact(total, inputs)
+    assert total.attempts == 1
+    assert total.missing == (() if step in STEPS[3:] else (swapped,))
+
+
+def test_a_site_that_seals_shares_for_some_sites_only_is_missing():
+    sites, inputs = Sites(5), some_inputs(names_of(5))
+    odd = sites.names[2]
+
+    def courier(trip, name, deliver):
+        reply = deliver()
+        if (trip.step, name) != ("shares", odd):
+            return reply
+        shares = decode(reply, FromSite).setup
+        fewer = {other: packet for other, packet in shares.sealed.items() if other != sites.names[0]}
+        return encode(FromSite(setup=msgspec.structs.replace(shares, sealed=fewer)))
+
+    total = sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
+    assert (total.missing, is_exact(total, inputs)) == ((odd,), True)
+
+
+@pytest.mark.parametrize("kind", ["seeds", "keys"])
+def test_a_false_share_is_noticed_and_opens_nothing(kind):
+    """It is signed by a site that has turned; the secret that comes out is not the one that was committed to."""
+    sites, inputs = Sites(4), some_inputs(names_of(4))
+    odd, lost = sites.names[0], sites.names[3]
+
+    def courier(trip, name, deliver):
+        if name == lost and trip.step == "masked input":
+            return None
+        reply = deliver()
+        if (trip.step, name) != ("unmask", odd):
+            return reply
+        told = decode(reply, FromSite).sum
+        wrong = {owner: share[:-1] + bytes([share[-1] ^ 1]) for owner, share in getattr(told, kind).items()}
+        told = msgspec.structs.replace(told, **{kind: wrong})
+        text = unmasking_text(told.context, odd, told.seeds, told.keys)
+        return encode(FromSite(sum=msgspec.structs.replace(told, signature=signer(sites.keys[odd])(text))))
+
+    with pytest.raises(FederationError, match="do not fit together"):
+        sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
+
+
+@pytest.mark.parametrize("wrong", ["signature", "owners"])
+def test_shares_that_are_not_signed_or_not_of_all_owners_count_as_none(wrong):
+    sites, inputs = Sites(5), some_inputs(names_of(5))
+    odd = sites.names[0]
+
+    def courier(trip, name, deliver):
+        reply = deliver()
+        if (trip.step, name) != ("unmask", odd):
+            return reply
+        told = decode(reply, FromSite).sum
+        seeds = {owner: bytes(len(share)) for owner, share in told.seeds.items()}
+        if wrong == "owners":
+            seeds = {odd: seeds[odd]}
+            signature = signer(sites.keys[odd])(unmasking_text(told.context, odd, seeds, told.keys))
+            told = msgspec.structs.replace(told, signature=signature)
+        return encode(FromSite(sum=msgspec.structs.replace(told, seeds=seeds)))
+
+    total = sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
+    assert (total.missing, total.attempts, is_exact(total, inputs)) == ((), 1, True)
+
+
+def test_an_input_that_was_changed_on_its_way_is_not_in_the_sum():
+    sites, inputs = Sites(5), some_inputs(names_of(5))
+    odd = sites.names[0]
+
+    def courier(trip, name, deliver):
+        reply = decode(deliver(), FromSite)
+        if (trip.step, name) == ("masked input", odd):
+            vector = reply.sum.vector[:-1] + bytes([reply.sum.vector[-1] ^ 1])
+            reply = FromSite(reply.setup, msgspec.structs.replace(reply.sum, vector=vector))
+        return encode(reply)
+
+    total = sites.play(sites.server().aggregate(0, REQUEST), inputs, courier=courier)
+    assert (total.missing, is_exact(total, inputs)) == ((odd,), True)
+
+
+def test_inputs_of_different_shapes_are_not_added_up():
+    sites, inputs = Sites(3), some_inputs(names_of(3))
+    inputs[sites.names[1]] = inputs[sites.names[1]][:-1]
+    with pytest.raises(FederationError, match="different names or shapes"):
+        sites.play(sites.server().aggregate(0, REQUEST), inputs)
+
+
+def test_survivors_that_were_named_before_a_restart_are_those_of_the_sum_or_there_is_none():
+    sites, inputs = Sites(4), some_inputs(names_of(4))
+    named = tuple(sites.names[:3])
+    total = sites.play(sites.server().aggregate(0, REQUEST, named=named), inputs)
+    assert (total.survivors, is_exact(total, inputs)) == (named, True)
+    lost = losing({named[1]: "masked input"})
+    with pytest.raises(FederationError, match="others have confirmed"):
+        sites.play(sites.server(first=10).aggregate(0, REQUEST, named=named), inputs, courier=lost)
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_without_enough_sites_nothing_is_learned(step):
     sites, inputs = Sites(5), some_inputs(names_of(5))
     lost = dict.fromkeys(sites.names[:2], step)
@@ -119,13 +231,24 @@ def test_without_enough_sites_nothing_is_learned(step):
 def test_any_schedule_of_losses_and_damage_gives_the_exact_sum_or_nothing(data):
     n = data.draw(st.sampled_from([3, 4, 5, 7]), "n")
     sites = Sites(n, dropouts=data.draw(st.integers(0, Sites(n).roster.most_dropouts), "dropouts"))
-    server, seen = sites.server(), []
+    server, seen, waiting = sites.server(), [], {}
 
     def courier(trip, name, deliver):
+        for late in waiting.pop(name, ()):
+            with contextlib.suppress(FederationError):
+                late()
         fate = data.draw(st.sampled_from(["arrives"] * 12 + FATES), f"{trip.step} {name}")
         if fate == "lost on the way":
             return None
-        reply = deliver()
+        if fate == "late":
+            waiting.setdefault(name, []).append(deliver)
+            return None
+        try:
+            reply = deliver()
+        except FederationError:  # it was told something in another order
+            return None
+        if fate == "repeated":
+            assert deliver() == reply, "a message that comes again gets the same reply"
         seen.append(reply)
         return damaged(reply, fate, seen, data)
 
@@ -142,7 +265,7 @@ def test_any_schedule_of_losses_and_damage_gives_the_exact_sum_or_nothing(data):
         assert sorted(total.survivors + total.missing) == sites.names
 
 
-FATES = ["lost on the way", "lost on the way back", "truncated", "bit flipped", "replayed", "repeated"]
+FATES = ["lost on the way", "lost on the way back", "late", "truncated", "bit flipped", "replayed", "repeated"]
 
 
 def damaged(reply, fate, seen, data):
@@ -238,6 +361,15 @@ def test_an_older_round_or_another_request_in_a_confirmed_one_is_refused():
     assert server.mask(names[0], 1, at=5) is not None
 
 
+@pytest.mark.parametrize("other", [{"at": 5, "request": "b" * 64}, {"at": 4}], ids=["request", "older round"])
+def test_of_two_inputs_that_were_masked_before_either_was_confirmed_one_sum_comes_out(other):
+    server = Adversary(3)
+    names = server.sites.names
+    first, second = server.masked(0, at=5), server.masked(1, **other)
+    assert server.confirm(names[0], first, names) is not None
+    assert server.confirm(names[0], second, names) is None
+
+
 def test_keys_mask_one_request_only_and_a_repeated_order_gets_the_same_bits():
     server = Adversary(4)
     name = server.sites.names[0]
@@ -300,12 +432,16 @@ def test_keys_that_are_forged_old_unrostered_or_too_few_are_refused():
     new = {name: server.ask(name, setup=Opening(1)).setup for name in names}
     strangers = Sites(4, keys=[new_signing_key() for _ in names])
     own = decode(strangers.tell(names[1], encode(ToSite(setup=Opening(1))), {}), FromSite).setup
-    low = msgspec.structs.replace(new[names[1]], masks=bytes(32))
+    elsewhere = decode(Sites(4, plan="other").tell(names[1], encode(ToSite(setup=Opening(1))), {}), FromSite).setup
+    low = msgspec.structs.replace(new[names[1]], masks=bytes(32))  # signed by a site that has turned
+    text = offer_text(server.sites.terms, 1, names[1], low.channel, low.masks, low.seed)
+    low = msgspec.structs.replace(low, signature=signer(server.sites.keys[names[1]])(text))
     wrong = {
         "old keys": {**new, names[1]: old[names[1]]},
         "old keys under the new number": {**new, names[1]: msgspec.structs.replace(old[names[1]], setup=1)},
         "the server's own keys": {**new, names[1]: msgspec.structs.replace(new[names[1]], masks=new[names[2]].channel)},
         "keys of an unrostered certificate": {**new, names[1]: own},
+        "keys of the site for another plan": {**new, names[1]: elsewhere},
         "a site under another name": {**new, names[1]: msgspec.structs.replace(new[names[2]], site=names[1])},
         "a weak key": {**new, names[1]: low},
         "an invented site": {**new, "zoo": msgspec.structs.replace(new[names[1]], site="zoo")},
@@ -378,11 +514,12 @@ def test_an_adversarial_server_with_colluders_opens_at_most_one_large_sum_a_roun
     for number in range(3):
         server.keys(number)
         told, lists = {}, {}
-        trick = data.draw(st.sampled_from(["none", "none", "split", "request"]), "trick")
+        trick = data.draw(st.sampled_from(["none", "none", "split", "request", "participants"]), "trick")
         odd = data.draw(st.sampled_from(honest), "site that is treated otherwise")
         for name in honest:
             request = "b" * 64 if trick == "request" and name == odd else REQUEST
-            reply = server.mask(name, number, request=request)
+            senders = sets[1] if trick == "participants" and name == odd else names
+            reply = server.mask(name, number, request=request, senders=senders)
             told |= {} if reply is None else {name: reply.context}
         main = data.draw(st.sampled_from([0, 1]), "survivors")
         for name, context in told.items():
@@ -424,13 +561,34 @@ def test_what_the_server_sees_of_a_site_does_not_show_its_input():
         assert abs(np.mean(first >> np.uint64(bit) & np.uint64(1)) - 0.5) < 0.05
 
 
+def test_every_key_that_masks_depends_on_the_context():
+    """Sites that are shown different things have masks that do not cancel, whoever else fails to notice."""
+    ours, theirs = bytes(range(32)), bytes(range(1, 33))
+    assert pair_key(ours, public_of(theirs), "a") == pair_key(theirs, public_of(ours), "a")
+    assert pair_key(ours, public_of(theirs), "a") != pair_key(ours, public_of(theirs), "b")
+    assert seed_key(ours, "a") != seed_key(ours, "b")
+    sites = Sites(3)
+    used = Context(sites.terms, 0, 0, REQUEST, "0" * 64, tuple(sites.names))
+    others = [
+        {"terms": msgspec.structs.replace(sites.terms, **changed)}
+        for changed in ({"run": "x"}, {"plan": "x"}, {"roster": "1" * 64}, {"dropouts": 1})
+    ]
+    others += [{"setup": 1}, {"round": 1}, {"request": "b" * 64}, {"offers": "1" * 64}, {"participants": ("x",)}]
+    digests = {msgspec.structs.replace(used, **changed).digest() for changed in others}
+    assert len(digests | {used.digest()}) == len(others) + 1
+
+
 # -- who takes part --------------------------------------------------------------------------------------------------
 
 
-def test_sites_with_other_rosters_plans_or_runs_do_not_add_up():
+@pytest.mark.parametrize("what", ["run", "plan", "roster"])
+def test_sites_with_other_rosters_plans_or_runs_do_not_add_up(what):
     sites, inputs = Sites(3), some_inputs(names_of(3))
-    other = Sites(3, plan="other")
-    sites.sites[sites.names[0]] = other.sites[sites.names[0]]
+    first, roster = sites.names[0], sites.roster
+    if what == "roster":
+        roster = Roster((*roster.members, member_of("site-99", new_signing_key())))
+    terms = msgspec.structs.replace(sites.terms, **{what: roster.digest if what == "roster" else "other"})
+    sites.sites[first] = SecureSite(first, roster, terms, signer(sites.keys[first]))
     with pytest.raises(FederationError, match="nothing was learned"):
         sites.play(sites.server().aggregate(0, REQUEST), inputs)
 

@@ -11,14 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from dask.sizeof import sizeof
 
 import felb
 from felb.data import open_blocks, planted
+from felb.engines.dask import worker_tasks
+from felb.engines.dask.cluster_runner import run
+from felb.engines.dask.distributed_rows import DistributedRows
 from felb.engines.dask.state_folder import StateFolder
-from felb.engines.dask.worker_tasks import Held, load_state, save_state
+from felb.engines.dask.worker_tasks import Held, load_state, respond, save_state
 from felb.errors import FederationError, InputError
-from felb.federated.protocol import Release, Sums
+from felb.federated.algorithms.felb import felb as felb_algorithm
+from felb.federated.protocol import Release, Request, Sums
 from felb.federated.steps.known import ClientState
+from felb.kernels.schedule import available_cpus
 
 DATA = planted(300, 40, 4, noise=0.05, seed=1)
 DENSE = DATA.A.toarray().astype(np.int8)
@@ -317,3 +323,47 @@ def test_a_lost_cluster_is_an_error_that_says_so():
             quick().fit(X, on_round=leave)
         with pytest.raises(FederationError, match="scheduler"):
             quick().fit(X)
+
+
+def test_files_are_spread_evenly_over_the_workers(client, tmp_path):
+    rows = DistributedRows.of(files(tmp_path), client, read=felb.BinaryMatrix.of)
+    holders = client.who_has(list(rows.blocks.values()))
+    places = [min(holders[future.key]) for future in rows.blocks.values()]
+    assert sorted(places.count(worker) for worker in client.nthreads()) == [2, 2]
+    assert places == sorted(places), "neighbours lie together, so that most are added where they are"
+
+
+def test_states_stay_where_their_blocks_are_and_only_sums_move(client, tmp_path):
+    tall = planted(20_000, 40, 4, noise=0.05, seed=1).A
+    tall.save(tmp_path / "tall.felb")
+    rows = DistributedRows.of(open_blocks(tmp_path / "tall.felb", rows=5_000), client, read=felb.BinaryMatrix.of)
+    before = sum(client.run(sent).values())
+    rounds = []
+    algorithm = felb_algorithm(40, 4, max_rounds=30, tol=0.0)
+    run(algorithm, rows.blocks, client=client, on_round=rounds.append, persist_every=10_000)
+    state = 5_000 * 4 * 8  # at least, of one block
+    # A request goes to each worker and a sum comes back: both are of 4 × 40 numbers and a few more.
+    assert sum(client.run(sent).values()) - before < len(rounds) * state / 4
+
+
+def sent(dask_worker):
+    return dask_worker.transfer_outgoing_bytes_total
+
+
+def test_dask_is_told_the_sizes_of_states_and_sums():
+    release = Release({"sum": np.zeros((4, 40))})
+    state = ClientState(assigned=np.zeros((300, 4), dtype=bool))
+    assert sizeof(release) == sizeof(Sums.of([release])) == 4 * 40 * 8
+    assert sizeof(Held(state, release)) >= 300 * 4 + 4 * 40 * 8
+
+
+def test_a_task_on_a_worker_is_one_thread():
+    seen = []
+
+    class Counting:
+        def respond(self, state, rows, request, *, rng):
+            seen.append(available_cpus())
+            return state, None
+
+    respond(Counting(), None, PARTS[0], Request("any"), worker_tasks.Client("client-1", 0))
+    assert seen == [1]

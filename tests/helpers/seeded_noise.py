@@ -8,16 +8,17 @@ from unittest import mock
 import numpy as np
 
 
+def rounded_normal(sigma, size):
+    """Return noise that depends on nothing but its scale and size."""
+    return np.rint(np.random.default_rng([int(1000 * sigma), size]).normal(0, sigma, size)).astype(np.int64)
+
+
 @contextmanager
 def seeded_noise():
-    """Noise that depends on nothing but its scale and size, in place of that of the operating system."""
-
-    def gaussian(sigma, size):
-        return np.rint(np.random.default_rng([int(1000 * sigma), size]).normal(0, sigma, size)).astype(np.int64)
-
+    """Draw noise by its scale and size, in place of the operating system's."""
     with (
-        mock.patch("felb.privacy.discrete.discrete_gaussian", gaussian),
-        mock.patch("felb.privacy.private_uploads.discrete_gaussian", gaussian),
+        mock.patch("felb.privacy.discrete.discrete_gaussian", rounded_normal),
+        mock.patch("felb.privacy.private_uploads.discrete_gaussian", rounded_normal),
         mock.patch("os.urandom", lambda size: np.random.default_rng(size).bytes(size)),
     ):
         yield

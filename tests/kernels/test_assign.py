@@ -127,11 +127,9 @@ def test_kernels_run_in_the_interpreter_on_sparse_and_on_packed_rows(shape, adva
         np.testing.assert_array_equal(descend_rows(sparse(A), V, start, **options(weights)), expected)
 
 
-@pytest.mark.parametrize("narrow", [0, 8])
 @pytest.mark.parametrize("shape", [(6, 20, 5), (5, 90, 64), (2, 5, 1)])
-def test_kernels_of_one_word_run_in_the_interpreter(shape, narrow, monkeypatch):
+def test_kernels_of_one_word_run_in_the_interpreter(shape, monkeypatch):
     interpret(monkeypatch, assign_words)
-    monkeypatch.setattr(assign_words, "NARROW", narrow)
     A, V, start = draw(*shape, 0.2, 3)
     for weights in WEIGHTS[:2]:
         expected = slow_descent(A, V, slow_cover(A, V, weights), weights, 3)

@@ -1,18 +1,12 @@
-"""The page as a browser shows it: real clicks, real keys, real widths.
-
-Needs Chromium (``make browser`` installs it where it may) and Playwright, which drives it. Screenshots are kept in
-``build/screenshots``. Where FELB_REQUIRE_BROWSER is set, as in CI, a missing browser is a failure.
-"""
+"""The page as a browser shows it: real clicks, real keys, real widths."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from browsing import DESK, PHONE, SCREENSHOTS, started_browser
 from stored_runs import EVIL
 
 from felb.analysis import Stability
@@ -22,31 +16,11 @@ from felb.report.component_parts import described
 from felb.runs.cell_records import CellRecord
 from felb.runs.comparison import Compared
 
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PHONE, DESK = 390, 1400
-
-
-def absent(reason):
-    if os.environ.get("FELB_REQUIRE_BROWSER"):
-        pytest.fail(f"the pages must be tested in a browser here, but {reason}")
-    pytest.skip(reason)
-
 
 @pytest.fixture(scope="module")
 def browser():
-    program = os.environ.get("FELB_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
-    if program is None:
-        absent("there is no Chromium: make browser")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        absent("there is no Playwright: make install")
-    with sync_playwright() as driver:
-        # Chromium does not sandbox itself for root, and containers have a small /dev/shm.
-        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"])
+    with started_browser() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

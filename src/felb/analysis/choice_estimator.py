@@ -74,8 +74,22 @@ class FederatedBMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.effort = effort
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, groups: ArrayLike | None = None, unknown: Any = None) -> Self:  # noqa: ARG002
-        """Choose the number of components and fit with it; `groups` and `unknown` as in `FederatedBMF.fit`."""
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        verbose: bool = False,
+    ) -> Self:
+        """Choose the number of components and fit with it.
+
+        Parameters
+        ----------
+        X, groups, unknown : as in `FederatedBMF.fit`
+        verbose : show progress bars over the numbers of components and over the rounds of the fit
+        """
         from sklearn.utils import check_random_state
 
         final = FederatedBMF() if self.estimator is None else clone(self.estimator)
@@ -95,11 +109,12 @@ class FederatedBMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             share=self.share,
             n_resamples=0,
             random_state=seed,
+            verbose=verbose,
         )
         self.cv_results_ = results(self.choice_)
         self.best_n_components_, self.best_score_ = self.choice_.best_k, self.choice_.best.mean
         final.set_params(n_components=self.best_n_components_, random_state=seed)
-        self.best_estimator_ = final.fit(X, groups=groups, unknown=unknown)
+        self.best_estimator_ = final.fit(X, groups=groups, unknown=unknown, verbose=verbose)
         self.components_ = final.components_
         self.n_features_in_ = final.n_features_in_
         if hasattr(final, "feature_names_in_"):

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from felb.analysis.held_out import held_out_cells
+from felb.analysis.held_out import HeldOut, held_out_cells
 from felb.analysis.refits import shards_of, stability
 from felb.data.binary import BinaryMatrix
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.bmf_estimator import FederatedBMF
 from felb.federated.steps.rank_selection import description_length
+from felb.progress_bar import steps_shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -116,6 +117,7 @@ def choose_k(
     n_resamples: int = 10,
     random_state: int = 0,
     on_rank: Callable[[int], None] = lambda _: None,
+    verbose: bool = False,
 ) -> RankChoice:
     """Compare numbers of components by held-out cells, stability and description length.
 
@@ -133,6 +135,7 @@ def choose_k(
     n_resamples : number of refits for the stability of each number; 0 to leave it out
     random_state : seed of everything
     on_rank : called with each number of components that is done
+    verbose : show a progress bar over the numbers of components
 
     Examples
     --------
@@ -149,34 +152,46 @@ def choose_k(
     matrix, labels = one_matrix(model, X, groups, unknown)
     folds = [held_out_cells(matrix, fold=fold, share=share, seed=random_state) for fold in range(cv)]
     found = []
-    for number in numbers:
-        model.set_params(n_components=number, random_state=random_state)
-        held_out = []
-        with warnings.catch_warnings():
-            # Too many components are compared on purpose; what they lead to is in the scores.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.filterwarnings("ignore", "n_components=", UserWarning)
-            for fold in folds:
-                fitted = clone(model)
-                U = fitted.fit_transform(fold.training, groups=labels)
-                held_out.append(fold.counts(U, fitted.components_).f1)
-            whole = clone(model).fit(matrix, groups=labels)
-            stable = None
-            if n_resamples:
-                refits = stability(whole, matrix, groups=labels, n_resamples=n_resamples, random_state=random_state)
-                stable = float(refits.found.mean())
-        found.append(
-            RankScores(
-                number,
-                tuple(held_out),
-                whole.counts_.f1,
-                whole.counts_.error_rate,
-                description_length(whole.components_, whole.supports_, whole.counts_, n_rows=len(matrix)),
-                stable,
-            )
-        )
-        on_rank(number)
+    with steps_shown("numbers of components", lambda: len(numbers), verbose=verbose) as advance:
+        for number in numbers:
+            model.set_params(n_components=number, random_state=random_state)
+            found.append(_scores(model, matrix, labels, folds=folds, n_resamples=n_resamples))
+            advance(len(found))
+            on_rank(number)
     return RankChoice(tuple(found), share, n_resamples, random_state)
+
+
+def _scores(
+    model: FederatedBMF,
+    matrix: BinaryMatrix,
+    labels: ArrayLike | None,
+    *,
+    folds: Sequence[HeldOut],
+    n_resamples: int,
+) -> RankScores:
+    """Return the scores of a model that is not fitted, with the number of components that it has."""
+    held_out, stable = [], None
+    with warnings.catch_warnings():
+        # Too many components are compared on purpose; what they lead to is in the scores.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "n_components=", UserWarning)
+        for fold in folds:
+            fitted = clone(model)
+            U = fitted.fit_transform(fold.training, groups=labels)
+            held_out.append(fold.counts(U, fitted.components_).f1)
+        whole = clone(model).fit(matrix, groups=labels)
+        if n_resamples:
+            seed = model.random_state
+            refits = stability(whole, matrix, groups=labels, n_resamples=n_resamples, random_state=seed)
+            stable = float(refits.found.mean())
+    return RankScores(
+        model.n_components,
+        tuple(held_out),
+        whole.counts_.f1,
+        whole.counts_.error_rate,
+        description_length(whole.components_, whole.supports_, whole.counts_, n_rows=len(matrix)),
+        stable,
+    )
 
 
 def check_numbers(n_components: int | Iterable[int]) -> Sequence[int]:

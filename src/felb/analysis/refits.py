@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,9 +26,10 @@ from felb.estimators.federated_estimator import FederatedEstimator
 from felb.federated.streams import RESAMPLE_STREAM, random_stream
 from felb.kernels.assign import assign_rows
 from felb.metrics.matching import NO_MATCH, match_components
+from felb.progress_bar import steps_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -49,6 +50,7 @@ def stability(
     n_resamples: int = 50,
     random_state: int = 0,
     on_refit: Callable[[int], None] = lambda _: None,
+    verbose: bool = False,
 ) -> Stability:
     """Tell how often the components of a fitted model are found again in refits on bootstrap samples.
 
@@ -66,6 +68,7 @@ def stability(
     n_resamples : number of refits
     random_state : seed of the resampling and of the refits
     on_refit : called after each refit with the number of refits so far
+    verbose : show a progress bar over the refits
 
     Examples
     --------
@@ -83,7 +86,13 @@ def stability(
         model._check_columns(shard, reset=False)
     V, recovered = model.components_, getattr(model, "belief_", None) is not None
     refit = cheapest_refit(model, V, shards, recovered=recovered, seed=random_state)
-    return refitted(V, refit, shards, rows_of=rows_of, n_resamples=n_resamples, seed=random_state, on_refit=on_refit)
+    with steps_shown("refits", lambda: n_resamples, verbose=verbose) as advance:
+
+        def watch(done: int) -> None:
+            advance(done)
+            on_refit(done)
+
+        return refitted(V, refit, shards, rows_of=rows_of, n_resamples=n_resamples, seed=random_state, on_refit=watch)
 
 
 def refitted(
@@ -100,17 +109,33 @@ def refitted(
     if n_resamples < 1:
         raise InputError(f"n_resamples must be at least 1, got {n_resamples}", parameter="n_resamples")
     n = sum(len(shard) for shard in shards.values())
-    match = np.empty((n_resamples, len(V)))
-    features, records = np.zeros(V.shape, dtype=np.int64), np.zeros((n, len(V)), dtype=np.int64)
+    records, fitted = np.zeros((n, len(V)), dtype=np.int64), []
     for number in range(n_resamples):
         W = refit.components(shards, number=number, seed=seed)
-        places, match[number] = match_components(V, W)
-        found = np.flatnonzero((match[number] >= FOUND) & (places != NO_MATCH))
-        features[found] += W[places[found]]
+        _, found, places = found_again(V, W)
         for name, shard in shards.items():
-            records[np.ix_(rows_of[name], found)] += assign_rows(shard, W)[:, places[found]]
+            records[np.ix_(rows_of[name], found)] += assign_rows(shard, W)[:, places]
+        fitted.append(W)
         on_refit(number + 1)
-    return Stability(match, features / n_resamples, records / n_resamples, int(seed))
+    return replace(stability_among(V, fitted, seed=seed), records=records / n_resamples)
+
+
+def stability_among(V: NDArray[np.bool_], fitted: Sequence[NDArray[np.bool_]], *, seed: int) -> Stability:
+    """Match the components V with those of each refit; nothing is known about records."""
+    match, features = np.empty((len(fitted), len(V))), np.zeros(V.shape, dtype=np.int64)
+    for number, W in enumerate(fitted):
+        match[number], found, places = found_again(V, W)
+        features[found] += W[places]
+    return Stability(match, features / len(fitted), None, int(seed))
+
+
+def found_again(
+    V: NDArray[np.bool_], W: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the match of each row of V, which of them W has found, and as which of its rows."""
+    places, match = match_components(V, W)
+    found = np.flatnonzero((match >= FOUND) & (places != NO_MATCH))
+    return match, found, places[found]
 
 
 def check_refittable(model: BooleanFactorization) -> None:

@@ -145,6 +145,7 @@ class Asso(PooledFactorization):
             V[found, candidates[best]] = True
             counting = cover.cover(best, U[:, found])
             found += 1
+            self.step_done(found)
         return Factors(U[:, :found], V[:found], complete=in_time)
 
     def _thresholds(self) -> tuple[float, ...]:

@@ -80,5 +80,6 @@ class GreConD(PooledFactorization):
             U[:, found], V[found] = cover.rows, cover.columns
             cover.take()
             found += 1
+            self.step_done(found)
         complete = not out_of_time or not cover.left
         return Factors(U[:, :found], V[:found], complete=complete, attributes={"n_iter_": found})

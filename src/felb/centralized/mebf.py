@@ -95,6 +95,7 @@ class MEBF(PooledFactorization):
             if block is None:
                 break
             blocks.append(block)
+            self.step_done(len(blocks))
             rest = without_block(rest, block.rows, block.columns)
         U, V = np.zeros((A.shape[0], len(blocks)), dtype=bool), np.zeros((len(blocks), A.shape[1]), dtype=bool)
         for number, block in enumerate(blocks):

@@ -14,6 +14,7 @@ from felb.centralized.parameters import check_parameters
 from felb.deadline import Deadline
 from felb.errors import ConvergenceWarning
 from felb.metrics.history import History
+from felb.progress_bar import steps_shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
+    from felb.progress_bar import Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,13 @@ class PooledFactorization(BooleanFactorization):
 
     time_limit: float | None
 
+    _progress: Advance | None = None
+
+    def step_done(self, done: int) -> None:
+        """Tell that as many components or iterations are done; a fit with a progress bar shows it."""
+        if self._progress is not None:
+            self._progress(done)
+
     @abstractmethod
     def factorize(self, A: BinaryMatrix, k: int, *, seed: int, deadline: Deadline) -> Factors:
         """Return at most k components and the records that have them; when `deadline` has passed, the best so far."""
@@ -67,24 +76,45 @@ class PooledFactorization(BooleanFactorization):
         self.check()
         return _padded(self.factorize(A, k, seed=seed, deadline=Deadline(self.time_limit)), k)
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
-        """Find the components of X (records × features, 0/1)."""
-        self._fit(X)
+    def steps(self, k: int) -> tuple[str, int]:
+        """Return what a progress bar counts, and how many there are at most."""
+        return "components", k
+
+    def fit(self, X: Any, y: Any = None, *, verbose: bool = False) -> Self:  # noqa: ARG002
+        """Find the components of X (records × features, 0/1).
+
+        Parameters
+        ----------
+        X : records × features, 0/1
+        verbose : show a progress bar over the components, or the iterations of a method that has some
+        """
+        self._fit(X, verbose=verbose)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.bool_]:  # noqa: ARG002
+    def fit_transform(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        verbose: bool = False,
+    ) -> NDArray[np.bool_]:
         """Fit and return the assignment U that the algorithm found along with the components.
 
         `transform` assigns rows anew for the fixed components, which may fit better.
         """
-        return self._fit(X)
+        return self._fit(X, verbose=verbose)
 
-    def _fit(self, X: Any) -> NDArray[np.bool_]:
+    def _fit(self, X: Any, *, verbose: bool) -> NDArray[np.bool_]:
         check_parameters(self)
         A = self._matrix(X, reset=True)
         k = self.check_rank(self.n_components, A.shape)
         self.check()
-        found = self.shortcut(A, k) or self.find(A, k, seed=self._seed())
+        what, most = self.steps(k)
+        with steps_shown(what, lambda: most, verbose=verbose) as self._progress:
+            try:
+                found = self.shortcut(A, k) or self.find(A, k, seed=self._seed())
+            finally:
+                del self._progress
         self.components_ = found.V
         self.supports_ = np.count_nonzero(found.U, axis=0)
         self.n_records_, self.complete_ = len(A), found.complete

@@ -28,7 +28,12 @@ class RelaxedFactorization(PooledFactorization):
 
     def goes_on(self, rows: list[dict[str, float]], deadline: Deadline) -> bool:
         """Whether to take another step: always a first one, then until out of iterations or time, or settled."""
+        self.step_done(len(rows))
         return not rows or not (self.finished(rows) or deadline.passed)
+
+    def steps(self, k: int) -> tuple[str, int]:  # noqa: ARG002
+        """Return what a progress bar counts, and how many there are at most."""
+        return "iterations", self.max_iter
 
     def finished(self, rows: list[dict[str, float]]) -> bool:
         """Whether all iterations were taken, or the components are Boolean and the loss stays put."""

@@ -61,7 +61,9 @@ def command(
     otherwise its number. Raw data is read by the schema of the result.
 
     The drift tables compare shares among the records of the fit with shares among the new records. z is the difference
-    in standard errors, and a star marks what has changed (1% level over all rows of the table).
+    in standard errors, and a star marks what has changed (1% level over all rows of the table). They need the counts of
+    the fit, which the folder of a local run keeps. A model file, and a result of a private run, of disclosure rules or
+    of a federation, has none: give records to compare with by --reference.
 
     \b
     feature    ones:    fraction of the records that have the feature
@@ -70,17 +72,19 @@ def command(
                ones:    fraction of ones of its features in these records
     """  # noqa: D301
     from felb.runs.applying import NO_DRIFT, apply_file
-    from felb.runs.assignment_files import check_target, write_assignment, write_drift
+    from felb.runs.assignment_files import check_drift_target, check_target, write_assignment, write_drift
 
     check_target(out, force=force)
+    if drift_file is not None:
+        check_drift_target(drift_file, force=force)
     with warnings_as_notes():
         found = apply_file(
             result, data, align=align, record_column=record_column, reference=reference, **options.given(**reading)
         )
+    if drift_file is not None and found.drift is None:
+        raise click.UsageError(f"{NO_DRIFT} Give --reference FILE.")
     write_assignment(out, found.U, found.records, force=force)
-    if drift_file is not None:
-        if found.drift is None:
-            raise click.UsageError(f"{NO_DRIFT} Give --reference FILE.")
+    if drift_file is not None and found.drift is not None:
         write_drift(drift_file, found.drift, force=force)
     if as_json:
         drift = None if found.drift is None else found.drift.to_json()

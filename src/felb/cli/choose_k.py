@@ -91,7 +91,10 @@ def command(
     from felb.analysis.rank_choice import choose_k  # slow to import, and not needed to refuse wrong data
     from felb.cli.progress import step_progress
     from felb.report.choice_figure import write_choice
+    from felb.report.forecast_page import check_drawable
 
+    if figure is not None:
+        check_drawable(figure)
     with warnings_as_notes(), step_progress("numbers") as advance:
         groups: Any = table.clients
         if clients is not None:

@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from felb.estimators.progress_bar import round_note
+from felb.estimators.round_progress import round_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

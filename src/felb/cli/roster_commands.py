@@ -33,9 +33,9 @@ def show(folder: str, as_json: bool) -> None:
     Compare a roster with all other sites by telephone: each reads out the digest and its own key, and there must be as
     many people as sites.
     """
+    from felb.engines.nvflare.approvals import SHORT
     from felb.engines.nvflare.certificates import written
     from felb.engines.nvflare.provisioning import Site
-    from felb.engines.nvflare.site_roster import SHORT
 
     rosters = Site.open(folder).rosters
     own = written(rosters.own.fingerprint)

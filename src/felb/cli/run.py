@@ -20,6 +20,7 @@ NOT_EVERYBODY = 3
 @click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
 @click.option("--late", is_flag=True, help="Repeat the last round of a finished run for sites that missed it.")
 @click.option("--without", multiple=True, metavar="NAME", help="Site of the run to leave out; can be repeated.")
+@click.option("--refit", help="Execute refit N of the run instead, for `felb stability`.", **options.COUNT)
 @options.force
 @options.as_json
 @click.pass_context
@@ -30,6 +31,7 @@ def command(
     out: str,
     late: bool,
     without: tuple[str, ...],
+    refit: int | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -41,11 +43,15 @@ def command(
     An interrupted run continues from its last completed round when the same command is run again. The result contains
     the components, the history and the summed scores; assignments and outbound logs stay at the sites. The exit code is
     3 if the run is finished, but a site has missed rounds or was left out.
+
+    With --refit, each site takes part with a random half of its records, in a run of its own name, ID-refit-N, which it
+    approves like any other. `felb stability` tells from several of them how stable the components are.
     """
     from felb.engines.nvflare.provisioning import Coordinator
     from felb.runs.deployed import DeployedRun, participation, run_deployed
 
     run = DeployedRun.read(config, without=without)
+    run = run if refit is None else run.refit(refit)
     coordinator = Coordinator.open(folder)
     try:
         with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):

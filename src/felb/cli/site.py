@@ -15,7 +15,7 @@ from felb.cli.output import print_facts, print_json
 from felb.cli.roster_commands import site_roster
 from felb.cli.site_runs import RUN_VERBS
 from felb.errors import InputError
-from felb.privacy.cost import Unit
+from felb.privacy.cost import Neighbours, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,7 +143,7 @@ def rotate(folder: str, as_json: bool) -> None:
     "--total-epsilon",
     type=POSITIVE,
     metavar="X|none",
-    help="Maximum ε of all runs of this site together (default: no limit).",
+    help="Maximum ε of all runs of this site together (default: no limit; 10 for runs by --auto-approve).",
 )
 @options.disclosure
 @click.option(
@@ -170,6 +170,11 @@ def rotate(folder: str, as_json: bool) -> None:
     help="Privacy mechanism that this site accepts; can be repeated (default: all except paper).",
 )
 @click.option("--unit", type=click.Choice(get_args(Unit)), help="Unit that a run must protect (default: record).")
+@click.option(
+    "--neighbours",
+    type=click.Choice(get_args(Neighbours)),
+    help="Neighbour relation that a run must guarantee (default: add_remove).",
+)
 @click.option(
     "--noise",
     type=click.Choice(get_args(NoisePlace)),
@@ -317,11 +322,10 @@ def budget(folder: str, as_json: bool) -> None:
     """
     from felb.engines.nvflare.provisioning import Site
     from felb.engines.nvflare.site_budget import USUAL, Spent
-    from felb.engines.nvflare.site_policy import TOTAL_DELTA
 
     site = Site.open(folder)
-    spent, policy = Spent(site.state), site.config().policy
-    limits = {"total_epsilon": policy.total_epsilon, "total_delta": policy.total_delta or TOTAL_DELTA}
+    spent = Spent(site.state)
+    limits = dict(zip(("total_epsilon", "total_delta"), site.config().policy.total_limits(), strict=True))
     if as_json:
         totals = [
             {"unit": unit, "neighbours": neighbours, "epsilon": epsilon, "delta": delta}

@@ -61,6 +61,7 @@ def show(folder: str, run: str, as_json: bool) -> None:
         "components": plan.n_components,
         "features": plan.n_features,
         "sums": sums,
+        **({"records": "a random half, drawn here (refit)"} if plan.resample else {}),
         **dict(plan.parameters),
     }
     print_facts(facts, as_json=False)

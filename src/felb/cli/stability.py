@@ -14,16 +14,34 @@ from felb.cli.output import print_json, print_rows, warnings_as_notes
 @click.argument("result", type=click.Path())
 @click.option("--data", metavar="FILE", help="Data of the run (default: looked for by the name that the run stores).")
 @click.option("--resamples", "n_resamples", default=50, show_default=True, help="Number of refits.", **options.COUNT)
+@click.option(
+    "--refit",
+    "refits",
+    multiple=True,
+    metavar="FOLDER",
+    help="Result of `felb run --refit`, in place of refits here; can be repeated.",
+)
 @options.seed
 @options.client_column_of_data
 @options.reading
 @options.as_json
-def command(result: str, data: str | None, n_resamples: int, seed: int, as_json: bool, **reading: Any) -> None:
+def command(
+    result: str,
+    data: str | None,
+    n_resamples: int,
+    refits: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+    **reading: Any,
+) -> None:
     """Tell how often refits on resampled records find the components of RESULT again.
 
     Each client draws a bootstrap sample of its own rows, and the method of the result is run on these samples with
     another seed and, if it has one, low effort. The components of a refit are matched one to one with those of the
     result. The result is stored in RESULT/stability.json, and `felb report` shows it beside the components.
+
+    The data of a run over sites is not here. `felb run --refit N` lets the sites refit it, each with a random half of
+    its records, and `felb stability RESULT --refit FOLDER --refit FOLDER …` compares what they found.
 
     \b
     found    share of refits whose match has a Jaccard index of at least 0.75
@@ -34,15 +52,18 @@ def command(result: str, data: str | None, n_resamples: int, seed: int, as_json:
 
     check_result_folder(result)
     from felb.cli.progress import step_progress  # slow to import, and not needed to refuse a wrong folder
-    from felb.report import gather, stability_of
+    from felb.report import gather, stability_of, stability_of_refits
     from felb.report.component_parts import described
     from felb.report.result_stability import store_stability
 
     with warnings_as_notes(), step_progress("refits") as advance:
         evidence = gather(result, data=data, **options.given(**reading))
-        stable = stability_of(
-            evidence, n_resamples=n_resamples, seed=seed, on_refit=lambda done: advance(done, n_resamples)
-        )
+        if refits:
+            stable = stability_of_refits(result, refits)
+        else:
+            stable = stability_of(
+                evidence, n_resamples=n_resamples, seed=seed, on_refit=lambda done: advance(done, n_resamples)
+            )
     place = store_stability(stable, evidence.folder)
     if as_json:
         print_json({"result": result, "file": str(place), **stable.to_json()})

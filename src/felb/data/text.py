@@ -248,6 +248,8 @@ class _Rows:
             return InputError(f"{where} holds {cell}; {NOT_BINARY}{advice}", parameter="binarize_threshold")
         if len(cells) == 1 and any(mark in cell for mark in ";,\t|"):
             advice = "; .csv files are separated by commas and .tsv files by tabs"
+        else:
+            advice += "; a raw table needs a schema, which `felb schema infer` proposes"
         shown = cell if len(cell) <= 60 else cell[:60] + "..."
         return InputError(f"{where} holds {shown!r}, which is not a number; values must be 0 or 1{advice}")
 
@@ -344,5 +346,8 @@ def _refuse_items(block: bytes, first_line: int) -> NoReturn:
         for item in text.split():
             if not item.removeprefix(b"-").isdigit() or abs(int(item[:30])) > np.iinfo(np.int64).max:
                 shown = item[:60].decode("utf-8", errors="replace")
-                raise InputError(f"line {line} holds {shown!r}; items must be integers separated by blanks")
+                raise InputError(
+                    f"line {line} holds {shown!r}; items must be integers separated by blanks; items with names need a "
+                    "schema, which `felb schema infer` proposes"
+                )
     raise InputError(f"lines from {first_line} on cannot be read; items must be integers separated by blanks")

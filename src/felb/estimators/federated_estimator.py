@@ -18,7 +18,7 @@ from felb.data.shards import check_shards, named, split
 from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.errors import InputError
-from felb.estimators.progress_bar import rounds_shown
+from felb.estimators.round_progress import rounds_shown
 from felb.privacy.guarantee import guarantee
 from felb.privacy.spec import Population
 

@@ -133,7 +133,11 @@ def summaries(*, pooled: bool = True) -> list[tuple[str, str]]:
 def check_known(name: str) -> None:
     """Raise if there is no such method; nothing is imported for it."""
     if name not in METHODS:
-        raise InputError(f"unknown method {name!r}; use one of {', '.join(METHODS)}")
+        single = [known for known, method in METHODS.items() if not method.post_hoc]
+        raise InputError(
+            f"unknown method {name!r}; use one of {', '.join(single)}, or a centralized one with an aggregation, such "
+            "as asso+vote"
+        )
 
 
 def make(name: str, **parameters: Any) -> BooleanFactorization:

@@ -12,7 +12,8 @@ from numba import njit
 
 from felb.errors import InputError
 from felb.kernels.assign import cell_gain, check_assignment
-from felb.kernels.bits import component_masks, group_masks, lowest_bit, pack, popcount, union_into
+from felb.kernels.bit_vectors import GROUP, add_overlaps, grouped_words, places_among, words_of_row
+from felb.kernels.bits import group_masks, pack, union_into, unpack
 from felb.kernels.boolean import unknown_arrays
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def addition_counts(
     """
     candidates = check_assignment(A, candidates, weight_one, weight_zero)
     rows, row_class, _ = group_masks(factors.rows)
-    added = np.zeros((2, candidates.shape[0]), dtype=np.int64)
+    used = candidates.any(axis=0)
+    if not used.any():
+        return np.zeros(len(candidates), dtype=np.int64), np.zeros(len(candidates), dtype=np.int64)
+    table = grouped_words(candidates[:, used])
+    added = np.zeros((2, GROUP * len(table)), dtype=np.int64)
     # Rows of one class are visited together, because what is open in a row depends on its mask alone.
     order = np.argsort(row_class, kind="stable")
     additions_into(
@@ -62,14 +67,13 @@ def addition_counts(
         order,
         row_class,
         rows,
-        factors.columns,
-        factors.packed,
-        component_masks(candidates.T),
-        pack(candidates),
+        places_among(used),
+        pack(unpack(factors.packed, A.shape[1])[:, used]),
+        table,
         float(weight_one),
         float(weight_zero),
     )
-    return added[0], added[1]
+    return added[0, : len(candidates)], added[1, : len(candidates)]
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------
@@ -124,53 +128,56 @@ def additions_into(
     order: Any,
     row_class: Any,
     rows: Any,
-    column_masks: Any,
+    places: Any,
     packed: Any,
-    candidate_masks: Any,
-    candidates: Any,
+    table: Any,
     weight_one: float,
     weight_zero: float,
 ) -> None:
     """Add the ones and zeros of the candidates that pay, row by row, to ``added[0]`` and ``added[1]``."""
-    n_candidates = candidates.shape[0]
-    union = np.empty(packed.shape[1], dtype=np.uint64)
-    cells = np.zeros(n_candidates, dtype=np.int64)
-    ones = np.zeros(n_candidates, dtype=np.int64)
-    known = np.zeros(n_candidates, dtype=np.int64)
+    n_words = packed.shape[1]
+    every = np.arange(n_words)
+    union = np.empty(n_words, dtype=np.uint64)
+    which = np.empty(n_words + 1, dtype=np.int64)
+    words = np.empty(n_words + 1, dtype=np.uint64)
+    cells = np.zeros(added.shape[1], dtype=np.int64)
+    ones = np.zeros(added.shape[1], dtype=np.int64)
+    known = np.zeros(added.shape[1], dtype=np.int64)
     last = -1
     for i in range(order.shape[0]):
         r = order[i]
         if row_class[r] != last:
             last = row_class[r]
             union_into(union, rows[last], packed)
-            for c in range(n_candidates):
-                size = 0
-                for w in range(union.shape[0]):
-                    size += popcount(candidates[c, w] & ~union[w])
-                cells[c] = size
+            cells[:] = 0
+            add_overlaps(cells, table, every, ~union, n_words, 1)
+        length = _open_words(which, words, indices[indptr[r] : indptr[r + 1]], places, union)
+        if length == 0:
+            continue
         ones[:] = 0
-        _count_open_into(ones, indices[indptr[r] : indptr[r + 1]], rows[last], column_masks, candidate_masks)
+        add_overlaps(ones, table, which, words, length, 1)
         sizes = cells
         if unknown_indptr.shape[0] > 1 and unknown_indptr[r] < unknown_indptr[r + 1]:
             unknown = unknown_indices[unknown_indptr[r] : unknown_indptr[r + 1]]
-            known[:] = 0
-            _count_open_into(known, unknown, rows[last], column_masks, candidate_masks)
-            for c in range(n_candidates):
-                known[c] = cells[c] - known[c]
+            known[:] = cells
+            length = _open_words(which, words, unknown, places, union)
+            add_overlaps(known, table, which, words, length, -1)
             sizes = known
-        for c in range(n_candidates):
-            if ones[c] > 0 and cell_gain(ones[c], sizes[c], weight_one, weight_zero) > 0.0:
+        for c in range(ones.shape[0]):
+            # Without a one, a candidate never pays.
+            if cell_gain(ones[c], sizes[c], weight_one, weight_zero) > 0.0:
                 added[0, c] += ones[c]
                 added[1, c] += sizes[c] - ones[c]
 
 
 @njit(cache=True, nogil=True)
-def _count_open_into(counts: Any, columns: Any, row_mask: Any, column_masks: Any, candidate_masks: Any) -> None:
-    """Add 1 to each candidate of those of the columns that the row does not cover."""
-    for j in columns:
-        if not _is_covered(row_mask, column_masks[j]):
-            for w in range(candidate_masks.shape[1]):
-                left = candidate_masks[j, w]
-                while left != np.uint64(0):
-                    counts[(w << 6) + lowest_bit(left)] += 1
-                    left &= left - np.uint64(1)
+def _open_words(which: Any, words: Any, row: Any, places: Any, union: Any) -> int:
+    """Write the words of a row that have open columns, and their numbers; return how many there are."""
+    length = 0
+    for i in range(words_of_row(which, words, row, places)):
+        w = which[i]
+        left = words[i] & ~union[w]
+        which[length] = w
+        words[length] = left
+        length += int(left != np.uint64(0))
+    return length

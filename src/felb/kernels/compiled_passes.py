@@ -228,6 +228,33 @@ def statistics_pass(
 
 
 @kernel
+def whole_pass(
+    ones: Ones, span: tuple[int, int], X: Ints, table: Ints, scratch: Scratch, columns: Columns, width: Width
+) -> None:
+    """Add AᵀX of a span of rows of whole numbers to a table of whole numbers."""
+    block, cursor = scratch[0].view(np.int32), scratch[8]
+    block[:] = 0
+    for first in range(span[0], span[1], block.shape[0]):
+        count = min(block.shape[0], span[1] - first)
+        block[:count, : X.shape[1]] = X[first : first + count]
+        scatter_rows(ones, first, count, columns, table, cursor, block, width)
+
+
+@kernel
+def collect_whole(table: Ints, X: Ints) -> None:
+    """Add the rows of a table of whole numbers to X, and empty it."""
+    n, k = X.shape
+    stride = table.size // max(1, n)
+    whole = stride // LANES * LANES
+    for r in range(n):
+        for c in range(min(k, whole)):
+            X[r, c] += table[r * whole + c]
+        for c in range(whole, k):
+            X[r, c] += table[n * whole + r * (stride - whole) + c - whole]
+    table[:] = 0
+
+
+@kernel
 def gather_pass(
     ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: Columns, width: Width
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from felb.errors import InputError
+from felb.kernels.passes import whole_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +66,10 @@ def units_of(V: NDArray[Any]) -> NDArray[np.float64]:
 
 def in_units(U: NDArray[Any], units: NDArray[np.float64]) -> NDArray[np.int32]:
     """Return the columns of U >= 0 as whole multiples of their units, rounded to nearest and clipped."""
-    return np.clip(np.rint(U / units), 0, LARGEST_UNITS).astype(np.int32)
+    whole = np.empty(U.shape, dtype=np.int32)
+    # Units are powers of two, so that a product with their inverses is exact.
+    in_units_into(whole, np.ascontiguousarray(U), (1 / units).astype(U.dtype))
+    return whole
 
 
 def fixed_statistics(A: BinaryMatrix, X: NDArray[np.int32]) -> FixedStatistics:
@@ -73,8 +77,10 @@ def fixed_statistics(A: BinaryMatrix, X: NDArray[np.int32]) -> FixedStatistics:
     if X.shape[0] != A.shape[0]:
         raise InputError(f"X has {X.shape[0]} rows, but the data has {A.shape[0]}")
     k = X.shape[1]
-    AtX = np.zeros((A.shape[1], k), dtype=np.int64)
-    add_rows_into(AtX, A.indptr, A.indices, np.ascontiguousarray(X))
+    AtX = whole_sums(A, np.ascontiguousarray(X))
+    if AtX is None:
+        AtX = np.zeros((A.shape[1], k), dtype=np.int64)
+        add_rows_into(AtX, A.indptr, A.indices, np.ascontiguousarray(X))
     XtX = np.zeros((k, k), dtype=np.int64)
     for first in range(0, X.shape[0], GRAM_ROWS):
         # BLAS knows no integers, but sums below 2^53 are exact in float64, in any order.
@@ -107,6 +113,16 @@ def fixed_sketch(A: BinaryMatrix, Q: NDArray[np.float64]) -> NDArray[np.int64]:
 def from_sketch(total: NDArray[np.int64]) -> NDArray[np.float64]:
     """Read a sum of `fixed_sketch` as numbers."""
     return np.ldexp(total.astype(np.float64), -SKETCH_BITS)
+
+
+@njit(cache=True, nogil=True)
+def in_units_into(whole: Any, U: Any, per_unit: Any) -> None:
+    """Write the columns of U >= 0, times the number of units in 1, as whole numbers, rounded to nearest and clipped."""
+    k = U.shape[1]
+    most = U.dtype.type(LARGEST_UNITS)
+    for r in range(U.shape[0]):
+        for c in range(k):
+            whole[r, c] = np.int32(min(max(np.rint(U[r, c] * per_unit[c]), U.dtype.type(0)), most))
 
 
 @njit(cache=True, nogil=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
+from felb.kernels.bit_vectors import COUNTERS, MOST_COUNTED, add_bits
 from felb.kernels.bits import group_masks, lowest_bit, popcount
 
 if TYPE_CHECKING:
@@ -58,7 +59,14 @@ def _ones_left(
     """Return how many ones of each column are left to each component, m × k."""
     ones = np.zeros((A.shape[1], k), dtype=np.int64)
     if row_masks.shape[1] == 1:
-        ones_left_one_word_into(ones, A.indptr, A.indices, row_masks[:, 0], column_masks[:, 0])
+        counters = np.zeros((A.shape[1], COUNTERS * -(-max(1, k) // COUNTERS)), dtype=np.uint16)
+        for first in range(0, A.shape[0], MOST_COUNTED):
+            rows = slice(first, first + MOST_COUNTED)
+            ones_left_one_word_into(
+                counters, A.indptr[first : first + MOST_COUNTED + 1], A.indices, row_masks[rows, 0], column_masks[:, 0]
+            )
+            ones += counters[:, :k]
+            counters[:] = 0
     else:
         ones_left_into(ones, A.indptr, A.indices, row_masks, column_masks)
     return ones
@@ -89,21 +97,16 @@ def ones_left_into(ones: Any, indptr: Any, indices: Any, row_masks: Any, column_
 
 
 @njit(cache=True, nogil=True)
-def ones_left_one_word_into(ones: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
-    """Do the same for at most 64 components, where a word tells by itself whether it has one bit."""
+def ones_left_one_word_into(counters: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
+    """Do the same for at most 64 components and `MOST_COUNTED` rows, in counters of 16 bits and without a branch."""
     for r in range(indptr.shape[0] - 1):
         mask = row_masks[r]
         if mask != np.uint64(0):
             for p in range(indptr[r], indptr[r + 1]):
                 j = indices[p]
-                left = mask & column_masks[j]
-                if left == np.uint64(0):
-                    left = mask
-                elif left & (left - np.uint64(1)) != np.uint64(0):
-                    continue
-                while left != np.uint64(0):
-                    ones[j, lowest_bit(left)] += 1
-                    left &= left - np.uint64(1)
+                covering = mask & column_masks[j]
+                left = mask if covering == np.uint64(0) else covering
+                add_bits(counters, j, np.uint64(0) if popcount(covering) > 1 else left)
 
 
 @njit(cache=True, nogil=True)

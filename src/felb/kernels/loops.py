@@ -12,6 +12,7 @@ that a lookup touches as few cache lines as it can.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llvmlite import ir
@@ -21,6 +22,7 @@ from numba.extending import intrinsic
 from felb.kernels.schedule import LANES
 from felb.kernels.vector import (
     data_of,
+    emit_add_integers,
     emit_fma,
     emit_load,
     emit_low,
@@ -71,17 +73,19 @@ def scatter(
 ) -> Any:
     """Add one row of `block` to the rows of `table` named by ``indices[at:end]``, up to the first index >= `bound`.
 
-    Returns the position of that index, so that the next tile of columns can go on from there.
+    Both hold float32 or both hold int32. Returns the position of that index, so that the next tile of columns can go on
+    from there.
     """
 
     def codegen(context: Any, b: Any, sig: Any, args: Sequence[Any]) -> Any:
         table_at, block_at = data_of(context, b, sig, args, 4), data_of(context, b, sig, args, 5)
+        add = partial(emit_add_integers, b) if isinstance(sig.args[4].dtype, types.Integer) else b.fadd
         for panel in _panels(_parts(width)):
             values = [emit_load(b, block_at, part.in_block(b, args[6]), part.lanes) for part in panel]
             with _OnesBelow(context, b, sig, args) as ones:
                 for value, part in zip(values, panel, strict=True):
                     at = part.in_table(b, ones.index, size_of(context, b, sig, args, 4))
-                    emit_store(b, b.fadd(emit_load(b, table_at, at, part.lanes), value), table_at, at)
+                    emit_store(b, add(emit_load(b, table_at, at, part.lanes), value), table_at, at)
         return ones.reached
 
     return types.int64(indices, types.int64, types.int64, types.int64, table, block, types.int64, width), codegen

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from felb.kernels.rules import Rule
 
 
+WHOLE_ROWS = 1 << 15
+"""Rows of numbers below 2^16 whose sums fit 32 bits."""
+
 LOSS_ROWS = 4096
 """Rows of Vᵀ that are widened to float64 at once; more would leave the cache."""
 
@@ -123,6 +126,44 @@ def row_pass_into(
         compiled.statistics_pass(schedule.ones, span, out.U, totals, scratch, schedule.columns, schedule.width)
 
     schedule.accumulate(run, compiled.collect_pass, out.AtU, out.UtU)
+
+
+def moved_rows(
+    A: BinaryMatrix, U: NDArray[Any], Vt: NDArray[Any], *, rule: Rule, threads: int | None = None
+) -> NDArray[Any]:
+    """Return every row of U moved by `rule`, with V held, to the bits of `row_pass`, but without AᵀU and UᵀU."""
+    U, Vt = _factors(A, U, Vt)
+    compiled, numbers = _compiled(U.dtype), rule.numbers(0.0, pulled=False)
+    if compiled is None or numbers is None:
+        return row_pass(A, U, Vt, rule=rule).U
+    out = np.empty_like(U)
+    schedule = Schedule(A, U.shape[1], threads)
+    factors = plain_view(U), plain_view(U), out
+    held = _table(compiled, Vt), _gram(Vt.T @ Vt)
+
+    def run(span: tuple[int, int]) -> None:
+        scratch = schedule.scratch()
+        compiled.move_pass(
+            schedule.ones, span, factors, held, tuple(numbers), scratch, schedule.columns, schedule.width
+        )
+
+    schedule.each(run)
+    return out
+
+
+def whole_sums(A: BinaryMatrix, X: NDArray[np.int32]) -> NDArray[np.int64] | None:
+    """Return AᵀX of whole numbers up to 2^16, exactly; None if there is no compiler for it."""
+    compiled = _compiled(np.dtype(np.float32))
+    if compiled is None:
+        return None
+    schedule = Schedule(A, X.shape[1], 1)
+    sums, scratch = np.zeros((A.shape[1], X.shape[1]), np.int64), schedule.scratch()
+    table = table_of(*sums.shape).view(np.int32)
+    for first in range(0, len(X), WHOLE_ROWS):
+        span = first, min(first + WHOLE_ROWS, len(X))
+        compiled.whole_pass(schedule.ones, span, plain_view(X), table, scratch, schedule.columns, schedule.width)
+        compiled.collect_whole(table, sums)
+    return sums
 
 
 def statistics_pass(A: BinaryMatrix, U: NDArray[Any], *, threads: int | None = None) -> Statistics:

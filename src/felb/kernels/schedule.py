@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ import numpy as np
 from felb.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -112,10 +114,22 @@ def count_threads(A: BinaryMatrix, k: int, threads: int | None) -> int:
 
 
 def available_cpus() -> int:
-    """Return how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many processors this process may use, or fewer inside `threads_at_most`."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cpus, _most_threads.get() or cpus)
+
+
+@contextmanager
+def threads_at_most(number: int) -> Iterator[None]:
+    """Let passes start at most so many threads inside a with-block, where others share the processors."""
+    token = _most_threads.set(number)
+    try:
+        yield
+    finally:
+        _most_threads.reset(token)
+
+
+_most_threads: ContextVar[int | None] = ContextVar("most threads of a pass", default=None)
 
 
 def split_rows(A: BinaryMatrix, parts: int) -> list[tuple[int, int]]:

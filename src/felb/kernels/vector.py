@@ -209,6 +209,12 @@ def emit_low(b: Any, x: Any, lanes: int) -> Any:
     return b.shuffle_vector(x, x, ir.Constant(ir.VectorType(_I32, lanes), list(range(lanes))))
 
 
+def emit_add_integers(b: Any, x: Any, y: Any) -> Any:
+    """Add lanes that hold 32-bit integers in place of float32 numbers."""
+    integers = ir.VectorType(_I32, x.type.count)
+    return b.bitcast(b.add(b.bitcast(x, integers), b.bitcast(y, integers)), x.type)
+
+
 def emit_fma(b: Any, x: Any, y: Any, z: Any) -> Any:
     """Compute x·y + z in as many lanes as they have."""
     # fmuladd, not fma: without such an instruction, LLVM turns the latter into a call of a function for each lane.

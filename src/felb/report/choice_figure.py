@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.errors import missing_extra
 from felb.report.exports import COLOURS, INK, MUTED, draw_png
+from felb.report.forecast_page import check_drawable
 
 if TYPE_CHECKING:
     import os
@@ -23,10 +23,7 @@ def write_choice(choice: RankChoice, path: str | os.PathLike[str]) -> None:
     >>> choice = felb.choose_k(felb.data.load("zoo"), range(2, 5), cv=2, n_resamples=0)
     >>> write_choice(choice, "choice.png")
     """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        missing_extra("drawing the figure", "report", error)
+    check_drawable(path)
     panels = _panels(choice)
     draw_png(Path(path), (3.2 * len(panels), 2.8), lambda figure: _draw(figure, choice, panels))
 

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.analysis.refits import cheapest_refit, refitted
+from felb.analysis.refits import cheapest_refit, refitted, stability_among
 from felb.analysis.stability_record import FILE, Stability
 from felb.errors import InputError
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.runs.job_runner import POOLED
+from felb.runs.result import Result
+from felb.runs.result_words import RESAMPLED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from os import PathLike
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from felb.report.evidence import Evidence
 
@@ -58,6 +63,27 @@ def stability_of(
         seed=seed,
         on_refit=on_refit,
     )
+
+
+def stability_of_refits(folder: str | PathLike[str], refits: Sequence[str | PathLike[str]]) -> Stability:
+    """Tell from refits over sites (`felb run --refit`) how often they have found the components of a result.
+
+    Parameters
+    ----------
+    folder : of the result, or its model file
+    refits : folders of the results of refits
+    """
+    result = Result.read(folder)
+    fitted: dict[str, NDArray[np.bool_]] = {}
+    for place in refits:
+        refit = Result.read(place)
+        if not refit.provenance.data.get(RESAMPLED):
+            raise InputError(f"{place} is no refit; make one by `felb run --refit N`", parameter="refit")
+        kinds = [(r.provenance.method, r.columns, r.components.shape[1]) for r in (result, refit)]
+        if kinds[0] != kinds[1]:
+            raise InputError(f"{place} is a refit of another run: its method or features differ", parameter="refit")
+        fitted[str(refit.provenance.data.get("source"))] = refit.components  # the run, given twice, counts once
+    return stability_among(result.components, list(fitted.values()), seed=result.provenance.seed)
 
 
 def store_stability(stable: Stability, folder: Path) -> Path:

@@ -97,6 +97,9 @@ def apply_file(
 def drift(model: BooleanFactorization, X: Any, reference: Any, *, align: str | None = None) -> Drift:
     """Compare how well a fitted model explains new records with how well it explains those of the fit.
 
+    A fitted model does not keep how frequent features were and how well they were explained, which are statistics of
+    the data. So the records of the fit, or others to compare with, are given too.
+
     Parameters
     ----------
     model : fitted estimator

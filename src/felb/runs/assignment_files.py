@@ -107,12 +107,18 @@ WRITERS: dict[str, Callable[[Path, NDArray[np.bool_], Sequence[str]], None]] = {
 }
 
 
-def write_drift(path: str | os.PathLike[str], drift: Drift, *, force: bool = False) -> None:
-    """Write a drift table: ``.json``, or ``.csv`` with a line for each share of each feature and component."""
+def check_drift_target(path: str | os.PathLike[str], *, force: bool) -> Path:
+    """Raise unless a drift table can be written there; before anything is computed."""
     target = Path(path)
     if target.suffix.lower() not in (".csv", ".json"):
         raise InputError(f"{target}: a drift table is a .csv or .json file; name it so")
-    with replacing(_free(target, force=force)) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    return _free(target, force=force)
+
+
+def write_drift(path: str | os.PathLike[str], drift: Drift, *, force: bool = False) -> None:
+    """Write a drift table: ``.json``, or ``.csv`` with a line for each share of each feature and component."""
+    target = check_drift_target(path, force=force)
+    with replacing(target) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         if target.suffix.lower() == ".json":
             json.dump(finite(drift.to_json()), file, indent=1, allow_nan=False)
             return

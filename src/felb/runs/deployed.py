@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.atomic import NEW, beside, clear_leftovers, replace_folder
+from felb.centralized.base import LARGEST_SEED
 from felb.data.schema import Schema
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.supervisor import supervise
 from felb.engines.nvflare.terms import Terms
 from felb.errors import FederationError, InputError
-from felb.estimators.methods import DEFAULT
+from felb.estimators.methods import DEFAULT, METHODS
 from felb.metrics.history import History
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.guarantee import guarantee
 from felb.privacy.quorum import LEAST_SITES, MOST_SITES
 from felb.runs.result import RESULT, Provenance, Result
-from felb.runs.result_words import AGREED
+from felb.runs.result_words import AGREED, RESAMPLED
 
 if TYPE_CHECKING:
     import os
@@ -137,6 +138,23 @@ class DeployedRun:
             )
         named = None if sites is None else tuple(sites)
         return cls(plan, terms, named, columns, raw.get("disclosure"), schema, secure)
+
+    def refit(self, number: int) -> DeployedRun:
+        """Return the refit of that number: another run with another seed, each site with a random half of its rows.
+
+        Where the method has an effort, it is low, unless the run says otherwise, as in `felb.stability`.
+        """
+        if number < 1:
+            raise InputError(f"refits are numbered from 1, got {number}", parameter="refit")
+        effort = {"effort": "fast"} if "effort" in METHODS[self.plan.method].parameters() else {}
+        plan = replace(
+            self.plan,
+            run_id=f"{self.plan.run_id}-refit-{number}",
+            seed=(self.plan.seed + number) % LARGEST_SEED,
+            parameters={**effort, **self.plan.parameters},
+            resample=True,
+        )
+        return replace(self, plan=plan)
 
     def proposed_by(self, coordinator: Coordinator) -> DeployedRun:
         """Return the run with the roster that the coordinator proposes, if its sums are masked."""
@@ -288,6 +306,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
                 "ones": None if counts is None or plan.privacy is not None else counts.tp + counts.fn,
                 "fingerprint": None,
                 "participation": participation(run, history),
+                **({RESAMPLED: True} if plan.resample else {}),
             },
         ),
     )
@@ -326,7 +345,8 @@ def demonstrate(
     parameters = {"effort": "fast"} if method == DEFAULT else {}
     plan = Plan("demo", method, n_components, len(columns), parameters, columns=fingerprint(columns))
     terms = Terms(quorum=sites, rounds_per_job=ALL_ROUNDS)
-    run = DeployedRun(plan, terms, tuple(shards), columns, disclosure="none")  # the data is public
+    secure = LEAST_SITES <= sites <= MOST_SITES
+    run = DeployedRun(plan, terms, tuple(shards), columns, disclosure="none", secure=secure)  # the data is public
     with tempfile.TemporaryDirectory(prefix="felb-demo-") as scratch:
         folder = Path(scratch if keep is None else keep) / "federation"
         on_event(f"making keys and certificates of a coordinator and {sites} sites")

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 AGREED = "agreed_records"
 """Of the facts about the data: the number of records that was agreed on, from which the noise was calibrated."""
+RESAMPLED = "resampled"
+"""Of the facts about the data: every site took part with a random half of its rows, for a refit."""
 DEFAULT_MOST = 30
 """`max_components` of runs that do not say it."""
 

@@ -15,6 +15,7 @@ from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_policy import Policy, Refusal
 from felb.errors import InputError
 from felb.federated.protocol import Request
+from felb.federated.wire import unpack
 from felb.kernels.fixed_point import as_sketch, from_sketch
 from felb.runs.deployed import DeployedRun
 
@@ -59,7 +60,7 @@ def test_h4_chosen_questions_get_no_row_by_the_default_policy(tmp_path):
 
 
 def test_h4_where_exact_runs_are_allowed_small_counts_are_hidden(tmp_path):
-    A = rows(2000, 40)
+    A = rows(2000, 50)
     A[:, 0] = np.arange(2000) < 5
     allowed = {"disclosure": None, "require_privacy": False}
     assert count_rows_with(tmp_path, A, [0], weights=OWN, **allowed) == 0
@@ -79,6 +80,29 @@ def test_h5_a_passive_server_reconstructs_nothing_by_the_default_policy(tmp_path
     np.testing.assert_allclose(gram_by_sketches(tmp_path / "off", A, **OLD), gram, atol=1e-3)
     with pytest.raises(Refusal):
         gram_by_sketches(tmp_path / "on", A, **DEFAULT)
+
+
+def test_h5_at_one_component_the_record_of_a_rare_feature_is_not_told(tmp_path, monkeypatch):
+    """The rules ask for 3 m k rows. With k = 1 there may be few enough features for all of AᵀA to be told."""
+    A = rows(40, 11, density=0.4)
+    A[:, 0] = np.arange(40) == 7
+
+    def sketched(folder, **policy):
+        loop, asked, told = loop_of(folder, A, k=1, require_replay=True, **policy), [], []
+        while loop.request.task == "gram_sketch":
+            asked.append(loop.request.values["Q"])
+            told.append(from_sketch(unpack(loop.ask_site("a", loop.request))["sketch"]))
+            loop.round()
+        Q, S = np.hstack(asked), np.hstack(told)
+        return S @ np.linalg.pinv(Q.T @ S, rcond=1e-9) @ S.T
+
+    exact = {**DEFAULT, "require_privacy": False}
+    with pytest.raises(Refusal, match="have a feature"):
+        sketched(tmp_path / "rules", **exact)
+    with pytest.raises(Refusal, match="guarantee privacy"):
+        sketched(tmp_path / "default", **{**DEFAULT, "require_privacy": True})
+    monkeypatch.setattr(Policy, "check_rare_features", lambda *_: None)
+    np.testing.assert_array_equal(np.rint(sketched(tmp_path / "off", **exact)[0]), A[7], "its whole row")
 
 
 @pytest.mark.parametrize("k", [1, 2, 10, 50])

@@ -10,6 +10,7 @@ from federation_parts import plan as plan_of
 from felb.data import partition
 from felb.data.shards import split
 from felb.engines.local import run as run_local
+from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.local_federation import LocalFederation
 from felb.engines.nvflare.run_record import RunRecord
 from felb.engines.nvflare.terms import Terms
@@ -42,7 +43,7 @@ def test_three_sites_confirm_their_roster_and_get_the_result_of_sums_in_the_clea
         rosters = federation.sites[name].rosters
         (proposed,) = rosters.proposed()
         assert proposed.names == three
-        rosters.confirm(proposed.digest[:16])
+        rosters.confirm(proposed.digest[:SHORT])
     result = run_deployed(federation.coordinator, run, tmp_path / "r", patience=PATIENCE)
     shards = {name: SHARDS[name] for name in three}
     local = run_local(made.algorithm(), shards, seed=made.seed)

@@ -66,7 +66,7 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
             assert [line["run"] for line in waiting] == ["first"]
             shown = felb("site", "show", tmp_path / name, "first", "--json")
             assert "local_factor" in [line["what"] for line in shown["leaves"]]
-            approved = felb("site", "approve", tmp_path / name, "first", shown["digest"][:16], "--json")
+            approved = felb("site", "approve", tmp_path / name, "first", shown["digest"][:32], "--json")
             assert approved["status"] == "approved"
             (proposed,) = felb("site", "roster", "show", tmp_path / name, "--json")["proposed"]
             assert proposed["digest"] == shown["roster"]
@@ -75,7 +75,7 @@ def test_from_an_invitation_to_a_result(felb, tmp_path):
         assert "site-2: the roster waits for confirmation at the site" in told
         digest = felb("federation", "roster", fed, "--json")["digest"]
         for name in SHARDS:
-            assert felb("site", "roster", "confirm", tmp_path / name, digest[:16], "--json")["confirmed"] == digest
+            assert felb("site", "roster", "confirm", tmp_path / name, digest[:32], "--json")["confirmed"] == digest
         found = felb("run", fed, "--config", tmp_path / "run.toml", "-o", tmp_path / "out", "--json")
         seen = felb("status", fed, "--json")
         assert (seen["sites"], seen["runs"][0]["state"]) == (sorted(SHARDS), "finished")

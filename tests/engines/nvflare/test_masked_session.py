@@ -21,6 +21,7 @@ from felb.engines.nvflare.reasons import REASONS
 from felb.engines.nvflare.refusals import read_refusals
 from felb.engines.nvflare.rounds import QuorumError
 from felb.engines.nvflare.run_plan import Plan
+from felb.engines.nvflare.run_record import Status
 from felb.engines.nvflare.site_policy import Policy, Refusal
 from felb.engines.nvflare.site_roster import write_roster
 from felb.engines.nvflare.vault import OK, Vault
@@ -290,6 +291,51 @@ def test_a_round_that_was_summed_is_not_summed_again_over_fewer_sites(loop):
     codes = {reply.code for _, step, reply in loop.seen if step == "consistency"}
     assert codes == {"request"}
     assert not [step for _, step, _ in loop.seen if step == "unmask"]
+
+
+def test_a_site_that_missed_the_end_gets_its_assignment_later_and_is_not_counted(loop):
+    """The others confirm the sum that they have confirmed before, whatever the late site sends."""
+    loop.round()
+    loop.lost = {"d"}
+    loop.finish()
+    first, history = loop.outcome, list(loop.history)
+    with pytest.raises(FileNotFoundError):
+        loop.assignment("d")
+    loop.record.report(Status("finished"))
+    loop.record.reopen()
+    loop.restart()
+    loop.lost, loop.seen = set(), []
+    loop.finish()
+    assert loop.assignment("d").shape == (len(SHARDS["d"]), 4)
+    assert loop.outcome.counts == first.counts
+    assert list(loop.history) == history
+    told = [decode(reply.values, FromSite).sum for _, step, reply in loop.seen if step == "unmask"]
+    assert {frozenset(said.seeds) for said in told if said is not None} == {frozenset("abc")}, (
+        "the seed of the late site stays secret"
+    )
+
+
+def test_noise_is_charged_when_an_input_is_masked_and_once(tmp_path):
+    """A round that fails afterwards is asked again: the same noisy numbers under new masks, at no further cost."""
+    pytest.importorskip("opendp")
+    privacy = {"epsilon": 1.0, "delta": 1e-5, "noise": "distributed"}
+    plan = Plan("r", "bmf", 3, 17, {"effort": "fast"}, privacy, 101, 4)
+    loop = MaskedLoopback(tmp_path, plan, SHARDS, noise="distributed")
+    loop.interfere = lambda trip, name, reply: None if trip.step == "consistency" else reply
+    with pytest.raises(QuorumError):
+        loop.round()
+    (line,) = loop.lines("a")
+    assert line["total"]["epsilon"] > 0
+    assert loop.spent("a").total() == (1.0, 1e-5)
+    loop.interfere = lambda trip, name, reply: reply
+    loop.round()
+    assert loop.lines("a") == [line]
+    loop.lost = {"d"}
+    with pytest.raises(QuorumError):
+        loop.round()  # no missing site was planned for, so that the noise of three would be too little
+    loop.lost = set()
+    loop.finish()
+    assert 0.99 < loop.lines("a")[-1]["total"]["epsilon"] <= 1.0
 
 
 def test_a_site_that_has_lost_what_it_signed_answers_no_more(loop):

@@ -318,12 +318,16 @@ class Parts:
             self.client_manager.clients[client.token] = client
         return client
 
-    def heard(self, client):
+    def heard(self, client, *, says="", certified=None):
+        """Return whether a message gets through; it may say another name than the client's, or None for none."""
+        from nvflare.fuel.f3.cellnet.defs import MessagePropKey
         from nvflare.fuel.f3.message import Message
         from nvflare.private.defs import CellMessageHeaderKeys
 
-        headers = {CellMessageHeaderKeys.CLIENT_NAME: client.name, CellMessageHeaderKeys.TOKEN: client.token}
-        return all(cb(Message(headers, None)) is None for cb in self.filters)
+        name = client.name if says == "" else says
+        message = Message({CellMessageHeaderKeys.CLIENT_NAME: name, CellMessageHeaderKeys.TOKEN: client.token}, None)
+        message.set_prop(MessagePropKey.COMMON_NAME, certified)
+        return all(cb(message) is None for cb in self.filters)
 
 
 @pytest.fixture
@@ -357,6 +361,29 @@ def test_m5_a_server_that_runs_goes_by_the_list_by_name_and_by_key(place, guarde
         guard.look()
         client = parts.register(site)
         assert parts.heard(client)
+
+
+def test_m5_a_revoked_site_is_not_heard_under_another_name_or_none(place, guarded):
+    fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
+    parts, guard = guarded()
+    client = parts.register(site)
+    for says in ("hospital-b", None):
+        assert parts.heard(client, says=says, certified="hospital-a")
+    fed.revoke(names=("hospital-a",))
+    guard.look()
+    for says in ("hospital-b", None):
+        assert not parts.heard(client, says=says, certified="hospital-a")
+
+
+def test_m5_without_the_guard_a_revoked_site_is_heard(place, guarded, monkeypatch):
+    from felb.engines.nvflare.revocation_guard import RevocationGuard
+
+    fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
+    fed.revoke(names=("hospital-a",))
+    assert guarded()[0].register(site) is None
+    monkeypatch.setattr(RevocationGuard, "refuses", lambda *_: False)
+    parts, _ = guarded()
+    assert parts.heard(parts.register(site)), "the attack of the audit"
 
 
 def test_m5_a_server_without_a_list_that_verifies_hears_nobody(place, guarded):

@@ -58,6 +58,8 @@ def test_both_sides_make_the_same_plan_of_plain_data():
         ({"n_components": "many"}, "n_components"),
         ({"method": "bmf", "n_components": "mdl", "parameters": {"max_components": 10**5}}, "n_components"),
         ({"records": 5}, "privacy specification"),
+        ({"resample": 1}, "resample must be true or false"),
+        ({"method": "bmf", "parameters": {}, "resample": True, "privacy": {"epsilon": 1.0}}, "budget again"),
         ({"sites": 10**6}, "sites must be"),
     ],
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import zipfile
 
+import msgspec
 import pytest
 
 from felb.engines.nvflare import site_roster
 from felb.engines.nvflare.member_list import read_members, roster_of, write_members
-from felb.engines.nvflare.site_roster import CHANGED, MOST_PROPOSED, NEW, OWN, SAME, SiteRosters, write_roster
+from felb.engines.nvflare.site_roster import CHANGED, MOST_PROPOSED, NEW, OWN, SAME, SHORT, SiteRosters, write_roster
 from felb.engines.nvflare.vault_key import KEY_FILE, announce, announced, vault_key, without_announcement
 from felb.errors import InputError
 
@@ -28,17 +29,17 @@ def rosters(tmp_path):
 
 def confirmed(rosters, roster):
     rosters.propose(write_roster(roster))
-    return rosters.confirm(roster.digest[:16])
+    return rosters.confirm(roster.digest[:SHORT])
 
 
 def test_a_proposal_is_nothing_until_a_person_has_confirmed_its_digest(rosters):
     roster = Roster((rosters.own, stranger("b"), stranger("c")))
     rosters.propose(write_roster(roster))
     assert (rosters.proposed(), rosters.confirmed(), rosters.find(roster.digest)) == ([roster], [], None)
-    for wrong in ("", roster.digest[:15], "0" * 64):
+    for wrong in ("", roster.digest[: SHORT - 1], "0" * 64):
         with pytest.raises(InputError, match="digest"):
             rosters.confirm(wrong)
-    assert rosters.confirm(f" {roster.digest[:16].upper()} ") == roster
+    assert rosters.confirm(f" {roster.digest[:SHORT].upper()} ") == roster
     assert (rosters.proposed(), rosters.find(roster.digest)) == ([], roster)
     rosters.propose(write_roster(roster))
     assert rosters.proposed() == [], "what is confirmed is not asked again"
@@ -140,4 +141,23 @@ def test_two_people_who_compare_digests_mean_the_same_sites(tmp_path):
         site.propose(write_roster(true))
     digests = [{roster.digest for roster in site.proposed()} for site in sites.values()]
     assert set.intersection(*digests) == {true.digest}
-    assert site_roster.SHORT >= 16
+    assert 4 * SHORT >= 128, "two rosters that agree so far cannot be made"
+
+
+@pytest.mark.parametrize("name", ["b\x1b[1A\x1b[2K", "b\nthis site", "b c", "", "A", "\u0430"])
+def test_a_name_that_would_hide_a_site_from_a_person_is_refused(rosters, name):
+    """It moves the cursor, breaks the line, or is taken for the name of another site."""
+    members = sorted((rosters.own, stranger("c"), stranger("d"), stranger(name)))
+    with pytest.raises(InputError, match="name"):
+        rosters.propose(msgspec.json.encode(members))
+    assert rosters.proposed() == []
+
+
+def test_a_digest_that_two_proposals_begin_with_confirms_neither(rosters, monkeypatch):
+    monkeypatch.setattr(site_roster, "SHORT", 0)
+    made = [Roster((rosters.own, stranger("b"), stranger("c"))) for _ in range(2)]
+    for roster in made:
+        rosters.propose(write_roster(roster))
+    with pytest.raises(InputError, match="several"):
+        rosters.confirm("")
+    assert rosters.confirmed() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -44,7 +45,7 @@ class Script:
         return list(self.present.pop(0) if len(self.present) > 1 else self.present[0])
 
     def submit(self, plan, terms, *, sites, wanted, roster):
-        assert roster is None, "of a run in the clear"
+        assert (roster is None) == (plan.roster is None)
         job = f"job-{len(self.submitted)}"
         self.submitted.append(tuple(sites))
         step = self.steps.pop(0)
@@ -63,7 +64,7 @@ class Script:
 def coordinator(tmp_path):
     invitation = SimpleNamespace(federation="f", host="h", port=1)
     (tmp_path / "runs").mkdir()
-    return SimpleNamespace(runs=tmp_path / "runs", invitation=invitation)
+    return SimpleNamespace(runs=tmp_path / "runs", invitation=invitation, roster=lambda sites: tuple(sites))
 
 
 @pytest.fixture
@@ -71,11 +72,11 @@ def play(coordinator, monkeypatch):
     monkeypatch.setattr(supervisor, "ASK_EVERY", 0.0)
     monkeypatch.setattr(supervisor, "POLL", 0.01)
 
-    def start(*steps, present=(("a", "b", "c"),), sites=("a", "b", "c")):
+    def start(*steps, present=(("a", "b", "c"),), sites=("a", "b", "c"), plan=PLAN):
         script = Script(coordinator, steps, present)
         monkeypatch.setattr(supervisor, "Line", script)
         script.told = []
-        supervise(coordinator, PLAN, Terms(quorum=2), sites=sites, patience=PATIENCE, on_event=script.told.append)
+        supervise(coordinator, plan, Terms(quorum=2), sites=sites, patience=PATIENCE, on_event=script.told.append)
         return script
 
     return start
@@ -137,6 +138,14 @@ def test_a_run_does_not_begin_without_a_site_that_was_named(play):
 def test_without_a_quorum_it_says_who_is_there(play):
     with pytest.raises(FederationError, match=r"1 sites .*\(a\).* 2 "):
         play(present=[("a", "stranger")])
+
+
+@pytest.mark.parametrize(("sites", "needs"), [("abc", "all 3 sites"), ("abcd", "3 of the 4 sites")])
+def test_a_masked_run_goes_on_with_the_sites_that_its_sums_need_and_not_with_fewer(play, sites, needs):
+    """Of three sites that is all of them, although the quorum of the terms is two."""
+    plan, moving = replace(PLAN, roster="0" * 64, sites=len(sites)), {"state": "paused", "round": 2}
+    with pytest.raises(FederationError, match=f"2 sites are connected .*needs {needs}"):
+        play(moving, present=(tuple(sites), ("a", "b")), sites=tuple(sites), plan=plan)
 
 
 def test_a_run_under_way_is_watched_not_sent_twice(play, coordinator, monkeypatch):

@@ -21,7 +21,7 @@ import scipy.sparse as sp
 from felb.data import partition
 from felb.data.registry import load
 from felb.data.shards import split
-from felb.engines.nvflare.approvals import Approvals, plan_digest
+from felb.engines.nvflare.approvals import SHORT, Approvals, plan_digest
 from felb.engines.nvflare.attempts import MOST_FAILURES
 from felb.engines.nvflare.messages import vault_message, write_question, write_request
 from felb.engines.nvflare.reasons import REASONS
@@ -98,7 +98,7 @@ def test_a_run_is_approved_by_its_digest_and_can_be_denied_at_any_time(tmp_path)
     for wrong in (digest[:8], "0" * 64, digest[1:]):
         with pytest.raises(InputError, match="digest"):
             approvals.approve("exact", wrong)
-    approvals.approve("exact", digest[:16])
+    approvals.approve("exact", digest[:SHORT])
     assert site.ready(EXACT) == OK
     assert site.vault.handle(*site.first(EXACT)).code == OK
     other = Plan("exact", "felb-mu", 5, 17, {"max_iter": 3})
@@ -367,6 +367,15 @@ def test_random_and_mutated_messages_get_a_word_of_the_list_and_no_data(tmp_path
 
 
 # -- processes and users ---------------------------------------------------------------------------------------------
+
+
+def test_a_courier_needs_no_compiled_code_which_its_user_could_not_keep_anywhere():
+    pytest.importorskip("nvflare")
+    code = (
+        "import sys, felb.engines.nvflare.executor; print({'numba', 'felb.engines.nvflare.vault'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_the_vault_knows_no_engine():

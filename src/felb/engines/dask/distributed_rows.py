@@ -69,7 +69,8 @@ class DistributedRows:
             raise InputError("the data has no blocks; give at least one")
         make = delayed(tasks.make_block, pure=False, traverse=False)
         with failures_explained(client, "reading the data"):
-            futures = client.compute([make(chunk.value, chunk.label, read, columns) for chunk in chunks])
+            parts = [make(chunk.value, chunk.label, read, columns) for chunk in chunks]
+            futures = _spread(parts, client) if isinstance(X, Blocks) else client.compute(parts)
             facts = gathered(client, client.map(tasks.describe, futures, fingerprint=fingerprint, pure=False))
             kept = [at for at, found in enumerate(facts) if found.rows > 0]  # a filter leaves partitions empty
             if not kept:
@@ -93,6 +94,18 @@ class DistributedRows:
     def template(self) -> BinaryMatrix:
         """A matrix without rows that has the columns."""
         return BinaryMatrix(np.zeros(1, np.int64), np.zeros(0, np.int64), self.shape[1], self.columns)
+
+
+def _spread(parts: Sequence[Any], client: Client) -> list[Future]:
+    """Compute as many parts on each worker, neighbours together; a part that is only the name of a file costs nothing.
+
+    Dask weighs results by their size and would keep such names together on one worker.
+    """
+    workers = sorted(client.nthreads())
+    return [
+        client.compute(part, workers=[workers[at * len(workers) // len(parts)]], allow_other_workers=True)
+        for at, part in enumerate(parts)
+    ]
 
 
 def _chunks_of(X: Any) -> tuple[list[_Chunk], tuple[str, ...] | None]:

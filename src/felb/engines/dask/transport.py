@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from felb.engines.dask import worker_tasks as tasks
@@ -72,9 +73,10 @@ class DaskWorkers:
         self._participation = participation or Participation()
         self._participation.check_names(self._names)
         self._store, self._persist_every = states, persist_every
-        self._states: dict[str, Future] = {}
+        self._held: dict[str, Future] = {}
         self._persisted = -1
         self._token = uuid.uuid4().hex[:12]
+        self._places = self._find_places()
         # The workers need the tasks, not the server, which may hold anything.
         workers_part = replace(algorithm, server=_no_server)
         [self._tasks] = self._submit({self._key("tasks"): (tasks.identity, workers_part)}, [self._key("tasks")])
@@ -95,7 +97,7 @@ class DaskWorkers:
 
     def restore(self, states: ClientStates) -> None:
         """Go on from the states that are on disk."""
-        self._states, self._persisted = {}, states.round
+        self._held, self._persisted = {}, states.round
         if states.round >= 0:
             assert self._store is not None
             self._load(states.round, self._store.names(states.round), self._store)
@@ -103,7 +105,7 @@ class DaskWorkers:
     @property
     def assignments(self) -> Mapping[str, NDArray[np.bool_]]:
         """The assignment of each block, fetched one at a time."""
-        return Assignments(self._client, self._states)
+        return Assignments(self._client, self._held)
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
@@ -111,29 +113,27 @@ class DaskWorkers:
         place = f"{request.round}"
         graph: dict[str, Any] = {self._key("request", place): (tasks.identity, request)}
         step = tasks.respond_and_release if self._gates is None else tasks.respond
-        pairs = {name: self._key("respond", place, str(i)) for i, name in enumerate(asked)}
-        states = {name: self._key("state", place, str(i)) for i, name in enumerate(asked)}
-        for name, key in pairs.items():
+        responses = {name: self._key("respond", place, str(i)) for i, name in enumerate(asked)}
+        for name, key in responses.items():
             graph[key] = (
                 step,
                 self._tasks,
-                self._states.get(name),
+                self._held.get(name),
                 self._blocks[name],
                 self._key("request", place),
                 tasks.Client(name, self._seed),
             )
-            graph[states[name]] = (tasks.state_of, key)
-        if isinstance(self._gates, Mapping):
-            ends = [self._key("told", place, str(i)) for i in range(len(asked))]
-            graph |= {end: (tasks.told_by, pair) for end, pair in zip(ends, pairs.values(), strict=True)}
-        elif self._gates is None:
-            ends = [self._tree(graph, list(pairs.values()), place, tasks.add_releases, tasks.add_sums)]
-        else:
-            ends = [self._tree(graph, list(pairs.values()), place, tasks.add_updates, tasks.merge_updates)]
-        futures = self._submit(graph, [*states.values(), *ends])
+        # What is told is a result of its own: the worker that adds it up would otherwise fetch the states with it.
+        ends = [self._key("told", place, str(i)) for i in range(len(asked))]
+        graph |= {end: (tasks.told_by, key) for end, key in zip(ends, responses.values(), strict=True)}
+        if self._gates is None:
+            ends = [self._tree(graph, ends, place, tasks.add_releases, tasks.add_sums)]
+        elif isinstance(self._gates, Gate):
+            ends = [self._tree(graph, ends, place, tasks.merge_updates, tasks.merge_updates)]
+        futures = self._submit(graph, [*responses.values(), *ends], self._pins(responses))
         # From here on a state lives only until its successor is there.
-        self._states |= dict(zip(states, futures, strict=False))
-        told = gathered(self._client, futures[len(states) :])
+        self._held |= dict(zip(responses, futures, strict=False))
+        told = gathered(self._client, futures[len(responses) :])
         return self._released(told, request, asked)
 
     def _tree(
@@ -167,13 +167,25 @@ class DaskWorkers:
         noise = random_stream(self._seed, NOISE_STREAM, request.round, gate.client)
         return gate.release(update, request, rng=noise)
 
+    def _find_places(self) -> dict[str, str]:
+        """Return the worker that has each block. Its rows are worked on there, unless that worker dies or is behind.
+
+        Without this, Dask would put the blocks of a file, which are but a name to it, all on one worker.
+        """
+        holders = self._client.who_has(list(self._blocks.values()))
+        return {name: min(holders[future.key]) for name, future in self._blocks.items() if holders.get(future.key)}
+
+    def _pins(self, keys: Mapping[str, str]) -> dict[str, str]:
+        """Return the worker that each of these tasks prefers; there is a task for each client."""
+        return {key: self._places[name] for name, key in keys.items() if name in self._places}
+
     # -- states on disk ----------------------------------------------------------------------------------------------
 
     def _persist(self, number: int, store: StateFolder) -> None:
-        names = sorted(self._states)
+        names = sorted(self._held)
         keys = {name: self._key("save", str(number), str(i)) for i, name in enumerate(names)}
         graph = {
-            key: (tasks.save_state, self._states[name], store.path, number, self._names.index(name))
+            key: (tasks.save_state, self._held[name], store.path, number, self._names.index(name))
             for name, key in keys.items()
         }
         gathered(self._client, self._submit(graph, list(keys.values())))
@@ -196,14 +208,17 @@ class DaskWorkers:
             )
             for name, key in keys.items()
         }
-        self._states = dict(zip(names, self._submit(graph, list(keys.values())), strict=True))
+        self._held = dict(zip(names, self._submit(graph, list(keys.values()), self._pins(keys)), strict=True))
 
     def _key(self, what: str, *place: str) -> str:
         return "-".join([f"felb_{what}", self._token, *place])
 
-    def _submit(self, graph: dict[str, Any], keys: list[str]) -> list[Future]:
-        """Send all tasks in one message, which is what keeps a round short."""
-        return list(self._client.get(graph, keys, sync=False))
+    def _submit(self, graph: dict[str, Any], keys: list[str], pins: Mapping[str, str] | None = None) -> list[Future]:
+        """Send all tasks in one message, which is what keeps a round short; pinned ones prefer a worker."""
+        import dask
+
+        with dask.annotate(workers=partial(tasks.pinned, pins or {}), allow_other_workers=True):
+            return list(self._client.get(graph, keys, sync=False))
 
 
 class Assignments(Mapping[str, "NDArray[np.bool_]"]):
@@ -216,19 +231,19 @@ class Assignments(Mapping[str, "NDArray[np.bool_]"]):
     """
 
     def __init__(self, client: Client, states: Mapping[str, Future]) -> None:
-        self._client, self._states = client, dict(states)
+        self._client, self._held = client, dict(states)
 
     def __getitem__(self, name: str) -> NDArray[np.bool_]:
         with failures_explained(self._client, f"the assignment of {name}"):
-            future = self._client.submit(tasks.assignment_of, self._states[name], pure=False)
+            future = self._client.submit(tasks.assignment_of, self._held[name], pure=False)
             found: NDArray[np.bool_] = gathered(self._client, [future])[0]
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._states))
+        return iter(sorted(self._held))
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._held)
 
 
 def _no_server(seed: int) -> Server:

@@ -10,22 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+from dask.sizeof import sizeof
+
 from felb.data.blocks import Block
 from felb.errors import InputError
 from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
 from felb.federated.gate import Gate
-from felb.federated.protocol import Sums, Update, add_in_pairs
+from felb.federated.protocol import Release, Sums, Update, add_in_pairs
 from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread_again
+from felb.kernels.schedule import threads_at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Algorithm, Release, Request
+    from felb.federated.protocol import Algorithm, Request
 
     Rows = BinaryMatrix | Block
 
@@ -35,6 +38,11 @@ _T = TypeVar("_T")
 def identity(value: _T) -> _T:
     """Return the argument: what is sent in a task can be sent again when its worker has died; scattered data cannot."""
     return value
+
+
+def pinned(pins: Mapping[str, str], key: str) -> list[str]:
+    """Return the workers that a task prefers; Dask's scheduler asks for each task that it is sent."""
+    return [pins[key]] if key in pins else []
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------------
@@ -89,15 +97,32 @@ def column_names(block: Rows) -> tuple[str, ...] | None:
 
 
 class Held:
-    """A client's state, with its size: Dask decides by sizes where to compute and what to put on disk."""
+    """What a block keeps on its worker: the client's state after a round, and what it told in that round.
 
-    __slots__ = ("state",)
+    Both are one result, since every task that Dask schedules costs a millisecond.
+    """
 
-    def __init__(self, state: Any) -> None:
-        self.state = state
+    __slots__ = ("state", "told")
 
-    def __sizeof__(self) -> int:
-        return 0 if self.state is None else sum(array.nbytes for array in to_arrays(self.state).values())
+    def __init__(self, state: Any, told: Any = None) -> None:
+        self.state, self.told = state, told
+
+
+@sizeof.register(Held)
+def _size_of_held(held: Held) -> int:
+    """Return the bytes of a state; Dask decides by sizes where to compute and what to put on disk."""
+    arrays = {} if held.state is None else to_arrays(held.state)
+    return sum(array.nbytes for array in arrays.values()) + int(sizeof(held.told))
+
+
+@sizeof.register((Update, Release))
+def _size_of_told(told: Update | Release) -> int:
+    return sum(np.asarray(value).nbytes for value in told.values.values())
+
+
+@sizeof.register(Sums)
+def _size_of_sums(sums: Sums) -> int:
+    return sum(np.asarray(value).nbytes for _, value in sums.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,38 +133,31 @@ class Client:
     seed: int
 
 
-def respond(
-    algorithm: Algorithm, held: Held | None, block: Rows, request: Request, client: Client
-) -> tuple[Held, Update]:
+def respond(algorithm: Algorithm, before: Held | None, block: Rows, request: Request, client: Client) -> Held:
     """Do the task of a request on a block."""
     rng = random_stream(client.seed, CLIENT_STREAM, request.round, client.name)
-    with one_blas_thread_again():
-        state, update = algorithm.respond(None if held is None else held.state, rows_of(block), request, rng=rng)
-    return Held(state), update
+    # Dask counts a task as one thread, and runs as many at a time as the worker has.
+    with one_blas_thread_again(), threads_at_most(1):
+        return Held(*algorithm.respond(None if before is None else before.state, rows_of(block), request, rng=rng))
 
 
 def respond_and_release(
-    algorithm: Algorithm, held: Held | None, block: Rows, request: Request, client: Client
-) -> tuple[Held, Release]:
+    algorithm: Algorithm, before: Held | None, block: Rows, request: Request, client: Client
+) -> Held:
     """Do the task of a request on a block, and let the update pass its gate."""
-    state, update = respond(algorithm, held, block, request, client)
+    held = respond(algorithm, before, block, request, client)
     noise = random_stream(client.seed, NOISE_STREAM, request.round, client.name)
-    return state, Gate(client.name, lambda _: None).release(update, request, rng=noise)
+    return Held(held.state, Gate(client.name, lambda _: None).release(held.told, request, rng=noise))
 
 
-def state_of(pair: tuple[Held, Any]) -> Held:
-    """Return the state of a response."""
-    return pair[0]
+def told_by(held: Held) -> Any:
+    """Return what a response tells, without the state: this is what the worker fetches that adds it up."""
+    return held.told
 
 
-def told_by(pair: tuple[Held, _T]) -> _T:
-    """Return what a response tells."""
-    return pair[1]
-
-
-def add_releases(pairs: Sequence[tuple[Held, Release]]) -> Sums:
+def add_releases(parts: Sequence[Release]) -> Sums:
     """Add up the releases of a few clients."""
-    return Sums.of(release for _, release in pairs)
+    return Sums.of(parts)
 
 
 def add_sums(parts: Sequence[Sums]) -> Sums:
@@ -147,13 +165,8 @@ def add_sums(parts: Sequence[Sums]) -> Sums:
     return Sums.merged(parts)
 
 
-def add_updates(pairs: Sequence[tuple[Held, Update]]) -> Update:
-    """Add up the updates of a few blocks of one owner."""
-    return merge_updates([update for _, update in pairs])
-
-
 def merge_updates(parts: Sequence[Update]) -> Update:
-    """Add up partial updates of one owner."""
+    """Add up updates of a few blocks of one owner."""
     total = add_in_pairs(parts, Update.plus)
     assert total is not None
     return total

@@ -5,23 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from felb.atomic import wait_for_lock
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.run_plan import RUN_ID, Plan
+from felb.engines.nvflare.site_policy import Refusal
 from felb.errors import InputError
 
 if TYPE_CHECKING:
     import os
 
-FOLDER = "approvals"
+FOLDER = "approvals.d"
+"""Beside the folders of the runs; with a dot, as no run can be called."""
+LOCK = "lock"
 PENDING, APPROVED, DENIED = "pending", "approved", "denied"
-MOST_PENDING = 100
-"""A coordinator that proposes for ever must not fill the disk."""
-SHORT = 16
-"""Characters of a digest that a person compares."""
+MOST_PENDING, MOST_RUNS = 100, 10_000
+"""That wait for a decision, and in all: a coordinator that proposes for ever must not fill the disk."""
+SHORT = 32
+"""Characters of a digest that a person compares. Two plans that agree in 16 of them, one to be shown and one to be put
+in its place, are found by 2³² tries of a seed; in 32, by 2⁶⁴."""
+PATIENCE = 30.0
+"""Seconds to wait for another process of this site to have decided."""
 
 
 def plan_digest(plan: Plan) -> str:
@@ -86,37 +93,51 @@ class Approvals:
     def propose(self, plan: Plan, *, approved: bool) -> Approval:
         """Set a plan down, approved by the policy or to be decided; a run that is known keeps its decision."""
         path, digest = self._path(plan.run_id), plan_digest(plan)
-        if path.is_file():
-            known = self._load(path)
-            if known.digest == digest and not (approved and known.status == PENDING):
-                return known
-            if known.digest != digest and known.status == APPROVED:
-                return known  # what was approved stands; another plan of this name is not taken in its place
-        elif not approved and len(self.pending()) >= MOST_PENDING:
-            raise InputError(f"{MOST_PENDING} runs wait for approval; decide about some of them first")
-        made = Approval(plan.run_id, digest, plan.to_json())
-        if approved:
-            made = Approval(plan.run_id, digest, plan.to_json(), APPROVED, "policy", made.asked, time.time())
-        self._write(made)
+        with self._alone():
+            if path.is_file():
+                known = self._load(path)
+                if known.digest == digest and not (approved and known.status == PENDING):
+                    return known
+                if known.digest != digest and known.status != PENDING:
+                    return known  # what was decided stands; another plan of this name is not taken in its place
+            else:
+                self._check_room(approved=approved)
+            made = Approval(plan.run_id, digest, plan.to_json())
+            if approved:
+                made = replace(made, status=APPROVED, by="policy", decided=time.time())
+            self._write(made)
         return made
 
     def approve(self, run: str, digest: str) -> Approval:
         """Agree to a run; `digest` must be the beginning of its plan's, so that what was read is what is approved."""
-        known = self.find(run)
-        if len(digest) < SHORT or not known.digest.startswith(digest.lower()):
-            raise InputError(
-                f"the digest is not that of run {run!r} as it was proposed; read it again with `felb site show`"
-            )
-        return self._decide(known, APPROVED)
+        with self._alone():
+            known = self.find(run)
+            if len(digest) < SHORT or not known.digest.startswith(digest.lower()):
+                raise InputError(
+                    f"the digest is not that of run {run!r} as it was proposed; read it again with `felb site show`"
+                )
+            return self._decide(known, APPROVED)
 
     def deny(self, run: str) -> Approval:
-        """Refuse a run, also one that was approved before."""
-        return self._decide(self.find(run), DENIED)
+        """Refuse a run, also one that was approved before; for good, whatever plan comes under its name."""
+        with self._alone():
+            return self._decide(self.find(run), DENIED)
 
     def _decide(self, known: Approval, status: str) -> Approval:
-        decided = Approval(known.run, known.digest, known.plan, status, "person", known.asked, time.time())
+        decided = replace(known, status=status, by="person", decided=time.time())
         self._write(decided)
         return decided
+
+    def _check_room(self, *, approved: bool) -> None:
+        if not approved and len(self.pending()) >= MOST_PENDING:
+            raise Refusal(f"{MOST_PENDING} runs wait for approval; decide about some of them first", code="busy")
+        if len(list(self.folder.glob("*.json"))) >= MOST_RUNS:
+            raise Refusal(f"{MOST_RUNS} runs were proposed here; delete {self.folder} to take more", code="busy")
+
+    def _alone(self) -> IO[bytes]:
+        """Let the vault and a person decide one after the other."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return wait_for_lock(self.folder / LOCK, seconds=PATIENCE)
 
     def _write(self, approval: Approval) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -15,9 +15,8 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
 from felb.engines.nvflare.messages import CODE, HAVE, ROUND, TASK, VALUES, vault_message
-from felb.engines.nvflare.provisioning import COURIER_FILE
-from felb.engines.nvflare.vault import OK, Reply
 from felb.engines.nvflare.vault_socket import ask
+from felb.engines.nvflare.vault_words import COURIER_FILE, OK, Reply
 
 if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext

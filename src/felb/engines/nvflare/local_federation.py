@@ -79,7 +79,7 @@ class LocalFederation:
 
     def start(self, name: str, *, env: Mapping[str, str] | None = None) -> None:
         """Start the server or a site, in a session of its own, so that Ctrl-C reaches only whoever started it."""
-        command = self.coordinator.command() if name == SERVER else self.sites[name].command()
+        command = self.command(name)
         log = (self.folder / f"{name}.log").open("ab")
         self._logs.append(log)
         self._started[name] = time.time()
@@ -91,6 +91,10 @@ class LocalFederation:
             env={**environment(), **(env or {})},
             start_new_session=True,
         )
+
+    def command(self, name: str) -> list[str]:
+        """Return what `start` starts."""
+        return self.coordinator.command() if name == SERVER else self.sites[name].command()
 
     def kill(self, name: str) -> None:
         """End the server or a site with all its workers at once, as a power cut would."""

@@ -36,14 +36,8 @@ STATE = "secure.state"
 
 
 def sum_terms(plan: Plan, roster: Roster) -> Terms:
-    """Return what all secure sums of a run have in common, as coordinator and sites derive it from the plan.
-
-    As many sites may be missing as the protocol can do without; fewer, if fewer were counted on for distributed noise.
-    """
-    spec, dropouts = plan.spec, roster.most_dropouts
-    if spec is not None and spec.noise != "client":
-        dropouts = min(dropouts, spec.dropouts)
-    return Terms(plan.run_id, plan_digest(plan), roster.digest, dropouts)
+    """Return what all secure sums of a run have in common, as coordinator and sites derive it from the plan."""
+    return Terms(plan.run_id, plan_digest(plan), roster.digest, plan.dropouts or 0)
 
 
 def secure_site(plan: Plan, rosters: SiteRosters) -> SecureSite:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from felb.engines.nvflare.replay import pack_sums
-from felb.engines.nvflare.vault import ANSWER, MASK, READY, TRIP
+from felb.engines.nvflare.vault_words import ANSWER, MASK, READY, TRIP
 from felb.federated.wire import pack
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ SUMS, SUMS_TABLE, HAVE, TRIPS = "sums", "sums_table", "have", "trips"
 
 def write_request(request: Request, sums: Sequence[Sums] = ()) -> dict[str, Any]:
     """Return the content of a request, with the sums of earlier rounds that a site may miss."""
+    from felb.engines.nvflare.replay import pack_sums  # a courier, which carries messages, needs none of this
+
     table, data = pack_sums(sums)
     return {
         VERB: ANSWER,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.attempts import planned_costs
 from felb.engines.nvflare.run_plan import DEFAULT_MAX_COMPONENTS
 from felb.federated.steps.assignment import ASSIGN
 from felb.privacy.accountant import total_epsilon
 from felb.privacy.names import UPLOADS
-from felb.privacy.quorum import most_dropouts
 
 if TYPE_CHECKING:
     from felb.engines.nvflare.run_plan import Plan
@@ -48,6 +48,12 @@ IN_WORDS = {
     UPLOADS: ("the site's own components, with noise", "k x m", "every round"),
 }
 """For each task: what leaves, its size for k components of m features, and how often."""
+
+DRAWN = (
+    "The run is a refit, which tells how stable components are: this site takes part with a random half of its "
+    "records, drawn here, and does not tell which. Together with the run that it repeats, sums over the other half "
+    "follow."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ def in_words(plan: Plan) -> str:
     """Say in a few sentences what taking part means."""
     guaranteed = plan.algorithm().privacy
     masks = masking(plan)
+    if plan.resample:
+        masks = f"{masks} {DRAWN}"
     if guaranteed is not None:
         return (
             f"Sums over this site's records leave with noise, as listed. {guaranteed.statement()} "
@@ -125,7 +133,8 @@ def masking(plan: Plan) -> str:
     """Say who gets the sums of a site by itself."""
     if plan.roster is None:
         return "They are not masked: the coordinator gets the sums of this site by themselves."
+    present = f"{plan.dropouts} of which at most may be missing" if plan.dropouts else "all of them"
     return (
-        f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster {plan.roster[:16]}, "
-        f"of which {most_dropouts(plan.sites or 0)} at most may be missing, and no site's own."
+        f"They are masked: the coordinator gets the sums over the {plan.sites} sites of the roster "
+        f"{plan.roster[:SHORT]}, {present}, and no site's own."
     )

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from felb.data.bounded_counts import bounded_counts
 from felb.engines.nvflare.site_budget import USUAL, Spent
-from felb.engines.nvflare.site_policy import TOTAL_DELTA, Policy, Refusal
+from felb.engines.nvflare.site_policy import Policy, Refusal
 from felb.errors import InputError
 from felb.privacy.private_proposal import private_summary
 
@@ -60,7 +60,7 @@ def propose_privately(
         f"{PROPOSAL}-{uuid4().hex[:12]}",
         (epsilon, delta),
         kind=USUAL,
-        limits=(policy.total_epsilon, policy.total_delta or TOTAL_DELTA),
+        limits=policy.total_limits(),
     )
     return private_summary(counts, epsilon=epsilon, delta=delta, bins=bins)
 

@@ -22,6 +22,7 @@ from felb.engines.nvflare.run_record import COORDINATOR_FILE
 from felb.engines.nvflare.site_policy import SITE_FILE, SiteConfig
 from felb.engines.nvflare.site_roster import SiteRosters
 from felb.engines.nvflare.vault_key import announce, vault_key
+from felb.engines.nvflare.vault_words import COURIER_FILE
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from felb.privacy.secure_roster import Member, Roster
 
-COURIER_FILE = "courier.json"
 FEDERATION, INVITATION, SITE, MEMBERS = "federation.json", "invitation.json", "site.json", "members.json"
 REQUEST, ROTATION = "request", "rotation"
 PERSON = "coordinator@federation.local"
@@ -339,9 +339,10 @@ class Site:
         """Whether the site has settings."""
         return self._settings_file.is_file()
 
-    def write_courier_file(self) -> None:
-        """Tell the courier where the vault listens; it knows nothing else of the site."""
-        write_json(self.kit / "local" / COURIER_FILE, {"socket": str(self.socket)})
+    @property
+    def courier_file(self) -> Path:
+        """Tells the courier where the vault listens; it knows nothing else of the site."""
+        return self.kit / "local" / COURIER_FILE
 
     @property
     def vault(self) -> Path:

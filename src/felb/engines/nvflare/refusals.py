@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 REFUSALS = "refusals.jsonl"
 MOST_BYTES, MOST_WORDS = 1 << 20, 64
-"""A coordinator that asks for ever must not fill the disk."""
+"""A coordinator that asks for ever must not fill the disk: the latest refusals are kept, and as many before them."""
+OLD = ".1"
 
 
 def note_refusal(state: str | os.PathLike[str], plan: Any, reason: str) -> None:
     """Write a line about a run that was refused; `plan` is what came, whatever that is."""
     path = Path(state) / REFUSALS
     if path.is_file() and path.stat().st_size > MOST_BYTES:
-        return
+        path.replace(path.with_name(REFUSALS + OLD))
     named = plan.get("run_id") if isinstance(plan, dict) else None
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +32,6 @@ def note_refusal(state: str | os.PathLike[str], plan: Any, reason: str) -> None:
 
 def read_refusals(state: str | os.PathLike[str], *, run_id: str | None = None) -> list[dict[str, Any]]:
     """Return the lines, of one run or of all."""
-    path = Path(state) / REFUSALS
-    lines = read_log(path) if path.is_file() else []
+    paths = (Path(state) / f"{REFUSALS}{end}" for end in (OLD, ""))
+    lines = [line for path in paths if path.is_file() for line in read_log(path)]
     return [line for line in lines if run_id is None or line.get("run") == run_id]

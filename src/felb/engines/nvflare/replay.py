@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.engines.nvflare.response_validation import ResponseValidator
 from felb.engines.nvflare.site_policy import Refusal
 from felb.federated.execution import Execution
 from felb.federated.journal import Journal
@@ -44,9 +45,11 @@ class Replay:
     ----------
     algorithm, seed : of the approved plan
     folder : where the sums are kept
+    n_features : m, by which it is known what the sums of a task look like
     """
 
-    def __init__(self, algorithm: Algorithm, seed: int, folder: Path) -> None:
+    def __init__(self, algorithm: Algorithm, seed: int, folder: Path, *, n_features: int) -> None:
+        self._validator = ResponseValidator(algorithm, n_features)
         self._journal = Journal(folder, advice=f"delete {folder}; the coordinator sends all sums again")
         self._execution = Execution(algorithm, seed=seed, journal=self._journal)
 
@@ -67,6 +70,7 @@ class Replay:
                 break
             try:
                 with np.errstate(all="ignore"):
+                    self._validator.admit_sum(part, request)
                     self._execution.receive(part)
             except Exception as error:  # sums that no round can have
                 raise Refusal(f"the sums of round {part.round} cannot be played: {error!r}", code="request") from error

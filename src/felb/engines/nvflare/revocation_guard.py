@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
-from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, IdentityChallengeKey, MessageHeaderKey
+from nvflare.fuel.f3.cellnet.defs import (
+    CellChannel,
+    CellChannelTopic,
+    IdentityChallengeKey,
+    MessageHeaderKey,
+    MessagePropKey,
+)
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.private.defs import CellMessageHeaderKeys
@@ -96,12 +102,12 @@ class RevocationGuard(FLComponent):
         channel, topic = message.get_header(MessageHeaderKey.CHANNEL), message.get_header(MessageHeaderKey.TOPIC)
         if channel == CellChannel.SERVER_MAIN and topic in (CellChannelTopic.Challenge, CellChannelTopic.Register):
             return None  # these carry a certificate, which is looked at in its place
-        name, token = (
-            message.get_header(part) for part in (CellMessageHeaderKeys.CLIENT_NAME, CellMessageHeaderKeys.TOKEN)
-        )
-        if name is None or not self.refuses(name, self._sessions.get(_hashed(token))):
-            return None
-        return make_reply(CellReturnCode.UNAUTHENTICATED, REFUSED)
+        token = message.get_header(CellMessageHeaderKeys.TOKEN)
+        certified = message.get_prop(MessagePropKey.COMMON_NAME)  # a message may say another name, or none
+        names = {message.get_header(CellMessageHeaderKeys.CLIENT_NAME), certified} - {None}
+        if any(self.refuses(name, self._sessions.get(_hashed(token))) for name in names):
+            return make_reply(CellReturnCode.UNAUTHENTICATED, REFUSED)
+        return None
 
     def look(self) -> None:
         """Read the list if it has changed, and end the sessions of those who are on it."""

@@ -12,7 +12,7 @@ from felb._version import __version__
 from felb.choices import MDL
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, make_federated
-from felb.privacy.quorum import LEAST_SITES, MOST_SITES
+from felb.privacy.quorum import LEAST_SITES, MOST_SITES, most_dropouts
 from felb.privacy.spec import Population, Privacy
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Plan:
     seed : fixes the start
     columns : fingerprint of the column names every site must have, in their order; None if they are not checked
     roster : digest of the sites and keys by which sums are masked; None if sums are added up in the clear
+    resample : every site takes part with a random half of its rows, for a refit
     version : of felb at the coordinator; sites of another version would compute something else
     """
 
@@ -64,6 +65,7 @@ class Plan:
     seed: int = 0
     columns: str | None = None
     roster: str | None = None
+    resample: bool = False
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -78,6 +80,8 @@ class Plan:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and DIGEST.fullmatch(value)):
                 raise InputError(f"{name} must be {what}")
+        if not isinstance(self.resample, bool):
+            raise InputError(f"resample must be true or false, got {_short(self.resample)}")
         if self.version != __version__:
             raise InputError(
                 f"the plan was made by felb {_short(self.version)}, and this is felb {__version__}; "
@@ -110,6 +114,8 @@ class Plan:
             raise InputError(f"{most} components of {self.n_features} features are too many")
 
     def _check_privacy(self) -> None:
+        if self.privacy is not None and self.resample:
+            raise InputError("a refit of a private run would spend its privacy budget again", parameter="privacy")
         if self.privacy is None:
             if self.records is not None:
                 raise InputError("records need a privacy specification")
@@ -128,6 +134,17 @@ class Plan:
                 f"{'not how many' if self.sites is None else self.sites}",
                 parameter="secure",
             )
+
+    @property
+    def dropouts(self) -> int | None:
+        """Sites that may be missing in a masked sum; None if sums are added up in the clear.
+
+        As many as the protocol can do without; fewer, if fewer were counted on for distributed noise.
+        """
+        if self.roster is None or self.sites is None:
+            return None
+        most, spec = most_dropouts(self.sites), self.spec
+        return most if spec is None or spec.noise == "client" else min(most, spec.dropouts)
 
     @property
     def spec(self) -> Privacy | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from felb.atomic import replacing, try_lock
+from felb.atomic import replacing, wait_for_lock
 from felb.engines.nvflare.site_policy import Refusal
 from felb.privacy.cost import Neighbours, Unit  # noqa: TC001  # msgspec looks them up
 from felb.records import Natural, read_record
@@ -153,9 +152,4 @@ class Spent:
 
     def _alone(self) -> IO[bytes]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        end = time.monotonic() + PATIENCE
-        while (held := try_lock(self._lock)) is None:
-            if time.monotonic() > end:
-                raise TimeoutError(f"{self.path} is in use by another process")
-            time.sleep(0.05)
-        return held
+        return wait_for_lock(self._lock, seconds=PATIENCE)

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+
 from felb.choices import MechanismName, NoisePlace
 from felb.data import Schema, read
 from felb.errors import FelbError, InputError, SchemaWarning
-from felb.privacy.cost import Unit
+from felb.federated.steps.init import EXTRA, GRAM_SKETCH
+from felb.privacy.cost import Neighbours, Unit
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LARGEST_DELTA
 from felb.records import read_record
@@ -34,8 +37,12 @@ LARGEST_EPSILON = 4.0
 
 LARGEST_FEDERATION = 50
 """Sites that may share the noise of the aggregate, for a site that does not say how many."""
-TOTAL_DELTA = 1e-4
-"""Of all runs together, for a site that does not say how much."""
+SKETCHES = 3
+"""AᵀA Q that the spectral init asks, of n_components + EXTRA columns each."""
+TOTAL_EPSILON, TOTAL_DELTA = 10.0, 1e-4
+"""Of all runs together, for a site that does not say how much; that of ε for runs that no person approves."""
+ADD_REMOVE = "add_remove"
+"""The neighbour relation, for a site that names none."""
 
 
 class Refusal(FelbError):
@@ -70,10 +77,13 @@ class Policy:
     require_privacy : refuse to release anything that no privacy mechanism protects; False allows exact sums as well
     mechanisms : mechanisms the site accepts; None for all that guarantee a total for the run
     unit : whose presence must be hidden, a "record" (also if None) or a "client"
+    neighbours : the relation of a guarantee, "add_remove" (also if None) or "replace"; with both, a run of either kind
+        would have a budget of its own
     noise : "client" (also if None): each site must add all the noise itself; "distributed": a share of it is accepted,
         which protects only if the coordinator looks at nothing but the sum
     max_epsilon, max_delta : largest total ε and δ of a run; 4 and 10⁻⁵ if None
-    total_epsilon : largest sum of the ε of all runs that this site has ever answered
+    total_epsilon : largest sum of the ε of all runs that this site has ever answered; if None, 10 for runs that the
+        policy approves, and no limit for those that a person does
     total_delta : largest sum of their δ; 10⁻⁴ if None
     max_sites : most sites that may share the noise of the aggregate; 50 if None. With more, each adds less of it
     disclosure : rules for runs that guarantee nothing, a preset or a table, see `felb.privacy.disclosure`; the strict
@@ -91,6 +101,7 @@ class Policy:
     require_privacy: bool = True
     mechanisms: tuple[str, ...] | None = None
     unit: str | None = None
+    neighbours: str | None = None
     noise: str | None = None
     max_epsilon: float | None = None
     max_delta: float | None = None
@@ -115,7 +126,7 @@ class Policy:
                 raise InputError(f"policy: {name} must be true or false, got {getattr(self, name)!r}")
         if self.max_sites is not None and (type(self.max_sites) is not int or self.max_sites < 1):
             raise InputError(f"policy: max_sites must be a whole number of at least 1, got {self.max_sites!r}")
-        for name, kind in (("unit", Unit), ("noise", NoisePlace)):
+        for name, kind in (("unit", Unit), ("neighbours", Neighbours), ("noise", NoisePlace)):
             if getattr(self, name) is not None:
                 _check_words(name, (getattr(self, name),), get_args(kind))
         _ = self.rules  # refuses what is no rule
@@ -134,13 +145,18 @@ class Policy:
     def asks_for_privacy(self) -> bool:
         """Whether a run must guarantee privacy."""
         sizes = (self.max_epsilon, self.max_delta, self.total_epsilon, self.total_delta)
-        conditions = (self.mechanisms, self.unit, self.noise, *sizes)
+        conditions = (self.mechanisms, self.unit, self.neighbours, self.noise, *sizes)
         return self.require_privacy or any(condition is not None for condition in conditions)
 
     def approves(self, plan: Plan) -> bool:
         """Return whether a plan that satisfies all conditions needs no person's approval."""
         words = self.auto_approve
         return "all" in words or plan.method in words or ("private" in words and plan.privacy is not None)
+
+    def total_limits(self, plan: Plan | None = None) -> tuple[float | None, float]:
+        """Return what all runs together may cost, (Σε, Σδ), as it holds for a plan; None is no limit."""
+        by_itself = bool(self.auto_approve) if plan is None else self.approves(plan)
+        return self.total_epsilon or (TOTAL_EPSILON if by_itself else None), self.total_delta or TOTAL_DELTA
 
     def check(self, plan: Plan, guaranteed: PrivacyPlan | None) -> None:
         """Refuse a plan, and what it guarantees, that this site does not agree to, before its data is read."""
@@ -181,6 +197,20 @@ class Policy:
                 code="disclosure",
             )
 
+    def check_rare_features(self, matrix: BinaryMatrix, plan: Plan) -> None:
+        """Refuse sketches that determine AᵀA where few records have a feature: its row of AᵀA is the sum of their rows.
+
+        Where sums are masked nobody sees this site's own, and under privacy there is noise.
+        """
+        reached = SKETCHES * (plan.most_components + EXTRA)
+        if plan.privacy is not None or plan.roster is not None or plan.n_features > reached:
+            return
+        counts = matrix.to_scipy(np.int64).sum(axis=0)
+        if GRAM_SKETCH in plan.algorithm().tasks and np.any((counts > 0) & (counts < self.rules.min_support)):
+            raise Refusal(
+                "few of this site's records have a feature, and exact sums would tell them", code="disclosure"
+            )
+
     def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:
         """Refuse to take part with data that is too little or of other columns; `columns` fingerprints this site's."""
         if matrix.shape[0] < self.min_rows:
@@ -218,6 +248,12 @@ class Policy:
         if privacy.unit != unit:
             raise Refusal(
                 f"this site asks for privacy of a {unit}, and the plan guarantees that of a {privacy.unit}",
+                code="privacy",
+            )
+        relation = self.neighbours or ADD_REMOVE
+        if privacy.neighbours != relation:
+            raise Refusal(
+                f"this site asks for neighbours {relation!r}, and the plan guarantees {privacy.neighbours!r}",
                 code="privacy",
             )
         if privacy.noise == "distributed" and self.noise != "distributed":

@@ -7,6 +7,7 @@ user runs both, and what keeps them apart is that the courier is not asked for f
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import logging.handlers
 import os
@@ -15,16 +16,17 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from felb.atomic import try_lock
 from felb.engines.nvflare.flare import environment
+from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.provisioning import Site
 from felb.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 RUNNING, COURIER_LOG = "running.lock", "courier.log"
 LOG_BYTES, LOGS = 5_000_000, 3
@@ -32,6 +34,8 @@ VAULT_SECONDS = 60.0
 """For the vault to listen."""
 PAUSE = 3.0
 """Seconds before a process that has ended is started again."""
+LONGEST_LINE = 1 << 16
+"""Bytes of a line in the courier's log; what is longer is cut into several."""
 COURIER = "felb-courier"
 """The user that a courier runs as, if root starts the site and such a user exists."""
 
@@ -71,21 +75,23 @@ class SiteProcesses:
 
     def _prepare(self) -> None:
         site, user = self._site, self._user
-        site.write_courier_file()
         site.socket.parent.mkdir(exist_ok=True)
         for private in (site.state, site.vault):
             private.mkdir(parents=True, exist_ok=True)
             private.chmod(0o700)
+        told = {"socket": str(site.socket)}
         if user is None:
+            write_json(site.courier_file, told)
             self._tell("one user runs vault and courier; started by root with --courier-user, they are two")
             return
         uid, gid = user
         site.folder.chmod(0o711)
-        site.kit.chmod(0o700)
         hand_over(site.kit, uid, gid)
+        write_as(site.courier_file, json.dumps(told), uid, gid)
         os.chown(site.socket.parent, -1, gid)
         site.socket.parent.chmod(0o710)
-        for path in (site.vault, site.state, site.config().data):
+        data = site.config().data
+        for path in (site.vault, site.state, data, Path(data).with_suffix(".columns.txt")):
             if readable_by(path, uid, gid):
                 raise InputError(f"the courier's user can read {path}; take that right away (chmod 600), then start")
 
@@ -122,6 +128,7 @@ class SiteProcesses:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**environment(), "FELB_DIES_WITH_PARENT": "1"},
+            start_new_session=True,  # no controlling terminal, into which it could type for the user of the vault
             **user,
         )
         assert self._courier is not None
@@ -146,7 +153,7 @@ def keep_lines(stream: IO[bytes], path: Path) -> None:
     """Write what a process says to a file that rotates."""
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=LOGS, encoding="utf-8")
     with contextlib.closing(handler):
-        for line in stream:
+        for line in iter(lambda: stream.readline(LONGEST_LINE), b""):
             text = line.decode("utf-8", "replace").rstrip()
             handler.emit(logging.LogRecord("flare", logging.INFO, "", 0, text, None, None))
 
@@ -171,11 +178,43 @@ def courier_account(name: str | None) -> tuple[int, int] | None:
 
 
 def hand_over(folder: Path, uid: int, gid: int) -> None:
-    """Make a folder and all in it a user's own."""
+    """Make a folder and all in it a user's own, unless it is.
+
+    Until the folder itself is handed over, last of all, nobody else can get into it. What is in it is never followed:
+    neither a symbolic link nor a second name of a file may bring the user something from elsewhere.
+    """
+    if folder.stat().st_uid == uid:
+        return
+    os.chown(folder, os.geteuid(), -1)
+    folder.chmod(0o700)
+    for _, folders, files, place in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            try:
+                entry = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+            except OSError:  # a link, or a socket
+                continue
+            try:
+                if name in folders or os.fstat(entry).st_nlink == 1:
+                    os.fchown(entry, uid, gid)
+            finally:
+                os.close(entry)
     os.chown(folder, uid, gid)
-    for path in folder.rglob("*"):
-        if not path.is_symlink():
-            os.chown(path, uid, gid)
+
+
+def write_as(path: Path, text: str, uid: int, gid: int) -> None:
+    """Write a file in a folder of a user as that user: where root would write, the user could have laid a link."""
+    done = subprocess.run(
+        ["tee", os.fspath(path)],
+        input=text.encode(),
+        user=uid,
+        group=gid,
+        extra_groups=[],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    if done.returncode:
+        raise InputError(f"the courier's user cannot write {path}; remove it, then start")
 
 
 def readable_by(path: str | os.PathLike[str], uid: int, gid: int) -> bool:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from felb.atomic import replacing
+from felb.engines.nvflare.approvals import SHORT
+from felb.engines.nvflare.authority import check_name, organisation
 from felb.engines.nvflare.certificates import written
 from felb.engines.nvflare.vault_key import vault_key
 from felb.errors import InputError
@@ -29,8 +31,6 @@ MOST_BYTES = 1 << 16
 """Of a roster: 50 sites with names and keys need a tenth of it."""
 MOST_PROPOSED = 10
 """A coordinator that proposes for ever must not fill the disk; the oldest proposal goes."""
-SHORT = 16
-"""Characters of a digest that a person compares at least."""
 OWN, SAME, NEW, CHANGED = "this site", "as confirmed before", "new", "KEY CHANGED"
 
 
@@ -49,6 +49,11 @@ def read_roster(data: bytes) -> Roster:
         members = msgspec.json.decode(data, type=tuple[Member, ...])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise InputError(f"a roster that cannot be read ({error})") from error
+    # They are shown to people: names that look alike, or that move the cursor, would hide a site.
+    for member in members:
+        check_name("site", member.name)
+    if len({organisation(member.name).casefold() for member in members}) != len(members):
+        raise InputError("two sites of the roster have names that are taken for each other")
     return Roster(members)
 
 
@@ -118,12 +123,12 @@ class SiteRosters:
         """
         start = digest.strip().lower()
         found = [roster for roster in self.proposed() if len(start) >= SHORT and roster.digest.startswith(start)]
-        if not found:
+        if len(found) != 1:
             raise InputError(
-                "no roster of this digest waits for confirmation; read it again with `felb site roster show`, and give "
-                f"at least {SHORT} of its characters"
+                f"{'several rosters' if found else 'no roster'} of this digest {'wait' if found else 'waits'} for "
+                f"confirmation; read it again with `felb site roster show`, and give at least {SHORT} of its characters"
             )
-        roster = found[0]
+        (roster,) = found
         self._write(CONFIRMED, roster)
         self._path(PROPOSED, roster).unlink(missing_ok=True)
         keys = {member.name: member.key for member in roster.members}

@@ -20,7 +20,8 @@ from felb.engines.nvflare.replay import Replay
 from felb.engines.nvflare.run_plan import Plan, fingerprint
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_logs import OUTBOUND
-from felb.engines.nvflare.site_policy import TOTAL_DELTA, Refusal, SiteConfig
+from felb.engines.nvflare.site_policy import Refusal, SiteConfig
+from felb.engines.nvflare.site_sample import drawn_half
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
 from felb.federated.request_rules import Limits, check_request, request_table
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Release, Request, Sums, Update
-    from felb.privacy.cost import Cost
     from felb.privacy.outbound_log import OutboundRecord
     from felb.privacy.plan import PrivacyPlan
 
@@ -57,7 +57,8 @@ class SiteSession:
     attempts/          requests that failed, with what they cost
     replay/            sums of the rounds, from which the site derives the requests
     outbound.jsonl     one line for every array that left
-    assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix
+    assignment.npz     U_i at the end, rows × components as a SciPy sparse matrix; not of a refit
+    sample.key         of a refit: by which its rows were drawn, see `site_sample`
     secure.state       if sums are masked: keys, and which survivors were signed; see `masked_session`
     lock               held by the one process that answers for this run
 
@@ -74,6 +75,7 @@ class SiteSession:
     Attributes
     ----------
     close : lets another process answer for the run
+    stale : the disk has failed, and what is in memory is not what is on it: the session is to be opened again
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class SiteSession:
         self.folder = Path(config.state) / self.plan.run_id
         self._config, self._end_process = config, end_process
         self._shard: BinaryMatrix | None = None
+        self.stale = False
         self._check_known()
         guaranteed = self._algorithm.privacy
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -117,9 +120,7 @@ class SiteSession:
         )
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
         self._noise = np.random.default_rng()
-        self._replay: Replay | None = None
-        if config.policy.require_replay:
-            self._replay = Replay(self._algorithm, self.plan.seed, self.folder / REPLAY)
+        self._played: Replay | None = None
         self._limits = limits_of(self.plan)
         self._table = request_table(self._limits)
 
@@ -127,6 +128,16 @@ class SiteSession:
     def answered(self) -> bool:
         """Whether anything was answered in this run."""
         return bool(answered_rounds(self._responses.folder))
+
+    @property
+    def _replay(self) -> Replay | None:
+        """The server's part of the run; made when it is known that the plan is of the size of the data."""
+        if self._played is None and self._config.policy.require_replay:
+            self.shard()
+            self._played = Replay(
+                self._algorithm, self.plan.seed, self.folder / REPLAY, n_features=self.plan.n_features
+            )
+        return self._played
 
     @property
     def have(self) -> int | None:
@@ -147,7 +158,8 @@ class SiteSession:
         except FederationError as error:
             raise Refusal(str(error), code="request") from error
         if self._replay is not None:
-            self._replay.receive(sums)
+            with self._limited(lambda: None):
+                self._replay.receive(sums)
         known = self._responses.find(request)
         if known is not None:
             return known
@@ -164,10 +176,11 @@ class SiteSession:
             raise Refusal(f"the request goes beyond what the run has guaranteed: {error}", code="failed") from error
         self._logged = self._lines() if again and self._replay is not None else frozenset()
         try:
-            with self._limited(request, costs):
+            with self._limited(lambda: self._attempts.fail(request, costs)):
                 values = self._answer(shard, request)
         except OSError as error:  # a full disk says nothing about the data, and passes
             self._attempts.done(request)
+            self.stale = True  # what was charged and logged in memory alone has not left
             raise Refusal(f"the answer could not be kept: {error}", code="failed") from error
         except Exception as error:
             self._attempts.fail(request, costs)
@@ -176,18 +189,18 @@ class SiteSession:
         return values
 
     @contextmanager
-    def _limited(self, request: Request, costs: Mapping[str, Cost]) -> Iterator[None]:
-        """Let a request take as long as the policy says; one that takes longer has failed, and the process ends."""
+    def _limited(self, give_up: Callable[[], None]) -> Iterator[None]:
+        """Let something take as long as the policy says; if it takes longer, it is given up, and the process ends."""
         if self._end_process is None:
             yield
             return
         end = self._end_process
 
-        def give_up() -> None:
-            self._attempts.fail(request, costs)
+        def end_now() -> None:
+            give_up()
             end()
 
-        timer = threading.Timer(self._config.policy.max_seconds, give_up)
+        timer = threading.Timer(self._config.policy.max_seconds, end_now)
         timer.daemon = True
         timer.start()
         try:
@@ -220,9 +233,12 @@ class SiteSession:
                 names = self._config.agreed_names(matrix)
             except (InputError, MissingExtraError, OSError, ValueError) as error:
                 raise Refusal(f"the data cannot be read: {error}", code="data") from error
+            if self.plan.resample:
+                matrix = drawn_half(matrix, self.folder, answered=self.answered)
             columns = None if names is None else fingerprint(names)
             self._config.policy.check_data(matrix, self.plan, columns=columns)
             self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
+            self._config.policy.check_rare_features(matrix, self.plan)
             self._config.policy.check_delta(matrix, self._algorithm.privacy)
             self._shard = matrix
         return self._shard
@@ -237,20 +253,21 @@ class SiteSession:
     @property
     def _total_limits(self) -> dict[str, float | None]:
         """What all runs of this site together may cost."""
-        policy = self._config.policy
-        return {"limit": policy.total_epsilon, "delta_limit": policy.total_delta or TOTAL_DELTA}
+        epsilon, delta = self._config.policy.total_limits(self.plan)
+        return {"limit": epsilon, "delta_limit": delta}
 
     def _reserve(self) -> None:
         """Set the run down in the site's budget for all runs, before anything of it is computed."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
         guaranteed = self._algorithm.privacy
+        self._check_spent()  # private runs may have begun since this one did
         if guaranteed is not None:
             Spent(self._config.state).reserve(self.plan.run_id, guaranteed, **self._total_limits)
 
     def _release(self, update: Update, request: Request, state: Any) -> Release:
         """Release an update through the gate."""
-        if request.all_clients and state is not None and state.assigned is not None:
+        if request.all_clients and state is not None and state.assigned is not None and not self.plan.resample:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
             self._keep_assignment(state.assigned)
         released = self._gate.release(update, request, rng=self._noise, state=state)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +77,10 @@ def supervise(
     if sites is not None:
         check_names(coordinator, sites)
     roster = None if plan.roster is None else coordinator.roster(sites or ())
+    least, reason = masked_quorum(plan)
+    if reason:
+        terms = replace(terms, quorum=max(terms.quorum, least))
+        on_event(reason)
     record.begin(plan)
     if late:
         record.reopen()
@@ -96,7 +100,7 @@ def supervise(
             job = status.job if status.state == RUNNING and held(record) and status.job else None
             if job is None:
                 begun = status.round > 0
-                present = gather(line, sites, terms, patience=patience, on_event=on_event, begun=begun)
+                present = gather(line, sites, terms, patience=patience, on_event=on_event, begun=begun, reason=reason)
                 job = line.submit(plan, terms, sites=present, wanted=sites or (), roster=roster)
             end = watch(line, record, job, patience=patience, on_status=on_status)
             if end.state == FAILED:
@@ -110,6 +114,18 @@ def supervise(
     return record
 
 
+def masked_quorum(plan: Plan) -> tuple[int, str]:
+    """Return how many sites each round of a masked run needs, and a sentence that says so; 0 and nothing in the clear.
+
+    With three sites it is all of them: a sum over two would tell each of the two the numbers of the other.
+    """
+    if plan.sites is None or plan.dropouts is None:
+        return 0, ""
+    least = plan.sites - plan.dropouts
+    who = f"{least} of the {plan.sites}" if plan.dropouts else f"all {plan.sites}"
+    return least, f"sums are masked, and a masked sum needs {who} sites"
+
+
 def gather(
     line: Line,
     wanted: Sequence[str] | None,
@@ -118,10 +134,11 @@ def gather(
     patience: Patience,
     on_event: Callable[[str], None],
     begun: bool = True,
+    reason: str = "",
 ) -> list[str]:
     """Wait for the sites of a run; return those that are connected, at least a quorum.
 
-    A run that has not begun needs everybody who is named.
+    A run that has not begun needs everybody who is named. `reason` says why the quorum is what it is.
     """
     needed = terms.quorum if wanted is None else max(terms.quorum, len(wanted))
     start, told = time.monotonic(), False
@@ -139,8 +156,8 @@ def gather(
         time.sleep(0.5)
     if len(present) < terms.quorum:
         raise FederationError(
-            f"{len(present)} sites are connected ({', '.join(present) or 'none'}) and {terms.quorum} are needed; "
-            "start the others, then call `felb run` again"
+            f"{len(present)} sites are connected ({', '.join(present) or 'none'}) and {terms.quorum} are needed"
+            f"{reason and f' ({reason})'}; start the others, then call `felb run` again"
         )
     absent = sorted(set(wanted or ()) - set(present))
     if absent and not begun:

@@ -15,12 +15,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from felb.engines.nvflare.approvals import APPROVED, DENIED, Approvals, plan_digest
+from felb.engines.nvflare.approvals import APPROVED, DENIED, SHORT, Approvals, plan_digest
 from felb.engines.nvflare.refusals import note_refusal
 from felb.engines.nvflare.replay import unpack_sums
+from felb.engines.nvflare.run_plan import RUN_ID
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
 from felb.engines.nvflare.site_session import SiteSession, read_plan
+from felb.engines.nvflare.vault_words import ANSWER, MASK, OK, READY, TRIP, WORDS, Reply
 from felb.errors import FederationError, FelbError, InputError
 from felb.federated.protocol import Request
 from felb.federated.wire import pack, unpack
@@ -33,11 +35,6 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.site_roster import SiteRosters
     from felb.privacy.plan import PrivacyPlan
 
-READY, ANSWER, MASK, TRIP = "ready", "answer", "mask", "trip"
-"""Whether a plan may be run; a request; a request whose answer is masked; another message of secure aggregation."""
-WORDS = frozenset({"verb", "plan", "round", "task", "all_clients", "size", "sums", "trip"})
-"""What a message may say."""
-OK = "ok"
 MOST_SESSIONS = 2
 """Runs whose rows are kept in memory at the same time."""
 LITTLE = 0.2
@@ -45,22 +42,6 @@ LITTLE = 0.2
 MOST_ROUND, MOST_TASK = 10_000_000, 64
 
 log = logging.getLogger("felb.vault")
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What leaves the vault.
-
-    Parameters
-    ----------
-    code : "ok" or a word of `felb.engines.nvflare.reasons`
-    values : the arrays of an answer, packed; or a message of secure aggregation
-    have : rounds whose sums the site has, so that the coordinator sends those it misses
-    """
-
-    code: str = OK
-    values: bytes = b""
-    have: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +135,8 @@ class Vault:
             reply = self._masks(plan, session).reply(trip, request, sums)
         self._tell(Event("round", plan.run_id, request.task, request.round))
         if request.all_clients and session.finished(request):
-            self._tell(Event("ended", plan.run_id, "the assignment is kept here", request.round))
+            kept = "nothing is assigned by a refit" if plan.resample else "the assignment is kept here"
+            self._tell(Event("ended", plan.run_id, kept, request.round))
             self._tell_budget(plan, self._config())
         return Reply(OK, reply, session.have)
 
@@ -171,7 +153,7 @@ class Vault:
         if roster.digest != plan.roster:
             raise Refusal("the roster that came with the plan is not the plan's", code="plan")
         if roster.digest not in known:
-            self._tell(Event("roster", plan.run_id, roster.digest[:16]))
+            self._tell(Event("roster", plan.run_id, roster.digest[:SHORT]))
 
     def _masks(self, plan: Plan, session: SiteSession) -> MaskedSession:
         """Return what masks the answers of a session; looked up every time, since a roster may have been replaced."""
@@ -200,6 +182,9 @@ class Vault:
         config = self._config()
         known = self._sessions.get(plan.run_id)
         self._approve(plan, config, plan.algorithm().privacy if known is None else known.privacy)
+        if known is not None and known.stale:
+            self._sessions.pop(plan.run_id).close()
+            known = None
         if known is not None and known.plan == plan:
             self._sessions.move_to_end(plan.run_id)
             return known
@@ -223,10 +208,11 @@ class Vault:
             return
         approval = approvals.propose(plan, approved=config.policy.approves(plan))
         if approval.digest != plan_digest(plan):
-            raise Refusal("another plan of this name was approved", code="known")
+            said = "known" if approval.status == APPROVED else "denied"
+            raise Refusal(f"another plan of this name was {approval.status}", code=said)
         if approval.status != APPROVED:
             if status is None:
-                self._tell(Event("pending", plan.run_id, approval.digest[:16]))
+                self._tell(Event("pending", plan.run_id, approval.digest[:SHORT]))
             raise Refusal("the run waits for approval", code="pending")
 
     def _have(self, message: Mapping[str, Any]) -> int | None:
@@ -234,7 +220,7 @@ class Vault:
         return None if session is None else session.have
 
     def _tell_budget(self, plan: Plan, config: SiteConfig) -> None:
-        limit = config.policy.total_epsilon
+        limit = config.policy.total_limits(plan)[0]
         if limit is None or plan.privacy is None:
             return
         spent = Spent(config.state).total()[0]
@@ -248,7 +234,8 @@ class Vault:
             note_refusal(self._config().state, plan, reason)
         except (OSError, FelbError) as error:  # the refusal stands, noted or not
             log.warning("a refusal could not be noted: %s", error)
-        self._tell(Event("refused", str(named)[:64] if isinstance(named, str) else "", reason))
+        is_name = isinstance(named, str) and RUN_ID.fullmatch(named)
+        self._tell(Event("refused", str(named) if is_name else "", reason))
 
 
 def cut(data: bytes, size: Any) -> tuple[bytes, bytes]:

@@ -7,6 +7,8 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Sequence
@@ -41,7 +43,9 @@ def random_frames(rng: random.Random, count: int) -> Iterator[bytes]:
 
 
 def _changed(rng: random.Random, words: Any, values: bytes) -> Message:
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
+    if kind == 6:
+        return words, _restructured(rng, words, values)
     if kind == 0 and values:
         data = bytearray(values)
         for _ in range(rng.randrange(1, 9)):
@@ -62,3 +66,44 @@ def _changed(rng: random.Random, words: Any, values: bytes) -> Message:
     else:
         table[name] = rng.choice(ODD)
     return words, values
+
+
+def _restructured(rng: random.Random, words: Any, values: bytes) -> bytes:
+    """Change the structure of the part of a message that is MessagePack or JSON: a leaf, or an entry of a table."""
+    start = words.get("trip", 0) if isinstance(words, dict) and words.get("verb") == "mask" else 0
+    if type(start) is not int or not 0 <= start <= len(values):
+        return values
+    for code in (msgspec.msgpack, msgspec.json):
+        try:
+            changed: bytes = code.encode(_altered(rng, code.decode(values[start:])))
+        except (msgspec.MsgspecError, UnicodeError, TypeError, OverflowError, RecursionError):
+            continue
+        return values[:start] + changed
+    return values
+
+
+def _altered(rng: random.Random, node: Any) -> Any:
+    """Return a structure with one change somewhere in it."""
+    if isinstance(node, dict) and node:
+        name = rng.choice(list(node))
+        kind = rng.randrange(8)
+        if kind == 0:
+            return {key: value for key, value in node.items() if key != name}
+        if kind == 1:  # what is said of one is said of another
+            return {**node, name: node[rng.choice(list(node))]}
+        return {**node, name: _altered(rng, node[name])}
+    if isinstance(node, list) and node:
+        at, kind = rng.randrange(len(node)), rng.randrange(8)
+        if kind == 0:
+            return node[:at] + node[at + 1 :]
+        if kind == 1:
+            return [*node, node[at]]
+        if kind == 2:
+            return rng.sample(node, len(node))
+        return [*node[:at], _altered(rng, node[at]), *node[at + 1 :]]
+    if isinstance(node, bytes) and node:
+        at = rng.randrange(len(node))
+        return node[:at] + bytes([node[at] ^ 1 << rng.randrange(8)]) + node[at + 1 :]
+    if type(node) is int:
+        return node + rng.choice((-1, 1, 1 << 62))
+    return rng.choice(ODD)

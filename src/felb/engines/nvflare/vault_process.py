@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import logging.handlers
 import os
+import queue
 import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +22,7 @@ from felb.atomic import try_lock
 from felb.engines.nvflare.provisioning import Site
 from felb.engines.nvflare.vault import Vault
 from felb.engines.nvflare.vault_socket import VaultServer
-from felb.errors import InputError
+from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
     from felb.engines.nvflare.site_policy import SiteConfig
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 LOCK, LOG = "vault.lock", "vault.log"
 NOTIFIED = frozenset({"pending", "roster", "refused", "budget", "ended"})
 NOTIFY_SECONDS = 30.0
+MOST_HOOKS, MOST_REFUSALS_TOLD = 100, 10
+"""Events that wait for the hook, and refusals among them: whoever floods the vault starts no flood of processes."""
+MOST_LINES, HOUR = 200, 3600.0
+"""Refusals that the console shows in an hour; all are in the log of refusals."""
 LOG_BYTES, LOGS = 2_000_000, 3
 OVERTIME = 75
 """Exit code of a vault that computed longer for a request than its policy allows; it is started again."""
@@ -36,15 +43,15 @@ OVERTIME = 75
 def line_of(event: Event) -> str:
     """Return the line that the site's console shows of an event."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.time))
-    run = f"run {event.run}" if event.run else "a run"
+    run, text = f"run {event.run}" if event.run else "a run", shortened(event.text)
     told = {
-        "pending": f"waits for approval: felb site show FOLDER {event.run}, digest {event.text}",
-        "roster": f"proposes a roster to be confirmed: felb site roster show FOLDER, digest {event.text}",
-        "began": f"began: {event.text}",
-        "round": f"round {event.round} answered ({event.text})",
-        "ended": f"ended after round {event.round}; {event.text}",
-        "refused": f"refused: {event.text}",
-        "budget": f"budget: {event.text}",
+        "pending": f"waits for approval: felb site show FOLDER {event.run}, digest {text}",
+        "roster": f"proposes a roster to be confirmed: felb site roster show FOLDER, digest {text}",
+        "began": f"began: {text}",
+        "round": f"round {event.round} answered ({text})",
+        "ended": f"ended after round {event.round}; {text}",
+        "refused": f"refused: {text}",
+        "budget": f"budget: {text}",
     }
     return f"{at}  {run} {told.get(event.kind, event.kind)}"
 
@@ -66,23 +73,47 @@ def notify(command: str, event: Event) -> None:
 
 
 class Console:
-    """Prints events, and calls the hook for those a person should know of."""
+    """Prints events, and calls the hook for those a person should know of, one after the other.
+
+    Whoever has the socket makes events at will, so lines that come again and again are printed once, and refusals have
+    a limit.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._last: Any = None
+        self._seen: deque[Any] = deque(maxlen=MOST_LINES)
+        self._refusals: deque[float] = deque(maxlen=MOST_LINES)
+        self._waiting: queue.Queue[tuple[str, Event]] = queue.Queue(MOST_HOOKS)
+        threading.Thread(target=self._call_hooks, daemon=True).start()
 
     def __call__(self, event: Event) -> None:
-        """Print a line; a refusal that comes again and again is printed once."""
-        same = (event.kind, event.run, event.text)
-        if event.kind == "refused" and same == self._last:
+        """Print a line and have the hook called, unless it is one too many."""
+        same = (event.kind, event.run, event.text, event.round)
+        if same in self._seen or (event.kind == "refused" and not self._has_room()):
             return
-        self._last = same
+        self._seen.append(same)
         sys.stdout.write(line_of(event) + "\n")
         sys.stdout.flush()
         config: SiteConfig = self._site.config()
-        if event.kind in NOTIFIED and config.notify:
-            threading.Thread(target=notify, args=(config.notify, event), daemon=True).start()
+        if event.kind not in NOTIFIED or not config.notify:
+            return
+        if event.kind == "refused" and self._waiting.qsize() >= MOST_REFUSALS_TOLD:
+            return
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait((config.notify, event))
+
+    def _has_room(self) -> bool:
+        now = time.monotonic()
+        if len(self._refusals) == MOST_LINES and now - self._refusals[0] < HOUR:
+            return False
+        self._refusals.append(now)
+        if len(self._refusals) == MOST_LINES:
+            sys.stdout.write("further refusals are not shown for a while; see felb site log --refused\n")
+        return True
+
+    def _call_hooks(self) -> None:
+        while True:
+            notify(*self._waiting.get())
 
 
 def run_vault(site: Site, *, group: int | None = None) -> None:

@@ -11,16 +11,20 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.engines.nvflare.vault import Reply
+from felb.engines.nvflare.vault_words import Reply
 from felb.errors import FederationError, InputError
 from felb.federated.wire import MAX_BYTES
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from felb.engines.nvflare.vault import Vault
 
 MOST_WORDS = 1 << 16
 """Bytes of the table of a message."""
 MOST_CONNECTIONS = 8
+LARGE = 1 << 24
+"""Bytes from which on messages are received one after the other, so that together they need the memory of one."""
 IDLE_SECONDS = 30.0
 """A courier that begins a message has this long for each part of it."""
 LONGEST_PATH = 100
@@ -41,13 +45,19 @@ def send(line: socket.socket, words: dict[str, Any], values: bytes = b"") -> Non
         line.sendall(values)
 
 
-def receive(line: socket.socket, *, limit: int = MAX_BYTES) -> tuple[Any, bytes]:
-    """Receive a table and bytes; raises on what is too large or no table, before it is read."""
+def receive(
+    line: socket.socket, *, limit: int = MAX_BYTES, in_turn: AbstractContextManager[Any] | None = None
+) -> tuple[Any, bytes]:
+    """Receive a table and bytes; raises on what is too large or no table, before it is read.
+
+    `in_turn` is held while a large message is received.
+    """
     table, values = _SIZES.unpack(_exactly(line, _SIZES.size))
     if table > MOST_WORDS or values > limit:
         raise FederationError("a message that is too large")
     raw = _exactly(line, table)
-    content = _exactly(line, values)
+    with in_turn if in_turn is not None and values > LARGE else contextlib.nullcontext():
+        content = _exactly(line, values)
     try:
         words = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -96,7 +106,7 @@ class VaultServer:
             os.chown(self.path, -1, group)
             self.path.chmod(0o660)
         self._listener.listen(MOST_CONNECTIONS)
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time, self._large = threading.Lock(), threading.Lock()
         self._places = threading.Semaphore(MOST_CONNECTIONS)
         self._stopped = threading.Event()
 
@@ -129,7 +139,7 @@ class VaultServer:
                     if not line.recv(1, socket.MSG_PEEK):
                         return
                     line.settimeout(IDLE_SECONDS)
-                    words, values = receive(line)
+                    words, values = receive(line, in_turn=self._large)
                     with self._one_at_a_time:
                         reply = self._vault.handle(words, values)
                     send(line, {"code": reply.code, "have": reply.have}, reply.values)

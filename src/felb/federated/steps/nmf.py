@@ -19,7 +19,7 @@ from felb.federated.protocol import Checkpoint, Request, Sums, Update
 from felb.federated.steps.known import ClientState, Known, best_so_far, required
 from felb.kernels.filling import add_filled, sweep_known_into
 from felb.kernels.fixed_point import fixed_statistics, from_squares, in_units, units_of
-from felb.kernels.passes import factor_step, row_pass, squared_loss
+from felb.kernels.passes import factor_step, moved_rows, squared_loss
 from felb.optim.steps import HalsStep
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def swept_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.flo
     if U is None:
         U = np.full((len(shard), len(V)), FIRST_ROWS, dtype=np.float32)
     Vt = np.ascontiguousarray(V.T)
-    swept = row_pass(shard, U, Vt, rule=HalsStep(SWEEPS)).U
+    swept = moved_rows(shard, U, Vt, rule=HalsStep(SWEEPS))
     if shard.unknown is not None:
         sweep_known_into(swept, shard, U, Vt, sweeps=SWEEPS)
     return swept
