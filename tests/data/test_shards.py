@@ -70,11 +70,11 @@ def test_missing_labels_are_named(labels):
     [
         ([], "no clients"),
         ([matrix(4), matrix(0)], "client-02 has no rows"),
-        ([matrix(4, 3), matrix(4, 2)], "client-02 has 2 columns where client-01 has 3"),
-        ([matrix(columns="abc"), matrix(columns="abd")], "column 2 is 'd' at client-02 and 'c' at client-01; all"),
+        ([matrix(4, 3), matrix(4, 2)], "client-02 has 2 .*client-01 has 3"),
+        ([matrix(columns="abc"), matrix(columns="abd")], "column 2 .*'d' at client-02 .*'c' at client-01"),
         ([matrix(columns="abc"), matrix(columns="acb")], "same order"),
-        ([matrix(columns="abc"), matrix()], "client-01 has column names and client-02 has none"),
-        ([matrix(), matrix(columns="abc")], "client-02 has column names and client-01 has none"),
+        ([matrix(columns="abc"), matrix()], "client-01 has column names"),
+        ([matrix(), matrix(columns="abc")], "client-02 has column names"),
         ([matrix(2, 0)], "no columns"),
     ],
 )

@@ -139,8 +139,8 @@ def test_rows_of_a_client_that_came_too_late_are_assigned_as_new_ones():
 @pytest.mark.parametrize(
     ("joins", "message"),
     [
-        ({"north": 3}, "there is no client 'north' that could join; the clients are 0, 1, 2, 3, 4, 5"),
-        (dict.fromkeys(SHARDS, 2), "at least one from round 0 on"),
+        ({"north": 3}, "'north' .*0, 1, 2, 3, 4, 5"),
+        (dict.fromkeys(SHARDS, 2), "round 0"),
     ],
 )
 def test_joins_that_cannot_be(joins, message):

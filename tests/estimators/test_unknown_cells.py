@@ -166,11 +166,11 @@ def test_transform_predicts_what_is_unknown_in_new_rows():
 @pytest.mark.parametrize(
     ("X", "unknown", "message"),
     [
-        (np.eye(4), np.zeros((4, 3)), "unknown is 4 x 3, but the data is 4 x 4"),
+        (np.eye(4), np.zeros((4, 3)), "unknown is 4 x 3.* 4 x 4"),
         (np.eye(4), np.full((4, 4), 2), "holds 2"),
-        (np.eye(4), np.eye(4), "4 cells are marked as unknown and are ones of the data"),
-        ([np.eye(4), np.eye(4)], np.zeros((8, 4)), "unknown must be a list as long"),
-        ([np.eye(4), np.eye(4)], [None], "unknown must be a list as long"),
+        (np.eye(4), np.eye(4), "4 cells .*unknown"),
+        ([np.eye(4), np.eye(4)], np.zeros((8, 4)), "unknown must be a list"),
+        ([np.eye(4), np.eye(4)], [None], "unknown must be a list"),
         ([np.eye(4), np.eye(4)], [None, np.eye(4)], "4 cells are marked"),
         (np.array([[np.inf, 1.0]]), None, "holds inf"),
     ],

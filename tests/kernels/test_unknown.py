@@ -218,10 +218,10 @@ def test_unknown_cells_belong_to_the_data():
 @pytest.mark.parametrize(
     ("unknown", "message"),
     [
-        (np.eye(3), "unknown is 3 x 3, but the data is 3 x 4"),
+        (np.eye(3), "unknown is 3 x 3.* 3 x 4"),
         (np.full((3, 4), 0.5), "holds 0.5"),
         (np.full((3, 4), np.nan), "missing"),
-        (np.ones((3, 4)), "2 cells are marked as unknown and are ones of the data; set them to 0"),
+        (np.ones((3, 4)), "2 cells .*unknown"),
     ],
 )
 def test_bad_marks_say_what_is_wrong(unknown, message):

@@ -282,15 +282,15 @@ def test_what_was_spent_is_not_guessed(tmp_path):
 @pytest.mark.parametrize(
     ("policy", "terms", "said"),
     [
-        ({"max_epsilon": 0.5}, {}, "at most epsilon 0.5 on a run"),
+        ({"max_epsilon": 0.5}, {}, "epsilon 0.5"),
         ({"total_epsilon": 0.5}, {}, "at most epsilon 0.5"),
-        ({"require_privacy": True}, {"epsilon": 4.1}, "at most epsilon 4 on a run"),
+        ({"require_privacy": True}, {"epsilon": 4.1}, "epsilon 4"),
         ({"require_privacy": True}, {"delta": 1e-3}, "delta up to 1e-05"),
         ({"max_delta": 1e-6}, {}, "delta up to 1e-06"),
-        ({"mechanisms": ["statistics"]}, {}, "does not accept the mechanism 'cooccurrence'; it accepts statistics"),
+        ({"mechanisms": ["statistics"]}, {}, "mechanism 'cooccurrence'; .*statistics"),
         ({"require_privacy": True}, {"noise": "distributed"}, "leaves it a share"),
         ({"noise": "client"}, {"noise": "distributed"}, "leaves it a share"),
-        ({"unit": "client"}, {}, "privacy of a client, and the plan guarantees that of a record"),
+        ({"unit": "client"}, {}, "privacy of a client, .*of a record"),
         ({"allowed_methods": ["felb"]}, {}, "does not run 'bmf'"),
     ],
 )

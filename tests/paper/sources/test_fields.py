@@ -82,7 +82,7 @@ def test_some_lines_keep_their_numbers():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"1,2\n1\n1,2,3\n", "line 6 has 1 fields, but 2 were expected"),
+        (b"1,2\n1\n1,2,3\n", "line 6 has 1 fields.* 2 "),
         (b"1,2\n1,2,3\n1\n", "line 6 has 3 fields"),
         (b"1,2\n\n1,2\n", "line 6 is empty"),
         (b"1,2\n3,", "line 6, field 2, holds ''"),
