@@ -20,9 +20,10 @@ import pytest
 from federation_parts import SHARDS, SITES, plan, play
 
 from felb.engines.local import run as run_local
-from felb.engines.nvflare.approvals import Approvals, plan_digest
+from felb.engines.nvflare.approvals import Approvals
 from felb.engines.nvflare.local_federation import SERVER, LocalFederation
 from felb.engines.nvflare.messages import vault_message, write_question, write_request
+from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_logs import read_outbound
 from felb.engines.nvflare.site_processes import readable_by
 from felb.errors import FederationError
@@ -108,8 +109,9 @@ def played(federation, tmp_path_factory):
     with pytest.raises(FederationError, match="waits for approval"):
         play(federation, out / "r", made)
     for name in SITES:
-        Approvals(federation.sites[name].state).approve("users", plan_digest(made))
-    return made, play(federation, out / "r", made)[0]
+        approvals = Approvals(federation.sites[name].state)
+        approvals.approve("users", approvals.find("users").digest)
+    return Plan.of(approvals.find("users").plan), play(federation, out / "r", made)[0]
 
 
 def test_a_run_over_sites_of_two_users_ends_with_the_result_of_one_process(federation, played):

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
-
 from felb.choices import MechanismName, NoisePlace
 from felb.data import Schema, read
 from felb.errors import FelbError, InputError, SchemaWarning
-from felb.federated.steps.init import EXTRA, GRAM_SKETCH
 from felb.privacy.cost import Neighbours, Unit
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LARGEST_DELTA
@@ -202,6 +199,10 @@ class Policy:
 
         Where sums are masked nobody sees this site's own, and under privacy there is noise.
         """
+        import numpy as np
+
+        from felb.federated.steps.init import EXTRA, GRAM_SKETCH
+
         reached = SKETCHES * (plan.most_components + EXTRA)
         if plan.privacy is not None or plan.roster is not None or plan.n_features > reached:
             return
