@@ -215,6 +215,7 @@ def test_shares_of_another_sender_receiver_or_list_cannot_be_opened():
         good | {names[1]: older[names[1]][names[0]]},
         good | {names[1]: server.sealed[names[2]][names[0]]},
         good | {names[1]: server.sealed[names[1]][names[2]]},
+        good | {names[1]: server.sealed[names[0]][names[1]]},  # what it has sent itself
         good | {names[1]: good[names[1]][:-1]},
         good | {names[1]: b""},
         good | {"stranger": good[names[1]]},

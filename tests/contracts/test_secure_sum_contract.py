@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from secure_play import KEYS, REQUEST, STEPS, Sites, is_exact, losing, names_of, some_inputs
 
 from felb.errors import FederationError, InputError
-from felb.privacy.secure_messages import (
-    FromSite,
-    decode,
-    encode,
-)
+from felb.privacy.secure_messages import FromSite, Opening, ToSite, decode, encode
 from felb.privacy.secure_roster import Roster, member_of, new_signing_key, signer
 from felb.privacy.secure_site import SecureSite, SiteState
 from felb.privacy.secure_sum import Terms, unmasking_text
@@ -334,6 +330,13 @@ def test_terms_for_another_roster_or_with_too_many_dropouts_are_refused():
             SecureSite(sites.names[0], sites.roster, terms, sites.sites[sites.names[0]].sign)
     with pytest.raises(InputError, match="not in the roster"):
         SecureSite("stranger", sites.roster, sites.terms, sites.sites[sites.names[0]].sign)
+
+
+def test_a_message_that_is_too_long_is_not_even_read():
+    message = encode(ToSite(setup=Opening(0)))
+    assert decode(message, ToSite, limit=len(message)) == ToSite(setup=Opening(0))
+    with pytest.raises(FederationError, match="at most"):
+        decode(message, ToSite, limit=len(message) - 1)
 
 
 @given(st.binary(max_size=200))
