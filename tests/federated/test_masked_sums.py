@@ -144,11 +144,19 @@ def test_a_sum_that_lost_too_many_sites_ends_the_run():
     add_up = MaskedSums.simulated(SHARDS, run="r")
     releases = {name: Release({"n": np.int64(1)}) for name in list(SHARDS)[:3]}
     with pytest.raises(FederationError, match="nothing was learned"):
-        add_up(releases, Request("count"), ())
+        add_up(releases, Request("count"), list(SHARDS)[3:])
 
 
-@pytest.mark.parametrize("participation", [Participation(fraction=0.5), Participation(joins={"3": 2})])
-def test_sampled_and_late_clients_are_refused(participation):
+def test_a_client_that_joins_later_enters_the_sums_from_then_on():
+    played = Participation(joins={"3": 4})
+    masked, plain = (run(algorithm(), SHARDS, seed=1, participation=played, secure=secure) for secure in (True, False))
+    assert list(masked.history) == list(plain.history)
+    assert [row["clients"] for row in masked.history][3:5] == [4, 5]
+    np.testing.assert_array_equal(masked.outcome.components, plain.outcome.components)
+
+
+@pytest.mark.parametrize("participation", [Participation(fraction=0.5), Participation(joins={"3": 2, "4": 1})])
+def test_sampled_clients_and_more_late_ones_than_may_be_missing_are_refused(participation):
     with pytest.raises(InputError, match="all clients") as raised:
         run(algorithm(), SHARDS, participation=participation, secure=True)
     assert raised.value.parameter == "secure"

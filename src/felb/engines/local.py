@@ -226,7 +226,7 @@ def run(
         plan = algorithm.privacy
         dropouts = plan.privacy.dropouts if plan is not None and plan.distributed else None
         add_up = masked = MaskedSums.simulated(shards, run=algorithm.name, dropouts=dropouts)
-        participation = _all_asked(participation or Participation(), masked.least)
+        participation = _all_asked(participation or Participation(), len(shards), masked.least)
     gates = {
         name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism, secure=secure)
         for name in sorted(shards)
@@ -250,12 +250,16 @@ def run(
     return finished
 
 
-def _all_asked(participation: Participation, least: int) -> Participation:
-    """Return who plays the rounds of a run with secure sums: all clients, of which at most a few may drop out."""
-    if participation.fraction < 1 or participation.joins:
+def _all_asked(participation: Participation, n_clients: int, least: int) -> Participation:
+    """Return who plays the rounds of a run with secure sums: all clients, of which `least` must be in every sum.
+
+    A client that joins later is missing until then; its keys are known from the start.
+    """
+    late = sum(first > 0 for first in participation.joins.values())
+    if participation.fraction < 1 or late > n_clients - least:
         raise InputError(
-            "secure aggregation asks all clients in every round; leave out the sampling of clients, and those that "
-            "join later",
+            f"secure aggregation asks all clients in every round, and {least} of {n_clients} must answer; leave out "
+            f"the sampling of clients, and let at most {n_clients - least} join later",
             parameter="secure",
         )
     if not participation.dropout and participation.quorum is None:

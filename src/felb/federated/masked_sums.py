@@ -132,8 +132,11 @@ class MaskedSums:
         return min(site.least for site in self.sites.values())
 
     def __call__(self, releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
-        """Play the trips of a round; clients that have released nothing are lost when their input is asked for."""
-        del missing  # the protocol finds out
+        """Play the trips of a round; clients that have released nothing are lost when their input is asked for.
+
+        One that was neither asked nor is `missing` has not joined yet, and is not named as missing.
+        """
+        asked = {*releases, *missing}
         trips = self.server.aggregate(request.round, digest(request))
         trip = next(trips)
         while True:
@@ -143,7 +146,8 @@ class MaskedSums:
             except StopIteration as end:
                 total = end.value
                 values = from_vector(total.vector, total.layout)
-                return Sums(values, len(total.survivors), missing=total.missing, number=request.round)
+                absent = [name for name in total.missing if name in asked]
+                return Sums(values, len(total.survivors), missing=absent, number=request.round)
 
     def _reply(self, trip: Trip, name: str, releases: Mapping[str, Release], task: str) -> bytes | None:
         from felb.privacy.secure_site import SiteState
