@@ -52,9 +52,9 @@ def command(
 
     check_folder_of_result(result)
     from felb.cli.progress import step_progress  # slow to import, and not needed to refuse a wrong folder
-    from felb.report import gather, stability_of, stability_of_refits
+    from felb.report import gather, stability_of
     from felb.report.component_parts import described
-    from felb.report.result_stability import store_stability
+    from felb.report.result_stability import stability_of_refits, store_stability
 
     with warnings_as_notes(), step_progress("refits") as advance:
         evidence = gather(result, data=data, **options.given(**reading))
