@@ -113,7 +113,7 @@ def shown(kept: dict[str, dict[str, Any]]) -> str:
     versions = sorted({found["version"] for part in kept.values() for found in part.values()})
     lines = ["# Stability and the choice of k", "", "Made by `python benchmarks/stability.py`.", ""]
     lines += [f"- {name}: {fact}" for name, fact in facts().items() if name not in ("date", "versions")]
-    lines += [f"- measured with felb {', '.join(versions)}", ""]
+    lines += [f"- measured with felb {', '.join(versions)}", *missing(kept), ""]
     lines += [
         "## Planted components and noise",
         "",
@@ -147,6 +147,13 @@ def shown(kept: dict[str, dict[str, Any]]) -> str:
         met = "met" if refits <= COST_BAR * fit else "**missed**"
         lines.append(f"| {data} | {k} | {fit:.1f} | {refits:.1f} | {refits / fit:.1f} | {met} |")
     return "\n".join(lines) + "\n"
+
+
+def missing(kept: dict[str, dict[str, Any]]) -> list[str]:
+    """Say which rows of the parts are not measured."""
+    keys = {part: [", ".join(map(str, arguments)) for arguments in wanted] for part, (_, wanted) in PARTS.items()}
+    absent = {part: [key for key in wanted if key not in kept.get(part, {})] for part, wanted in keys.items()}
+    return [f"- not measured yet: {part}: {'; '.join(rows)}" for part, rows in absent.items() if rows]
 
 
 def _found_row(row: list[Any], met: bool) -> str:

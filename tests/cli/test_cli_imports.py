@@ -67,6 +67,16 @@ def test_an_input_error_is_told_without_heavy_imports(command, tmp_path):
     assert found == []
 
 
+@pytest.mark.parametrize("missing", ["missing", "missing.felbmodel"])
+def test_a_result_that_is_not_there_is_refused_without_a_numerical_library(missing, tmp_path):
+    verbs = {"score": ("zoo",), "apply": ("zoo", "-o", "U.csv")} | dict.fromkeys(("show", "report", "interpret"), ())
+    verbs["stability"] = ()
+    commands = [[verb, missing, *more] for verb, more in verbs.items()]
+    for command, (code, told, found) in run(commands, HEAVY + ALSO_NOT_FOR_HELP, tmp_path).items():
+        assert (code, found) == (1, []), (command, told)
+        assert missing in told
+
+
 def test_the_log_of_a_site_is_shown_without_heavy_imports(tmp_path):
     left = OutboundRecord("a", 0, "gram_sketch", "sketch", (3, 4), "int64", 96, "none", None)
     (tmp_path / "site" / "state").mkdir(parents=True)

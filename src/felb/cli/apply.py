@@ -71,7 +71,10 @@ def command(
     component  records: fraction of the records that have the component
                ones:    fraction of ones of its features in these records
     """  # noqa: D301
-    from felb.runs.applying import NO_DRIFT, apply_file
+    from felb.runs.result_places import check_result
+
+    check_result(result)
+    from felb.runs.applying import NO_DRIFT, apply_file  # slow to import, and not needed to refuse a wrong folder
     from felb.runs.assignment_files import check_drift_target, check_target, write_assignment, write_drift
 
     check_target(out, force=force)

@@ -47,9 +47,9 @@ def command(
     coverage   share of the ones of the data in its records and features
     gain       by how much the wrong cells would increase without it
     """  # noqa: D301
-    from felb.runs.result import check_result_folder
+    from felb.runs.result_places import check_result
 
-    check_result_folder(result)
+    check_result(result)
     from felb.report import gather, write_rules, write_sets  # slow to import, and not needed to refuse a wrong folder
     from felb.report.feature_sets import interpretation, write_columns
 

@@ -51,11 +51,9 @@ def command(
     options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
     so.
     """
-    from felb.runs.model_file import is_model_file
-    from felb.runs.result import check_result_folder, result_folder
+    from felb.runs.result_places import check_result
 
-    if not is_model_file(Path(result)):
-        check_result_folder(result_folder(result))
+    check_result(result)
     from felb.report import (  # slow to import, and not needed to refuse a wrong folder
         gather,
         result_page,

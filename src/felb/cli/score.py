@@ -36,7 +36,10 @@ def command(
     coverage   1 - wrong cells / ones in the data
     errors     number of wrong cells
     """  # noqa: D301
-    from felb.runs.scoring import score_file
+    from felb.runs.result_places import check_result
+
+    check_result(result)
+    from felb.runs.scoring import score_file  # slow to import, and not needed to refuse a wrong folder
 
     with warnings_as_notes():
         counts = score_file(result, data, **options.given(**reading))

@@ -28,7 +28,11 @@ def command(result: str, other: str | None, features: int, as_json: bool) -> Non
     With a second result, OTHER, both are shown side by side, and their components are matched one to one by the
     Jaccard index of their features.
     """
-    from felb.runs.result import Result
+    from felb.runs.result_places import check_result
+
+    for place in filter(None, (result, other)):
+        check_result(place)
+    from felb.runs.result import Result  # slow to import, and not needed to refuse a wrong folder
 
     if other is not None:
         print_pair([Result.read(result), Result.read(other)], [result, other], as_json=as_json, shown=features)

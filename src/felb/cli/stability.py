@@ -48,13 +48,13 @@ def command(
     match    mean Jaccard index of the features with those of the match
     low/high 95% of the refits lie between these
     """  # noqa: D301
-    from felb.runs.result import check_result_folder
+    from felb.runs.result_places import check_folder_of_result
 
-    check_result_folder(result)
+    check_folder_of_result(result)
     from felb.cli.progress import step_progress  # slow to import, and not needed to refuse a wrong folder
-    from felb.report import gather, stability_of, stability_of_refits
+    from felb.report import gather, stability_of
     from felb.report.component_parts import described
-    from felb.report.result_stability import store_stability
+    from felb.report.result_stability import stability_of_refits, store_stability
 
     with warnings_as_notes(), step_progress("refits") as advance:
         evidence = gather(result, data=data, **options.given(**reading))

@@ -6,7 +6,7 @@ from felb.report.exports import write_figures, write_tables
 from felb.report.feature_sets import write_rules, write_sets
 from felb.report.pictures import Order, draw_matrices, tile_order
 from felb.report.result_page import result_page
-from felb.report.result_stability import stability_of, stability_of_refits
+from felb.report.result_stability import stability_of
 
 __all__ = [
     "Evidence",
@@ -15,7 +15,6 @@ __all__ = [
     "gather",
     "result_page",
     "stability_of",
-    "stability_of_refits",
     "tile_order",
     "write_choice",
     "write_figures",

@@ -21,7 +21,8 @@ from felb.metrics.history import History
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.guarantee import guarantee
 from felb.privacy.quorum import LEAST_SITES, MOST_SITES
-from felb.runs.result import RESULT, Provenance, Result
+from felb.runs.result import Provenance, Result
+from felb.runs.result_places import RESULT
 from felb.runs.result_words import AGREED, RESAMPLED
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from felb.engines.nvflare.provisioning import SITE, Site
 from felb.engines.nvflare.site_logs import read_outbound
 from felb.errors import InputError
 from felb.privacy.outbound_log import read_outbound_log
-from felb.runs.result import OUTBOUND, RESULT
+from felb.runs.result import OUTBOUND
+from felb.runs.result_places import RESULT
 
 if TYPE_CHECKING:
     import os

@@ -17,24 +17,19 @@ from felb.atomic import replacing
 from felb.data.limits import Limits
 from felb.errors import InputError, shortened
 from felb.regular import open_regular
-from felb.runs.result import BELIEF, COMPONENTS, RESULT, SCHEMA, STATEMENT, Result
+from felb.runs.result import BELIEF, COMPONENTS, SCHEMA, STATEMENT, Result
+from felb.runs.result_places import MODEL_SUFFIX, RESULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from felb.centralized.base import BooleanFactorization
 
-SUFFIX = ".felbmodel"
 MEMBERS = (RESULT, COMPONENTS, "components.csv", BELIEF, SCHEMA, STATEMENT)
 WRITTEN = (1980, 1, 1, 0, 0, 0)
 """In place of the time at which a member was written, so that equal models are equal files."""
 AGAIN = "save the model again"
 PIECE = 1 << 20
-
-
-def is_model_file(path: Path) -> bool:
-    """Tell a model file, also a missing one, by its name; a folder is none."""
-    return path.suffix == SUFFIX and not path.is_dir()
 
 
 def save(model: BooleanFactorization, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -67,8 +62,8 @@ def load(path: str | os.PathLike[str]) -> BooleanFactorization:
 
 def write_model_file(result: Result, path: Path, *, force: bool) -> None:
     """Write the members that may be passed on to an archive, which appears complete or not at all."""
-    if path.suffix != SUFFIX:
-        raise InputError(f"{path} does not end in {SUFFIX}, by which a model file is known; name it so")
+    if path.suffix != MODEL_SUFFIX:
+        raise InputError(f"{path} does not end in {MODEL_SUFFIX}, by which a model file is known; name it so")
     if path.exists() and not force:
         raise InputError(f"{path} exists; choose another name, or replace it with force=True")
     with tempfile.TemporaryDirectory(prefix="felb-model-") as scratch, replacing(path) as partial:

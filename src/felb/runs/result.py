@@ -35,6 +35,7 @@ from felb._version import __version__
 from felb.data.npz import read_sparse
 from felb.data.schema_words import conflicts
 from felb.errors import InputError
+from felb.runs.result_places import RESULT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("felb-result-1", "felb-result-2")
 """The format is the last one; the first has no `weights`, `n_iter` and no model of the noise."""
-RESULT, COMPONENTS, ASSIGNMENTS, OUTBOUND = "result.json", "components.npz", "assignments", "outbound"
+COMPONENTS, ASSIGNMENTS, OUTBOUND = "components.npz", "assignments", "outbound"
 STATEMENT, SCHEMA, PRIVATE, BELIEF = "privacy.txt", "schema.toml", "private.json", "belief.safetensors"
 ITERATION = "iterate"
 """In place of a task in the history of a centralized method."""
@@ -303,21 +304,6 @@ class Result:
         from felb.runs.model_file import write_model_file
 
         write_model_file(self, Path(path), force=force)
-
-
-def result_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the folder of a result, of which the file ``result.json`` may be named, too."""
-    named = Path(path)
-    return named.parent if named.name == RESULT and named.is_file() else named
-
-
-def check_result_folder(folder: str | os.PathLike[str]) -> None:
-    """Raise if a folder holds no result."""
-    path = Path(folder)
-    if not (path / RESULT).is_file():
-        raise InputError(
-            f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run, or a model file"
-        )
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:

@@ -14,20 +14,19 @@ from felb.data.schema import Schema
 from felb.errors import FelbError, InputError
 from felb.metrics.history import History
 from felb.records import Natural, read_bounded, read_record
-from felb.runs.model_file import is_model_file, unpacked
+from felb.runs.model_file import unpacked
 from felb.runs.result import (
     AGAIN,
     BELIEF,
     COMPONENTS,
     FORMATS,
     PRIVATE,
-    RESULT,
     SCHEMA,
     Provenance,
     Result,
-    check_result_folder,
     read_boolean,
 )
+from felb.runs.result_places import RESULT, check_result_folder, is_model_file
 from felb.runs.result_words import AGREED
 
 if TYPE_CHECKING:

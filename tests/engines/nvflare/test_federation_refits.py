@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from federation_parts import SITES, plan, play
 
-from felb.report import stability_of_refits
+from felb.report.result_stability import stability_of_refits
 from felb.runs.deployed import DeployedRun
 
 pytestmark = pytest.mark.federation
