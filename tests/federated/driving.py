@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from felb.data.binary import BinaryMatrix
+from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.federated.algorithms.bmf import BMF_TASKS
 from felb.federated.gate import Gate
@@ -84,6 +85,21 @@ def algorithm_of(make_step, **options):
 
     assert ASSIGN in TASKS
     return Algorithm("a step", TASKS, ClientState, server, **options)
+
+
+class Rounds(Deadline):
+    """A deadline after some looks at it instead of some seconds."""
+
+    def __init__(self, looks):
+        object.__setattr__(self, "seconds", 1.0)
+        object.__setattr__(self, "_left", looks)
+
+    __slots__ = ("_left",)
+
+    @property
+    def passed(self):
+        object.__setattr__(self, "_left", self._left - 1)
+        return self._left < 0
 
 
 class Interruption(Exception):

@@ -68,3 +68,16 @@ def test_what_counts_is_the_exact_assignment():
     known, lower = (Known(components=V, value=float(quick(V)), weights=weights) for V in (a, b))
     assert drive(least_assigned(known, [lower], Cost(), node_cap=1_000), [A]).known is lower
     assert drive(least_assigned(known, [known], Cost(), node_cap=1_000), [A]).requests == []
+
+
+def test_a_lower_effort_is_compared_however_much_worse_its_quick_assignment_is():
+    """Greedy cover takes the first component of the trap, and no single switch leads from there to the other two."""
+    A = BinaryMatrix.of(np.tile(np.arange(12) < 8, (5, 1)))
+    trap, plain = np.zeros((3, 12), bool), np.zeros((3, 12), bool)
+    for component, columns in enumerate(([0, 1, 2, 3, 4, 5, 10, 11], [0, 1, 2, 6, 8], [3, 4, 5, 7, 9])):
+        trap[component, columns] = True
+    plain[0, :5] = True
+    quick = [confusion(A, assign_rows(A, V), V).errors for V in (plain, trap)]
+    assert quick == [15, 20]
+    known, lower = (Known(components=V, value=float(value)) for V, value in zip((plain, trap), quick, strict=True))
+    assert drive(least_assigned(known, [lower], Cost(), node_cap=1_000), [A]).known is lower

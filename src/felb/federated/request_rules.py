@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MOST_NODES = 10_000
 """Of the search for the best assignment of a row; a site's own limit, whatever a plan says."""
 MOST_STEPS = 100_000
-MOST_CANDIDATES, MOST_PATTERNS, MOST_SEEDS, MOST_LEVELS = 16, 2048, 256, 32
+MOST_CANDIDATES, MOST_STACKED, MOST_PATTERNS, MOST_SEEDS, MOST_LEVELS = 16, 48, 2048, 256, 32
 LARGEST = 2.0**40
 """Of a real number that has no natural bound, such as an entry of a non-negative factor."""
 INFINITE = 2.0**501
@@ -175,7 +175,7 @@ def request_table(limits: Limits) -> Table:
         CUT_COUNTS: {"V": relaxed, "shares": Rule("f", ("l",), 0.0, 1.0), "weights": weights},
         FLIP_GAINS: cover,
         SHARED_COUNTS: cover,
-        STACKED_GAINS: {"candidates": Rule("b", ("c", "k", "n")), "weights": weights},
+        STACKED_GAINS: {"candidates": Rule("b", ("v", "k", "n")), "weights": weights},
         RESIDUAL_COUNTS: cover,
         PAIR_COUNTS: {**cover, "seeds": Rule("i", ("s",), 0, m - 1, unique=True)},
         CANDIDATE_GAINS: {**cover, "candidates": Rule("b", ("p", "n"))},
@@ -235,6 +235,7 @@ def check_request(request: Request, limits: Limits, table: Table | None = None) 
         "k": limits.n_components,
         "q": limits.n_components + EXTRA,
         "c": MOST_CANDIDATES,
+        "v": MOST_STACKED,
         "p": MOST_PATTERNS,
         "s": min(MOST_SEEDS, limits.n_features),
         "l": MOST_LEVELS,

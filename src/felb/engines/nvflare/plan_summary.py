@@ -32,7 +32,7 @@ IN_WORDS = {
     "threshold_counts": ("cells covered, and ones among them, for 81 pairs of thresholds", "2 x 81", "once a start"),
     "cut_counts": ("right and wrong cells for 8 cuts of V", "8 x 4", "once"),
     "flip_gains": ("what switching each entry of V would gain", "k x m", "every round of refinement"),
-    "stacked_gains": ("the same for up to 16 proposals at once", "16 x k x m", "every round of the search"),
+    "stacked_gains": ("the same for up to 48 proposals at once", "48 x k x m", "every round of the search"),
     "residual_counts": ("ones of each column that the components leave", "m", "once a try"),
     "pair_counts": ("how often columns are left together with up to 256 seed columns", "256 x m", "once a try"),
     "candidate_gains": ("ones and zeros that each candidate would cover", "2 x candidates", "once a try"),

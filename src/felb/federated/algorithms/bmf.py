@@ -38,7 +38,7 @@ from felb.federated.steps.compose import all_of, better_of, same_cells, smaller_
 from felb.federated.steps.cuts import CUT_COUNTS, cut_counts_task, cut_relaxed
 from felb.federated.steps.from_above import cover_all
 from felb.federated.steps.init import INIT_TASKS, random_init, spectral_init
-from felb.federated.steps.known import ClientState, Known, Steps, required
+from felb.federated.steps.known import ClientState, Known, Steps, best_so_far, required
 from felb.federated.steps.local_search import local_search
 from felb.federated.steps.nmf import FACTOR_STATISTICS, factor_statistics_task, nmf
 from felb.federated.steps.objective import Cost, NegativeF1
@@ -66,10 +66,13 @@ MOST_WORK = 1 << 28
 """Rows × features × components up to which the objective "auto" tries belief propagation; at most a minute of it."""
 
 RECOMBINED_WORK = 1 << 27
-"""Rows × features × components of all V of a generation, at most."""
+"""Rows × features × components of all V of a generation, at most; also of all generations but the first four."""
 
-FEWEST_CHILDREN = 2
-"""V of a generation at least; where data allows fewer, nothing is recombined."""
+FEWEST_CHILDREN, MOST_CHILDREN = 2, 48
+"""V of a generation at least and at most; where data allows fewer, nothing is recombined."""
+
+FEWEST_GENERATIONS = 4
+"""Generations that are played whatever the data; tiny data has as many as the effort allows."""
 
 FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
 """Columns up to which components are also started from groups of columns, in all and for each component."""
@@ -156,8 +159,9 @@ def federated_bmf(
 
     def server(seed: int) -> Server:
         complete = True
+        first = yield from method.first(seed)
         try:
-            known = yield from step("search", method.search(seed), interruptible=True)
+            known = yield from step("search", method.search(first, seed), interruptible=True)
         except TimeUp as up:
             known, complete = up.found, False
         if false_negative_cost == np.inf:
@@ -187,19 +191,26 @@ class BooleanFit:
         """Share of earlier rounds in statistics; losses of different samples of clients cannot be compared."""
         return 0.5 if self.sampled else 0.0
 
-    def search(self, seed: int) -> Steps:
-        """Find components: fit them, and where noise may hide them, recover them."""
+    def first(self, seed: int) -> Steps:
+        """Find a V that is returned if time is up before a better one is found; its loss is the first to be beaten."""
         k, m = self.n_components, self.n_features
         known = yield from step("spectral init", spectral_init(m, k, seed=seed, keep_empty=not self.selects_rank))
-        if known.exact:
+        if known.exact or self.sampled or self.objective == "recover":
             return known
-        known = yield from step("nmf", nmf(known, self.effort.relaxed_rounds, memory=self.memory))
-        known = yield from step("threshold search", threshold_search(known, self.cost))
+        return (yield from step("first loss", refine(known, self.cost, rounds=0)))
+
+    def search(self, first: Known, seed: int) -> Steps:
+        """Find components: fit them, and where noise may hide them, recover them."""
+        if first.exact:
+            return first
+        with best_so_far(lambda: first):
+            known = yield from step("nmf", nmf(first, self.effort.relaxed_rounds, memory=self.memory))
+            known = yield from step("threshold search", threshold_search(known, self.cost))
         if self.objective == "recover":
             return (yield from step("recovery", bp.propagate_beliefs(known)))
         if not self.tries_recovery:
-            return (yield from self.fit(known, seed))
-        fitted = yield from step("fit", self.fit(known, seed))
+            return (yield from self.fit(known, first, seed))
+        fitted = yield from step("fit", self.fit(known, first, seed))
         recovery = bp.recover_if_it_may_pay(known, fitted, rounds=RECOVERY_ROUNDS, most_work=MOST_WORK)
         return (yield from better_of(fitted, step("recovery", recovery), better=bp.recovered_or_fitted))
 
@@ -210,9 +221,9 @@ class BooleanFit:
         comparable = alike and not self.sampled and not self.selects_rank
         return self.objective == "auto" and self.effort.recovery and comparable
 
-    def fit(self, known: Known, seed: int) -> Steps:
+    def fit(self, known: Known, first: Known, seed: int) -> Steps:
         """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
-        found = yield from self.started(known, seed)
+        found = yield from self.started(known, first, seed)
         known = reduce(smaller_objective, found)
         if self.selects_rank:
             known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))
@@ -231,16 +242,19 @@ class BooleanFit:
             known = yield from self.searched(known, found, last, seed)
         return (yield from least_assigned(known, lower, last, node_cap=self.node_cap))
 
-    def started(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
+    def started(self, known: Known, first: Known, seed: int) -> Generator[Any, Any, list[Known]]:
         """Return what starts found: all of it where that is recombined, else the first and the winner of a race."""
+        relaxed = self.refined(known, self.cost, seed)
+        if not (self.sampled or self.selects_rank):
+            relaxed = better_of(first, relaxed)
         if self.children(known) < FEWEST_CHILDREN:
-            return (yield from self.raced(known, seed))
-        return (yield from all_of(*self.starts(known, seed)))
+            return (yield from self.raced(known, relaxed, seed))
+        return (yield from all_of(relaxed, *self.other_starts(known, seed)))
 
-    def raced(self, known: Known, seed: int) -> Generator[Any, Any, list[Known]]:
+    def raced(self, known: Known, relaxed: Steps, seed: int) -> Generator[Any, Any, list[Known]]:
         """Refine the first start to the end, as "fast" does, the others for a few rounds, and the best of them on."""
         race = replace(self, effort=replace(self.effort, refine_rounds=min(RACE_ROUNDS, self.effort.refine_rounds)))
-        found = yield from all_of(self.refined(known, self.cost, seed), *race.starts(known, seed)[1:])
+        found = yield from all_of(relaxed, *race.other_starts(known, seed))
         if len(found) == 1:
             return found
         winner = reduce(smaller_objective, found[1:])
@@ -248,9 +262,9 @@ class BooleanFit:
             return [found[0], winner]
         return [found[0], (yield from better_of(found[0], self.refined(winner, self.cost, seed)))]
 
-    def starts(self, known: Known, seed: int) -> list[Steps]:
-        """Return the refined relaxed start, and others if losses of rounds can be compared."""
-        starts = [self.refined(known, self.cost, seed)]
+    def other_starts(self, known: Known, seed: int) -> list[Steps]:
+        """Return starts beside the refined relaxed one, if losses of rounds can be compared."""
+        starts: list[Steps] = []
         # More components than needed fit noise; the start that fits it best is not the one to find their number from.
         if self.sampled or self.selects_rank:
             return starts
@@ -319,7 +333,7 @@ class BooleanFit:
             [best, *found],
             required(best.patterns, "patterns"),
             objective,
-            generations=self.effort.generations,
+            generations=self.generations(best, children),
             children=children,
             seed=seed,
         )
@@ -330,8 +344,16 @@ class BooleanFit:
         if self.sampled or not self.effort.generations:
             return 0
         cells = self.n_features * self.n_components
-        work = cells * read_counts(known.counts).cells // max(1, self.n_features)
-        return min(16, RECOMBINED_WORK // max(1, work), PROPOSAL_CELLS // max(1, cells))
+        return min(MOST_CHILDREN, RECOMBINED_WORK // self.work(known), PROPOSAL_CELLS // max(1, cells))
+
+    def generations(self, known: Known, children: int) -> int:
+        """Return how many generations there are at most: more, the less work one of them is."""
+        affordable = RECOMBINED_WORK // (children * self.work(known))
+        return min(self.effort.generations, max(FEWEST_GENERATIONS, affordable))
+
+    def work(self, known: Known) -> int:
+        """Return rows × features × components, the work of assigning all rows to a V."""
+        return max(1, self.n_components * read_counts(known.counts).cells)
 
     def searched(self, known: Known, found: list[Known], objective: Objective, seed: int) -> Steps:
         """Search from the best V, with patterns of columns, and refine what that has found."""
@@ -344,7 +366,7 @@ class BooleanFit:
             batch = min(16, max(1, PROPOSAL_CELLS // max(1, self.n_features * self.n_components)))
             search = local_search(best, objective, proposals=proposals, patience=proposals, batch=batch, seed=seed)
         best = yield from step("local search", search)
-        return smaller_objective(known, (yield from self.refined(best, objective, seed)))
+        return (yield from better_of(smaller_objective(known, best), self.refined(best, objective, seed)))
 
     @property
     def n_seeds(self) -> int:

@@ -19,7 +19,7 @@ class Effort:
     cuts : whether to start also from the relaxed V cut without regard to U, see `cut_relaxed`
     restarts : further starts, from random V. Of all starts, that with the smallest summed loss after refinement is
         taken
-    generations : of `recombine`, which crosses what several starts have found, on small data
+    generations : of `recombine` at most, which crosses what several starts have found, on small data
     proposals : of `local_search` and `centralized_search`; without them, there is no search
     recovery : whether the objective "auto" tries belief propagation, see `recover_if_it_may_pay`
     """
@@ -31,7 +31,7 @@ class Effort:
     cover_features: int = 1_000
     cuts: bool = True
     restarts: int = 2
-    generations: int = 4
+    generations: int = 24
     proposals: int = 0
     recovery: bool = True
 

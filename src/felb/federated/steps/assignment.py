@@ -8,6 +8,7 @@ import numpy as np
 
 from felb.deadline import current_deadline
 from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
+from felb.federated.steps.known import best_so_far
 from felb.federated.steps.objective import as_array
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
@@ -30,9 +31,6 @@ ASSIGN, EXACT_COUNTS = "assign", "exact_counts"
 
 ROWS_BETWEEN_LOOKS = 64
 """Rows that are assigned between two looks at the clock, in a run with a time limit."""
-
-CLOSE = 0.02
-"""Losses of quick assignments that differ by a larger share are in the order of exact ones."""
 
 HURRIED_NODES = 1
 """Node cap of a run that has used up its time: rows keep their greedy assignment."""
@@ -141,20 +139,19 @@ def least_assigned(
 ) -> Generator[Request, Sums, Known]:
     """Return what has the smallest objective when rows are assigned exactly: `known`, or one of lower effort.
 
-    Searches compare losses of quick assignments, which the last, exact one may turn round. Only those that are close
-    are asked for; the exact loss is never larger than the quick one.
+    Searches compare losses of quick assignments, which the last, exact one may turn round, so those of lower effort are
+    always asked for. The exact loss is never larger than the quick one, so `known` is asked for only if it may lose.
     """
     best, least = known, known.value
-    for other in lower:
-        if other.value is None or least is None or np.array_equal(other.boolean(), known.boolean()):
-            continue
-        if least < other.value - CLOSE * abs(other.value):
-            continue
-        exact = yield from _exact_value(other, objective, node_cap)
-        if exact < least and best is known:
-            least = yield from _exact_value(known, objective, node_cap)
-        if exact < least:
-            best, least = other, exact
+    with best_so_far(lambda: known):
+        for other in lower:
+            if other.value is None or least is None or np.array_equal(other.boolean(), known.boolean()):
+                continue
+            exact = yield from _exact_value(other, objective, node_cap)
+            if exact < least and best is known:
+                least = yield from _exact_value(known, objective, node_cap)
+            if exact < least:
+                best, least = other, exact
     return best
 
 

@@ -72,7 +72,10 @@ def centralized_search_task(
         new = proposed(shard, population, public, size=size, flips=flips, rng=rng)
         population = survivors(population, descended(new), size)
     population += population[:1] * (size - len(population))  # a response has one shape whatever the rows are
-    updates = [assignment_counts(shard, U, V) for _, U, V in population]
+    # Counted with the rows assigned anew, as the last assignment does, so that losses are those a run ends with.
+    updates = [
+        assignment_counts(shard, assign_rows(shard, V, weight_one=one, weight_zero=zero), V) for _, _, V in population
+    ]
     stacked = {name: np.array([update[name] for update in updates]) for name in updates[0]}
     return None, Update({**stacked, "components": np.array([V for _, _, V in population], dtype=np.int64)})
 

@@ -1,7 +1,8 @@
 """Recombination: cross the components of several V and refine the offspring side by side.
 
 Starts end in different local minima, and each of them has found some components that the others have missed. A child
-takes components of two parents of the population; a few rounds of refinement lead all children of a generation to local
+takes components of two parents of the population, which are matched by how much they have in common, so that what both
+have is inherited and no component comes twice. A few rounds of refinement lead all children of a generation to local
 minima of their own, and the best of parents and children are the next population. Nothing but summed gains is asked
 for, those of a whole generation in one round, so the result is the same for any split of the rows.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.federated.alignment import align
 from felb.federated.entries import holding
 from felb.federated.protocol import Checkpoint, Request
 from felb.federated.steps.assignment import read_counts
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
 
     from felb.federated.steps.known import Steps
 
-DRAWN, MUTATION = 0.5, 0.3
-"""Chances that a child draws from the components of both parents, and that one of its components is a new pattern."""
+MATCHED, MUTATION = 0.75, 0.3
+"""Chances that a child chooses between matching components of its parents, and that one of them is a new pattern."""
+
+SHARES = (0.5, 0.5, 0.8)
+"""Such a child takes about one of these shares of its components from the first parent; each is as likely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,14 @@ class Population:
     ----------
     V : members × components × features
     values : the objective of each
+    generation, failures : generations so far, in all and since the last better V
     """
 
     known: Known = field(metadata=holding(Known))
     V: NDArray[np.bool_]
     values: NDArray[np.float64]
     generation: int = 0
+    failures: int = 0
 
     @classmethod
     def of(cls, found: Sequence[Known]) -> Population:
@@ -80,9 +87,10 @@ def recombine(
     patterns: NDArray[np.bool_],
     objective: Objective | None = None,
     *,
-    generations: int = 4,
-    children: int = 16,
-    size: int = 24,
+    generations: int = 24,
+    patience: int = 12,
+    children: int = 48,
+    size: int = 48,
     rounds: int = 5,
     seed: int = 0,
 ) -> Steps:
@@ -93,23 +101,28 @@ def recombine(
     found : Boolean V of the same size with their objective
     patterns : sets of columns that often occur together, patterns × features
     objective : what to minimise; the Hamming loss if None
-    generations, children : how many generations, and how many children each of them has
+    generations, children : how many generations at most, and how many children each of them has
+    patience : stop after this many generations in a row without a better V
     size : members of the population at most
     rounds : rounds of refinement of a generation
     seed : decides who is crossed with whom, and how
     """
     objective = objective or Cost()
-    check_weights(generations=(generations, 0), children=(children, 1), size=(size, 1), rounds=(rounds, 1))
+    check_weights(
+        generations=(generations, 0), patience=(patience, 1), children=(children, 1), size=(size, 1), rounds=(rounds, 1)
+    )
     at = Population.of(found)
     with best_so_far(lambda: at.known):
-        while at.generation < generations:
+        while at.generation < generations and at.failures < patience:
             at = yield Checkpoint(at)
             rng = stream(seed, "recombine", at.generation)
             stack = Stack.of(np.array([child(at.V, patterns, rng) for _ in range(children)]))
             for _ in range(rounds):
                 weights = as_array(objective.weights(read_counts(at.known.counts)))
-                sums = yield Request(STACKED_GAINS, candidates=stack.V, weights=weights, all_clients=True)
-                stack = stack.refined(sums, objective, weights=weights, rng=rng)
+                open_places = np.flatnonzero(~stack.settled)
+                part = stack.part(open_places)
+                sums = yield Request(STACKED_GAINS, candidates=part.V, weights=weights, all_clients=True)
+                stack = stack.with_part(open_places, part.refined(sums, objective, weights=weights, rng=rng))
                 sums.report(
                     loss=float(required(at.known.value, "a measured V")),
                     measured=float(stack.values.min()),
@@ -128,20 +141,22 @@ def succeeded(at: Population, stack: Stack, objective: Objective, *, size: int) 
     if stack.values[best] < required(known.value, "a measured V"):
         known = stack.known(best, objective, before=known)
     everybody = Population(
-        known, np.concatenate([at.V, stack.best]), np.concatenate([at.values, stack.values]), at.generation + 1
+        known,
+        np.concatenate([at.V, stack.best]),
+        np.concatenate([at.values, stack.values]),
+        at.generation + 1,
+        at.failures + 1 if known is at.known else 0,
     )
     return everybody.survivors(size)
 
 
 def child(V: NDArray[np.bool_], patterns: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Cross two members: draw from the components of both, or replace some of the one's by some of the other's."""
+    """Cross two members: choose between matching components, or replace some of the one's by some of the other's."""
     a, b = V[rng.choice(len(V), 2, replace=len(V) < 2)]
     k = len(a)
-    if rng.random() < DRAWN:
-        pool = np.unique(np.vstack([a, b]), axis=0)
-        new = np.zeros_like(a)
-        chosen = rng.choice(len(pool), min(k, len(pool)), replace=False)
-        new[: len(chosen)] = pool[chosen]
+    if rng.random() < MATCHED:
+        first = rng.random(k) < rng.choice(SHARES)
+        new = np.where(first[:, None], a, align(b, a))
     else:
         new = a.copy()
         size = int(rng.integers(1, max(1, k // 4) + 1))

@@ -104,11 +104,18 @@ class Stack:
 
     def with_new(self, places: NDArray[np.int64], V: NDArray[np.bool_]) -> Stack:
         """Return the stack with new V, not measured yet, in some places."""
-        fresh = Stack.of(V)
+        return self.with_part(places, Stack.of(V))
+
+    def part(self, places: NDArray[np.int64]) -> Stack:
+        """Return what is in some places."""
+        return Stack(**{name: getattr(self, name)[places] for name in self.__slots__})
+
+    def with_part(self, places: NDArray[np.int64], part: Stack) -> Stack:
+        """Return the stack with another one in some places."""
         changed = {}
         for name in self.__slots__:
             array = getattr(self, name).copy()
-            array[places] = getattr(fresh, name)
+            array[places] = getattr(part, name)
             changed[name] = array
         return replace(self, **changed)
 
