@@ -86,3 +86,9 @@ def test_a_population_keeps_the_best_of_different_members():
 def test_bad_recombinations_are_refused(bad):
     with pytest.raises(InputError, match=next(iter(bad))):
         drive(crossed(**bad), [DATA.A])
+
+
+def test_recombination_ends_where_many_children_reach_the_best():
+    found = [Known(components=DATA.V, value=0.0, counts=np.array([0, 0, 0, 3600]))] * 3
+    driven = drive(recombine(found, np.zeros((0, 30), bool), generations=9), [DATA.signal])
+    assert {row["generation"] for row in driven.rows} == {0}

@@ -68,11 +68,11 @@ MOST_WORK = 1 << 28
 RECOMBINED_WORK = 1 << 27
 """Rows × features × components of all V of a generation, at most; also of all generations but the first four."""
 
-FEWEST_CHILDREN, MOST_CHILDREN = 2, 48
-"""V of a generation at least and at most; where data allows fewer, nothing is recombined."""
+FEWEST_CHILDREN, USUAL_CHILDREN, MOST_CHILDREN = 2, 16, 48
+"""V of a generation at least, or nothing is recombined; where work allows; where it allows 16 such generations."""
 
 FEWEST_GENERATIONS = 4
-"""Generations that are played whatever the data; tiny data has as many as the effort allows."""
+"""Generations that are played whatever the work; tiny data has as many as the effort allows."""
 
 FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
 """Columns up to which components are also started from groups of columns, in all and for each component."""
@@ -344,7 +344,9 @@ class BooleanFit:
         if self.sampled or not self.effort.generations:
             return 0
         cells = self.n_features * self.n_components
-        return min(MOST_CHILDREN, RECOMBINED_WORK // self.work(known), PROPOSAL_CELLS // max(1, cells))
+        affordable = RECOMBINED_WORK // self.work(known)
+        wanted = min(MOST_CHILDREN, max(USUAL_CHILDREN, affordable // 16))
+        return min(wanted, affordable, PROPOSAL_CELLS // max(1, cells))
 
     def generations(self, known: Known, children: int) -> int:
         """Return how many generations there are at most: more, the less work one of them is."""

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from felb.federated.steps.known import Steps
 
+CONVERGED = 0.25
+"""The last generation is one of which such a share of the children ends at the best objective."""
+
 MATCHED, MUTATION = 0.75, 0.3
 """Chances that a child chooses between matching components of its parents, and that one of them is a new pattern."""
 
@@ -47,6 +50,7 @@ class Population:
     V : members × components × features
     values : the objective of each
     generation, failures : generations so far, in all and since the last better V
+    converged : many children of the last generation ended at the best objective
     """
 
     known: Known = field(metadata=holding(Known))
@@ -54,6 +58,7 @@ class Population:
     values: NDArray[np.float64]
     generation: int = 0
     failures: int = 0
+    converged: bool = False
 
     @classmethod
     def of(cls, found: Sequence[Known]) -> Population:
@@ -113,7 +118,7 @@ def recombine(
     )
     at = Population.of(found)
     with best_so_far(lambda: at.known):
-        while at.generation < generations and at.failures < patience:
+        while at.generation < generations and at.failures < patience and not at.converged:
             at = yield Checkpoint(at)
             rng = stream(seed, "recombine", at.generation)
             stack = Stack.of(np.array([child(at.V, patterns, rng) for _ in range(children)]))
@@ -146,6 +151,7 @@ def succeeded(at: Population, stack: Stack, objective: Objective, *, size: int) 
         np.concatenate([at.values, stack.values]),
         at.generation + 1,
         at.failures + 1 if known is at.known else 0,
+        bool(np.mean(stack.values <= required(known.value, "a measured V")) >= CONVERGED),
     )
     return everybody.survivors(size)
 
