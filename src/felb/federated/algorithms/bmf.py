@@ -159,9 +159,8 @@ def federated_bmf(
 
     def server(seed: int) -> Server:
         complete = True
-        first = yield from method.first(seed)
         try:
-            known = yield from step("search", method.search(first, seed), interruptible=True)
+            known = yield from step("search", method.search(seed), interruptible=True)
         except TimeUp as up:
             known, complete = up.found, False
         if false_negative_cost == np.inf:
@@ -191,16 +190,15 @@ class BooleanFit:
         """Share of earlier rounds in statistics; losses of different samples of clients cannot be compared."""
         return 0.5 if self.sampled else 0.0
 
-    def first(self, seed: int) -> Steps:
-        """Find a V that is returned if time is up before a better one is found; its loss is the first to be beaten."""
-        k, m = self.n_components, self.n_features
-        known = yield from step("spectral init", spectral_init(m, k, seed=seed, keep_empty=not self.selects_rank))
-        if known.exact or self.sampled or self.objective == "recover":
-            return known
-        return (yield from step("first loss", refine(known, self.cost, rounds=0)))
+    def search(self, seed: int) -> Steps:
+        """Find components: fit them, and where noise may hide them, recover them.
 
-    def search(self, first: Known, seed: int) -> Steps:
-        """Find components: fit them, and where noise may hide them, recover them."""
+        Ended before its first V is measured, it has found no component. Rows take a component only if that pays, so no
+        V has a larger loss than none: more time is never worse.
+        """
+        nothing = np.zeros((1 if self.selects_rank else self.n_components, self.n_features), dtype=bool)
+        with best_so_far(lambda: Known(components=nothing)):
+            first = yield from self.first(seed)
         if first.exact:
             return first
         with best_so_far(lambda: first):
@@ -213,6 +211,14 @@ class BooleanFit:
         fitted = yield from step("fit", self.fit(known, first, seed))
         recovery = bp.recover_if_it_may_pay(known, fitted, rounds=RECOVERY_ROUNDS, most_work=MOST_WORK)
         return (yield from better_of(fitted, step("recovery", recovery), better=bp.recovered_or_fitted))
+
+    def first(self, seed: int) -> Steps:
+        """Find the V to begin with, and its loss, which is the first to be beaten."""
+        k, m = self.n_components, self.n_features
+        known = yield from step("spectral init", spectral_init(m, k, seed=seed, keep_empty=not self.selects_rank))
+        if known.exact or self.sampled or self.objective == "recover":
+            return known
+        return (yield from step("first loss", refine(known, self.cost, rounds=0)))
 
     @property
     def tries_recovery(self) -> bool:
