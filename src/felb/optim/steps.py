@@ -207,6 +207,10 @@ class MultiplicativeStep:
         return self.penalty.numbers(MULTIPLICATIVE, beta=beta, lowest=self.lowest, step=0.0, pulled=pulled)
 
 
+CACHED_BYTES = 1 << 19
+"""Bytes of rows that HALS sweeps together in NumPy: every coordinate reads all of them, so they stay in the cache."""
+
+
 @dataclass(frozen=True, slots=True)
 class HalsStep:
     """Sweeps over the coordinates, each set to its best value >= 0: u_l ← max(0, u_l + (a_l − (uG)_l) / G_ll).
@@ -227,11 +231,16 @@ class HalsStep:
         if target is not None:
             raise InputError("HALS sweeps are not drawn towards a target")
         u = u.copy()
+        at_once = max(64, CACHED_BYTES // max(1, u.itemsize * u.shape[1]) // 64 * 64)
+        for first in range(0, len(u), at_once):
+            self._sweep_into(u[first : first + at_once], a[first : first + at_once], gram)
+        return u
+
+    def _sweep_into(self, u: Array, a: Array, gram: Array) -> None:
         for _ in range(self.sweeps):
             for coordinate in np.flatnonzero(np.diagonal(gram) > 0):
                 slope = a[:, coordinate] - u @ gram[:, coordinate]
                 u[:, coordinate] = np.maximum(u[:, coordinate] + slope / gram[coordinate, coordinate], 0)
-        return u
 
     def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
         """Return the step as kernels take it."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 ASSIGN, EXACT_COUNTS = "assign", "exact_counts"
 
-ROWS_BETWEEN_LOOKS = 64
-"""Rows that are assigned between two looks at the clock, in a run with a time limit."""
+ROWS_BETWEEN_LOOKS = 256
+"""Rows that are assigned exactly between two looks at the clock, in a run with a time limit."""
 
 HURRIED_NODES = 1
 """Node cap of a run that has used up its time: rows keep their greedy assignment."""
@@ -92,13 +92,16 @@ def _assigned_in_time(
     deadline = current_deadline()
     if deadline is None:
         return assign_rows_exact(shard, V, weight_one=one, weight_zero=zero, node_cap=node_cap)[0]
-    parts = [np.zeros((0, len(V)), bool)]
-    for rows in shard.row_blocks(ROWS_BETWEEN_LOOKS):
-        U = assign_rows(rows, V, weight_one=one, weight_zero=zero)
-        if not deadline.passed and node_cap > HURRIED_NODES:
-            U, _ = assign_rows_exact(rows, V, weight_one=one, weight_zero=zero, start=U, node_cap=node_cap)
-        parts.append(U)
-    return np.concatenate(parts)
+    U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
+    if node_cap <= HURRIED_NODES:
+        return U
+    for first in range(0, len(shard), ROWS_BETWEEN_LOOKS):
+        if deadline.passed:
+            break
+        rows = slice(first, first + ROWS_BETWEEN_LOOKS)
+        part = shard.rows(rows.start, rows.stop)
+        U[rows], _ = assign_rows_exact(part, V, weight_one=one, weight_zero=zero, start=U[rows], node_cap=node_cap)
+    return U
 
 
 def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
