@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -72,7 +73,7 @@ def mutated_value(value: object, rng: random.Random) -> object:
     """Return another value for a parameter, mostly of another type or size."""
     if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.4:
         return rng.choice([value * -1, value + 1, value / 3, value * 1000, float(value), str(value), [value]])
-    return rng.choice(VALUES)
+    return copy.deepcopy(rng.choice(VALUES))
 
 
 def _plain_value(rng: random.Random) -> object:
@@ -80,7 +81,7 @@ def _plain_value(rng: random.Random) -> object:
     deep: object = 0
     for _ in range(rng.choice([1, 40])):
         deep = [deep]
-    return rng.choice([*plain, deep])
+    return copy.deepcopy(rng.choice([*plain, deep]))  # a mutant of the mutant must not change the list above
 
 
 def _paths(tree: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
