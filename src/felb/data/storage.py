@@ -48,6 +48,7 @@ BLOCK_BYTES = 1 << 20
 FOLDED_WORDS = 509
 """Words of a block that are added up side by side. A prime number, so that pages or sectors that are exchanged do not
 meet the same sums again."""
+ROW_BYTES = 8 * FOLDED_WORDS
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -194,17 +195,47 @@ def _writing(path: str | PathLike[str]) -> Iterator[None]:
         raise InputError(f"cannot write {path}: {error.strerror}; choose a folder with free space") from error
 
 
-def block_checksum(block: bytes | memoryview) -> int:
-    """Return the checksum of a block: CRC-32 of Σ_r W_r and of what is left, W the rows of 509 words of 64 bits.
+class BlockChecksum:
+    """The checksum of a block that comes in parts: CRC-32 of Σ_r W_r and of what is left, W its rows of 509 words.
 
-    Adding is several times as fast as a CRC of everything. A change of one word always shows; changes of several show
-    unless they cancel in all sums.
+    Adding words of 64 bits is several times as fast as a CRC of everything. A change of one word always shows; changes
+    of several show unless they cancel in all sums.
     """
-    rows = len(block) // (8 * FOLDED_WORDS)
-    folded = 8 * FOLDED_WORDS * rows
-    words = np.frombuffer(block[:folded], "<u8").reshape(rows, FOLDED_WORDS)
-    sums = words.sum(axis=0, dtype=np.uint64) if rows else np.zeros(0, np.uint64)
-    return zlib.crc32(block[folded:], zlib.crc32(sums.astype("<u8").tobytes()))
+
+    def __init__(self) -> None:
+        self._sums: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._rest = b""
+
+    def add(self, part: bytes | memoryview) -> None:
+        """Read on."""
+        view = memoryview(part)
+        if self._rest:
+            missing = ROW_BYTES - len(self._rest)
+            self._rest += view[:missing]
+            view = view[missing:]
+            if len(self._rest) < ROW_BYTES:
+                return
+            self._fold(self._rest)
+        whole = len(view) // ROW_BYTES * ROW_BYTES
+        if whole:
+            self._fold(view[:whole])
+        self._rest = bytes(view[whole:])
+
+    def _fold(self, rows: bytes | memoryview) -> None:
+        sums = np.frombuffer(rows, "<u8").reshape(-1, FOLDED_WORDS).sum(axis=0, dtype=np.uint64)
+        self._sums = self._sums + sums if self._sums.size else sums
+
+    @property
+    def value(self) -> int:
+        """The checksum of what was read."""
+        return zlib.crc32(self._rest, zlib.crc32(self._sums.astype("<u8").tobytes()))
+
+
+def block_checksum(block: bytes | memoryview) -> int:
+    """Return the checksum of a whole block."""
+    checksum = BlockChecksum()
+    checksum.add(block)
+    return checksum.value
 
 
 class _ArrayFile:
@@ -213,7 +244,7 @@ class _ArrayFile:
     def __init__(self, file: IO[bytes], header: Header) -> None:
         self._file = file
         self._checksums: list[int] = []
-        self._block = bytearray()
+        self._filled, self._checksum = 0, BlockChecksum()
         text = msgspec.json.encode(header)
         sizes = np.array([len(text), zlib.crc32(text)], dtype="<u8").tobytes()
         file.write(MAGIC + sizes + text)
@@ -227,10 +258,11 @@ class _ArrayFile:
         """Write more of an array."""
         view = memoryview(content)
         while view:
-            part = view[: BLOCK_BYTES - len(self._block)]
-            self._block += part
+            part = view[: BLOCK_BYTES - self._filled]
+            self._checksum.add(part)
+            self._filled += len(part)
             view = view[len(part) :]
-            if len(self._block) == BLOCK_BYTES:
+            if self._filled == BLOCK_BYTES:
                 self._end_block()
         return self._file.write(content)
 
@@ -241,9 +273,9 @@ class _ArrayFile:
         self._file.write(checksums + zlib.crc32(checksums).to_bytes(4, "little"))
 
     def _end_block(self) -> None:
-        if self._block:
-            self._checksums.append(block_checksum(bytes(self._block)))
-        self._block.clear()
+        if self._filled:
+            self._checksums.append(self._checksum.value)
+        self._filled, self._checksum = 0, BlockChecksum()
 
 
 def _write_ones(file: IO[bytes] | _ArrayFile, matrix: BinaryMatrix) -> None:

@@ -259,7 +259,8 @@ class FederatedEstimator(BooleanFactorization):
         """Warn about data without ones and about a result that collapsed, is not Boolean, or is incomplete."""
         counts = outcome.counts
         ones = None if counts is None or not counts.cells else counts.tp + counts.fn
-        if ones is None or not self.warn_of_few_ones(ones, len(outcome.components)) or ones:
+        too_early = not (outcome.complete or outcome.components.any())  # nothing was found, and that is why
+        if not too_early and (ones is None or not self.warn_of_few_ones(ones, len(outcome.components)) or ones):
             self.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
         if not outcome.complete:
             warn_of_time_limit(type(self).__name__, self.limit())

@@ -323,7 +323,8 @@ def test_any_condition_on_privacy_refuses_a_run_that_promises_none(policy):
 
 def promise_of(**terms):
     return SimpleNamespace(
-        privacy=SimpleNamespace(epsilon=1.0, mechanism="paper", unit="client", noise="client"), **terms
+        privacy=SimpleNamespace(epsilon=1.0, mechanism="paper", unit="client", noise="client", neighbours="add_remove"),
+        **terms,
     )
 
 
@@ -362,8 +363,9 @@ def test_refusals_are_noted_and_cannot_fill_the_disk(tmp_path, monkeypatch):
     ]
     assert len(read_refusals(tmp_path / "state", run_id="r1")) == 1
     monkeypatch.setattr(refusals, "MOST_BYTES", 10)
-    note_refusal(tmp_path / "state", {"run_id": "r1"}, "no")
-    assert len(read_refusals(tmp_path / "state")) == 2
+    for number in range(5):
+        note_refusal(tmp_path / "state", {"run_id": f"r{number}"}, "no")
+    assert [line["run"] for line in read_refusals(tmp_path / "state")] == ["r3", "r4"], "the latest, and those before"
     assert read_refusals(tmp_path / "elsewhere") == []
 
 
