@@ -61,7 +61,7 @@ def apply_file(
     ----------
     result : folder of a result, or a model file
     data : file, URL of a database, or the name of a shipped data set; raw data is read by the schema of the result
-    align : "name" to find features by their names, see `felb.centralized.base.BooleanFactorization.transform`
+    align : "name" to find features by their names, see `transform` of a model
     record_column : column with the names of the records; it is no feature
     reference : data of the fit, with which the new records are compared; by default what the result keeps of it
     reading : how the files are read, as in `felb.data.read`
