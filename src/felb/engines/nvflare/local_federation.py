@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import scipy.sparse as sp
 
-from felb.engines.nvflare.coordinator_session import Line
+from felb.engines.nvflare.coordinator_session import Line, Unreachable
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.provisioning import Coordinator, Site
 from felb.engines.nvflare.site_roster import write_roster
@@ -141,7 +141,9 @@ class LocalFederation:
         with Line(self.coordinator) as line:
             line.wait(seconds)
             while True:
-                heard = line.heard()
+                heard: Mapping[str, float] = {}
+                with contextlib.suppress(Unreachable):  # a busy machine may answer late
+                    heard = line.heard()
                 if all(heard.get(name, 0) > self._started[name] for name in wanted):
                     return
                 if time.monotonic() > end:
