@@ -9,9 +9,9 @@ from driving import drive
 
 from felb.data import BinaryMatrix, load, planted
 from felb.engines.local import run
-from felb.federated.algorithms import bmf
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.efforts import EFFORTS
+from felb.federated.steps import recombine
 from felb.federated.steps.assignment import least_assigned
 from felb.federated.steps.known import Known
 from felb.federated.steps.objective import Cost
@@ -40,7 +40,7 @@ def test_a_higher_effort_never_has_more_errors(name, seed, centralized):
 
 
 def test_a_race_of_starts_keeps_what_fast_has_found(monkeypatch):
-    monkeypatch.setattr(bmf, "RECOMBINED_WORK", 0)
+    monkeypatch.setattr(recombine, "MOST_WORK_OF_GENERATIONS", 0)
     for seed in range(3):
         fast, default = (
             run(federated_bmf(17, 6, objective="hamming", effort=effort), {"a": SETS["zoo"]}, seed=seed).outcome.counts

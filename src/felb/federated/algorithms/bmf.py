@@ -44,7 +44,7 @@ from felb.federated.steps.nmf import FACTOR_STATISTICS, factor_statistics_task, 
 from felb.federated.steps.objective import Cost, NegativeF1
 from felb.federated.steps.patterns import cover, find_patterns
 from felb.federated.steps.rank_selection import SHARED_COUNTS, select_rank, shared_counts_task
-from felb.federated.steps.recombine import recombine
+from felb.federated.steps.recombine import FEWEST_CHILDREN, affordable_children, affordable_generations, recombine
 from felb.federated.steps.refine import FLIP_GAINS, flip_gains_task, refine
 from felb.federated.steps.reseed import RESEED_TASKS, reseed
 from felb.federated.steps.stack import STACKED_GAINS, stacked_gains_task
@@ -64,15 +64,6 @@ RECOVERY_ROUNDS = 40
 
 MOST_WORK = 1 << 28
 """Rows × features × components up to which the objective "auto" tries belief propagation; at most a minute of it."""
-
-RECOMBINED_WORK = 1 << 27
-"""Rows × features × components of all V of a generation, at most; also of all generations but the first four."""
-
-FEWEST_CHILDREN, USUAL_CHILDREN, MOST_CHILDREN = 2, 16, 48
-"""V of a generation at least, or nothing is recombined; where work allows; where it allows 16 such generations."""
-
-FEWEST_GENERATIONS = 4
-"""Generations that are played whatever the work; tiny data has as many as the effort allows."""
 
 FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
 """Columns up to which components are also started from groups of columns, in all and for each component."""
@@ -339,7 +330,7 @@ class BooleanFit:
             [best, *found],
             required(best.patterns, "patterns"),
             objective,
-            generations=self.generations(best, children),
+            generations=affordable_generations(children * self.work(best), self.effort.generations),
             children=children,
             seed=seed,
         )
@@ -349,15 +340,8 @@ class BooleanFit:
         """Return how many V a generation has; 0 where nothing is recombined."""
         if self.sampled or not self.effort.generations:
             return 0
-        cells = self.n_features * self.n_components
-        affordable = RECOMBINED_WORK // self.work(known)
-        wanted = min(MOST_CHILDREN, max(USUAL_CHILDREN, affordable // 16))
-        return min(wanted, affordable, PROPOSAL_CELLS // max(1, cells))
-
-    def generations(self, known: Known, children: int) -> int:
-        """Return how many generations there are at most: more, the less work one of them is."""
-        affordable = RECOMBINED_WORK // (children * self.work(known))
-        return min(self.effort.generations, max(FEWEST_GENERATIONS, affordable))
+        affordable = affordable_children(self.work(known))
+        return min(affordable, PROPOSAL_CELLS // max(1, self.n_features * self.n_components))
 
     def work(self, known: Known) -> int:
         """Return rows × features × components, the work of assigning all rows to a V."""

@@ -31,6 +31,18 @@ if TYPE_CHECKING:
 
     from felb.federated.steps.known import Steps
 
+MOST_WORK_OF_GENERATIONS = 1 << 27
+"""Rows × features × components of all V of a generation, at most; also of all generations beyond the fewest."""
+
+FEWEST_CHILDREN, USUAL_CHILDREN, MOST_CHILDREN = 2, 16, 48
+"""V of a generation: fewer are not worth it; so many where that is affordable; so many where it is often affordable."""
+
+OFTEN = 16
+"""Generations of which all must be affordable before a generation has more than the usual number of V."""
+
+FEWEST_GENERATIONS = 4
+"""Generations that are played whatever the work; tiny data has as many as the effort allows."""
+
 CONVERGED = 0.25
 """The last generation is one of which such a share of the children ends at the best objective."""
 
@@ -39,6 +51,17 @@ MATCHED, MUTATION = 0.75, 0.3
 
 SHARES = (0.5, 0.5, 0.8)
 """Such a child takes about one of these shares of its components from the first parent; each is as likely."""
+
+
+def affordable_children(work: int) -> int:
+    """Return how many V a generation may have, where assigning all rows to one of them is so much work."""
+    affordable = MOST_WORK_OF_GENERATIONS // work
+    return min(affordable, MOST_CHILDREN, max(USUAL_CHILDREN, affordable // OFTEN))
+
+
+def affordable_generations(work: int, most: int) -> int:
+    """Return how many generations there may be, where one of them is so much work: more, the less it is."""
+    return min(most, max(FEWEST_GENERATIONS, MOST_WORK_OF_GENERATIONS // work))
 
 
 @dataclass(frozen=True, slots=True)
