@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: help install browser postgres demo test test-federation test-lowest test-bounds fuzz check lint types imports unit docs gallery quality records scale bench experiments experiments-full clean
+.PHONY: help install browser postgres demo test test-federation test-lowest test-bounds fuzz check lint types imports unit coverage docs gallery quality records scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -40,7 +40,7 @@ postgres:  ## install PostgreSQL for the tests of databases, if there is none an
 demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, components, a picture
 	$(BIN)/python examples/demo.py
 
-test: lint types imports unit  ## everything CI runs: linter, types, import contracts, test suite with coverage
+test: lint types imports unit  ## linter, types, import contracts and the test suite; COVERAGE=yes measures its coverage too
 
 test-federation: $(STAMP)  ## coordinator and sites as real processes over TLS: faults, intruders and privacy, ten to fifteen minutes
 	$(BIN)/python -m pytest -m federation tests/engines/nvflare
@@ -84,7 +84,11 @@ imports: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
 unit: $(STAMP) browser postgres
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(if $(COVERAGE),--cov --cov-report=)
+
+coverage: $(STAMP)  ## the share of lines that the test suite executes, and those it does not; twice the time of the suite
+	$(MAKE) unit COVERAGE=yes
+	$(BIN)/coverage report
 
 docs: $(STAMP)  ## the documentation as a site in build/site; open build/site/index.html, no server needed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
