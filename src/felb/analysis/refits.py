@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -29,7 +29,7 @@ from felb.metrics.matching import NO_MATCH, match_components
 from felb.progress_bar import steps_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -109,33 +109,48 @@ def refitted(
     if n_resamples < 1:
         raise InputError(f"n_resamples must be at least 1, got {n_resamples}", parameter="n_resamples")
     n = sum(len(shard) for shard in shards.values())
-    records, fitted = np.zeros((n, len(V)), dtype=np.int64), []
-    for number in range(n_resamples):
-        W = refit.components(shards, number=number, seed=seed)
-        _, found, places = found_again(V, W)
+    records = np.zeros((n, len(V)), dtype=np.int64)
+
+    def refits() -> Iterator[NDArray[np.bool_]]:
+        for number in range(n_resamples):
+            yield refit.components(shards, number=number, seed=seed)
+            on_refit(number + 1)
+
+    def assign(W: NDArray[np.bool_], again: FoundAgain) -> None:
         for name, shard in shards.items():
-            records[np.ix_(rows_of[name], found)] += assign_rows(shard, W)[:, places]
-        fitted.append(W)
-        on_refit(number + 1)
-    return replace(stability_among(V, fitted, seed=seed), records=records / n_resamples)
+            records[np.ix_(rows_of[name], again.found)] += assign_rows(shard, W)[:, again.places]
+
+    stable = stability_among(V, refits(), seed=seed, on_match=assign)
+    return replace(stable, records=records / n_resamples)
 
 
-def stability_among(V: NDArray[np.bool_], fitted: Sequence[NDArray[np.bool_]], *, seed: int) -> Stability:
-    """Match the components V with those of each refit; nothing is known about records."""
-    match, features = np.empty((len(fitted), len(V))), np.zeros(V.shape, dtype=np.int64)
-    for number, W in enumerate(fitted):
-        match[number], found, places = found_again(V, W)
-        features[found] += W[places]
-    return Stability(match, features / len(fitted), None, int(seed))
+class FoundAgain(NamedTuple):
+    """Which components of V a refit W has found, and as which of its own."""
+
+    found: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
-def found_again(
-    V: NDArray[np.bool_], W: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the match of each row of V, which of them W has found, and as which of its rows."""
-    places, match = match_components(V, W)
-    found = np.flatnonzero((match >= FOUND) & (places != NO_MATCH))
-    return match, found, places[found]
+def stability_among(
+    V: NDArray[np.bool_],
+    fitted: Iterable[NDArray[np.bool_]],
+    *,
+    seed: int,
+    on_match: Callable[[NDArray[np.bool_], FoundAgain], None] = lambda *_: None,
+) -> Stability:
+    """Match the components V with those of each refit; nothing is known about records.
+
+    `on_match` is called with the components of each refit and which of V they are.
+    """
+    matches, features = [], np.zeros(V.shape, dtype=np.int64)
+    for W in fitted:
+        places, match = match_components(V, W)
+        found = np.flatnonzero((match >= FOUND) & (places != NO_MATCH))
+        again = FoundAgain(found, places[found])
+        features[again.found] += W[again.places]
+        matches.append(match)
+        on_match(W, again)
+    return Stability(np.array(matches), features / len(matches), None, int(seed))
 
 
 def check_refittable(model: BooleanFactorization) -> None:

@@ -18,6 +18,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
 from felb.kernels.bits import pack, popcount
+from felb.kernels.vector import data_of, emit_splat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +109,7 @@ def _add_overlaps(
     typingctx: Any, counts: Any, table: Any, first: Any, which: Any, words: Any, length: Any, sign: Any, at: Any
 ) -> Any:
     def codegen(context: Any, b: Any, sig: Any, args: Sequence[Any]) -> Any:
-        counts_at, table_at, which_at, words_at = (_data(context, b, sig, args, i) for i in (0, 1, 3, 4))
+        counts_at, table_at, which_at, words_at = (data_of(context, b, sig, args, i) for i in (0, 1, 3, 4))
         total = cgutils.alloca_once_value(b, ir.Constant(_WORDS, [0] * GROUP))
         ctpop = cgutils.get_or_insert_function(b.module, ir.FunctionType(_WORDS, [_WORDS]), f"llvm.ctpop.v{GROUP}i64")
         with cgutils.for_range_slice(b, _int(0), args[5], _int(1), _I64) as (i, _):
@@ -148,7 +149,7 @@ def _compiled_best_gain(ones: Any, cells: Any, weight_one: Any, weight_zero: Any
 @intrinsic
 def _best_gain(typingctx: Any, ones: Any, cells: Any, size: Any, weight_one: Any, weight_zero: Any) -> Any:
     def codegen(context: Any, b: Any, sig: Any, args: Sequence[Any]) -> Any:
-        ones_at, cells_at = _data(context, b, sig, args, 0), _data(context, b, sig, args, 1)
+        ones_at, cells_at = data_of(context, b, sig, args, 0), data_of(context, b, sig, args, 1)
         weights = _splat(b, args[3]), _splat(b, args[4])
         gains = cgutils.alloca_once_value(b, ir.Constant(_GAINS, [0.0] * GROUP))
         places = cgutils.alloca_once_value(b, ir.Constant(_WORDS, [-1] * GROUP))
@@ -190,7 +191,7 @@ def _compiled_add_paying(added: Any, ones: Any, cells: Any, weight_one: Any, wei
 @intrinsic
 def _add_paying(typingctx: Any, added: Any, ones: Any, cells: Any, size: Any, weight_one: Any, weight_zero: Any) -> Any:
     def codegen(context: Any, b: Any, sig: Any, args: Sequence[Any]) -> Any:
-        added_at, ones_at, cells_at = (_data(context, b, sig, args, i) for i in range(3))
+        added_at, ones_at, cells_at = (data_of(context, b, sig, args, i) for i in range(3))
         weights, nothing = (_splat(b, args[4]), _splat(b, args[5])), ir.Constant(_WORDS, [0] * GROUP)
         with cgutils.for_range_slice(b, _int(0), args[3], _int(GROUP), _I64) as (at, _):
             covered, zeros, gain = _gains(b, ones_at, cells_at, at, weights)
@@ -227,7 +228,7 @@ def _compiled_add_bits(counters: Any, row: Any, mask: Any) -> Any:
 @intrinsic
 def _add_bits(typingctx: Any, counters: Any, at: Any, mask: Any) -> Any:
     def codegen(context: Any, b: Any, sig: Any, args: Sequence[Any]) -> Any:
-        place = b.bitcast(b.gep(_data(context, b, sig, args, 0), [args[1]]), _LANES.as_pointer())
+        place = b.bitcast(b.gep(data_of(context, b, sig, args, 0), [args[1]]), _LANES.as_pointer())
         bits = b.bitcast(b.trunc(args[2], _I32), ir.VectorType(_I1, COUNTERS))
         b.store(b.add(b.load(place, align=2), b.zext(bits, _LANES)), place, align=2)
         return context.get_dummy_value()
@@ -236,11 +237,6 @@ def _add_bits(typingctx: Any, counters: Any, at: Any, mask: Any) -> Any:
 
 
 # -- how the code above is generated -----------------------------------------------------------------------------------
-
-
-def _data(context: Any, b: Any, sig: Any, args: Sequence[Any], position: int) -> Any:
-    """Return the address of the first element of the array among the arguments."""
-    return context.make_array(sig.args[position])(context, b, args[position]).data
 
 
 def _gains(b: Any, ones_at: Any, cells_at: Any, at: Any, weights: tuple[Any, Any]) -> tuple[Any, Any, Any]:
@@ -260,7 +256,4 @@ def _load(b: Any, base: Any, at: Any, kind: Any, align: int) -> Any:
 
 
 def _splat(b: Any, x: Any) -> Any:
-    """Repeat a number in eight lanes."""
-    nothing = ir.Constant(ir.VectorType(x.type, GROUP), ir.Undefined)
-    lanes = ir.Constant(ir.VectorType(_I32, GROUP), [0] * GROUP)
-    return b.shuffle_vector(b.insert_element(nothing, x, ir.Constant(_I32, 0)), nothing, lanes)
+    return emit_splat(b, x, GROUP)

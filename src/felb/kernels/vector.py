@@ -196,10 +196,11 @@ def emit_store(b: Any, x: Any, base: Any, at: Any) -> None:
     b.store(x, _pointer(b, base, at, x.type.count), align=4)
 
 
-def emit_splat(b: Any, x: Any) -> Any:
-    """Repeat a number in sixteen lanes."""
-    one = b.insert_element(ir.Constant(_LANES_F32, ir.Undefined), x, ir.Constant(_I32, 0))
-    return b.shuffle_vector(one, ir.Constant(_LANES_F32, ir.Undefined), ir.Constant(_LANES_I32, [0] * LANES))
+def emit_splat(b: Any, x: Any, lanes: int = LANES) -> Any:
+    """Repeat a number of any type in as many lanes."""
+    nothing = ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined)
+    everywhere = ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
+    return b.shuffle_vector(b.insert_element(nothing, x, ir.Constant(_I32, 0)), nothing, everywhere)
 
 
 def emit_low(b: Any, x: Any, lanes: int) -> Any:
@@ -228,6 +229,5 @@ def _pointer(b: Any, base: Any, at: Any, lanes: int = LANES) -> Any:
 
 def _first(b: Any, count: Any) -> Any:
     """Return the mask of the first `count` lanes."""
-    narrow = b.insert_element(ir.Constant(_LANES_I32, ir.Undefined), b.trunc(count, _I32), ir.Constant(_I32, 0))
-    limit = b.shuffle_vector(narrow, ir.Constant(_LANES_I32, ir.Undefined), ir.Constant(_LANES_I32, [0] * LANES))
+    limit = emit_splat(b, b.trunc(count, _I32))
     return b.icmp_signed("<", ir.Constant(_LANES_I32, list(range(LANES))), limit)

@@ -34,8 +34,6 @@ LARGEST_EPSILON = 4.0
 
 LARGEST_FEDERATION = 50
 """Sites that may share the noise of the aggregate, for a site that does not say how many."""
-SKETCHES = 3
-"""AᵀA Q that the spectral init asks, of n_components + EXTRA columns each."""
 TOTAL_EPSILON, TOTAL_DELTA = 10.0, 1e-4
 """Of all runs together, for a site that does not say how much; that of ε for runs that no person approves."""
 ADD_REMOVE = "add_remove"
@@ -201,9 +199,9 @@ class Policy:
         """
         import numpy as np
 
-        from felb.federated.steps.init import EXTRA, GRAM_SKETCH
+        from felb.federated.steps.init import EXTRA, GRAM_SKETCH, POWER
 
-        reached = SKETCHES * (plan.most_components + EXTRA)
+        reached = (POWER + 1) * (plan.most_components + EXTRA)  # columns of all AᵀA Q together
         if plan.privacy is not None or plan.roster is not None or plan.n_features > reached:
             return
         counts = matrix.to_scipy(np.int64).sum(axis=0)

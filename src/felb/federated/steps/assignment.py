@@ -104,9 +104,15 @@ def _assigned_in_time(
     return U
 
 
-def assignment_counts(shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-    """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component."""
-    return {"counts": counts_array(cell_counts(shard, FactorMasks.of(U, V))), "supports": np.count_nonzero(U, axis=0)}
+def assignment_counts(
+    shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_], factors: FactorMasks | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component.
+
+    `factors` are the masks of U and V, where they have been made already.
+    """
+    counts = cell_counts(shard, FactorMasks.of(U, V) if factors is None else factors)
+    return {"counts": counts_array(counts), "supports": np.count_nonzero(U, axis=0)}
 
 
 def counts_array(counts: Counts) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.federated.protocol import Request, Update
-from felb.federated.steps.assignment import counts_array, read_counts
+from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.compose import same_cells
 from felb.federated.steps.known import ClientState, Known, best_so_far, required, stream
 from felb.federated.steps.nmf import check_memory
@@ -23,7 +23,6 @@ from felb.federated.steps.objective import Cost, Objective, as_array
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
 from felb.kernels.gains import switch_counts
-from felb.metrics.counts import cell_counts
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -59,7 +58,7 @@ def assigned_gains(shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[n
     U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
     factors = FactorMasks.of(U, V)
     ones, cells = switch_counts(shard, factors)
-    update = {"counts": counts_array(cell_counts(shard, factors)), "supports": np.count_nonzero(U, axis=0)}
+    update = assignment_counts(shard, U, V, factors)
     if one.is_integer() and zero.is_integer():
         update["gains"] = int(one) * ones + int(zero) * (cells - ones)
     else:
