@@ -28,6 +28,16 @@ def test_components_of_noise_are_not_found():
     assert (felb.stability(model, noise, n_resamples=6).found < 0.5).all()
 
 
+def test_components_of_noise_beside_planted_ones_are_told_apart():
+    data = planted(400, 60, 4, noise=0.05, heights=(0.1, 0.3), widths=(0.1, 0.3), seed=1)
+    model = felb.FederatedBMF(6, objective="hamming", random_state=0).fit(data.A)
+    real = (model.components_[:, None] == data.V).all(axis=2).any(axis=1)
+    assert real.sum() == 4
+    found = felb.stability(model, data.A, n_resamples=8).found
+    assert found[real].min() > 0.8
+    assert found[~real].max() < 0.5
+
+
 def test_a_seed_fixes_everything_and_groups_equal_lists():
     by_groups, again = (
         felb.stability(MODEL, DATA.A, groups=[f"client-{c + 1:02}" for c in CLIENTS], n_resamples=3) for _ in range(2)
