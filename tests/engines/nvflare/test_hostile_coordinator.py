@@ -126,7 +126,7 @@ def test_a_decision_and_a_proposal_at_the_same_time_come_one_after_the_other(tmp
 def test_proposals_without_end_do_not_fill_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(approvals_module, "MOST_RUNS", 3)
     site = Site(tmp_path, **OPEN)
-    assert [site.ready(replace(EXACT, run_id=f"r{i}")) for i in range(5)] == [OK] * 3 + ["busy"] * 2
+    assert [site.ready(replace(EXACT, run_id=f"r{i}")) for i in range(5)] == [OK] * 3 + ["full"] * 2
     assert not (site.state / "r3").exists()
     assert site.ready(replace(EXACT, run_id="r1")) == OK, "those that are known go on"
     site.vault.close()

@@ -130,9 +130,9 @@ class Approvals:
 
     def _check_room(self, *, approved: bool) -> None:
         if not approved and len(self.pending()) >= MOST_PENDING:
-            raise Refusal(f"{MOST_PENDING} runs wait for approval; decide about some of them first", code="busy")
+            raise Refusal(f"{MOST_PENDING} runs wait for approval; decide about some of them first", code="full")
         if len(list(self.folder.glob("*.json"))) >= MOST_RUNS:
-            raise Refusal(f"{MOST_RUNS} runs were proposed here; delete {self.folder} to take more", code="busy")
+            raise Refusal(f"{MOST_RUNS} runs were proposed here; delete {self.folder} to take more", code="full")
 
     def _alone(self) -> IO[bytes]:
         """Let the vault and a person decide one after the other."""

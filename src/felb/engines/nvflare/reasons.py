@@ -27,11 +27,12 @@ REASONS = {
     "policy": "the site's policy does not allow it",
     "failed": "the site could not answer",
     "busy": "the site is answering another request",
+    "full": "too many runs wait at the site, which has to decide about some of them first: `felb site pending`",
     "away": "the site's vault does not answer",
 }
 """What each word means to a coordinator."""
 
-WAITING = frozenset({"pending", "roster", "busy", "away", "behind"})
+WAITING = frozenset({"pending", "roster", "busy", "full", "away", "behind"})
 """Reasons that may pass by themselves or by a decision; the others would come again."""
 
 
