@@ -9,19 +9,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from vault_alone import OPEN, VaultAlone
 
 from felb.data.binary import BinaryMatrix
 from felb.engines.nvflare import approvals as approvals_module
 from felb.engines.nvflare import refusals, vault_process
 from felb.engines.nvflare.approvals import SHORT, Approvals, plan_digest
-from felb.engines.nvflare.messages import vault_message, write_question, write_request
+from felb.engines.nvflare.messages import vault_message, write_request
 from felb.engines.nvflare.refusals import note_refusal, read_refusals
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_logs import read_outbound, verify_outbound
-from felb.engines.nvflare.site_policy import TOTAL_EPSILON, Policy, Refusal, SiteConfig
-from felb.engines.nvflare.vault import OK, Event, Vault
+from felb.engines.nvflare.site_policy import TOTAL_EPSILON, Policy, Refusal
+from felb.engines.nvflare.vault import OK, Event
 from felb.engines.nvflare.vault_process import Console, line_of
 from felb.errors import InputError
 from felb.federated import responses
@@ -31,36 +31,17 @@ from felb.federated.protocol import Sums
 ROWS = BinaryMatrix.of(np.random.default_rng(3).random((60, 12)) < 0.3)
 EXACT = Plan("exact", "bmf", 3, 12, {"effort": "fast"}, sites=3)
 PRIVATE = Plan("private", "bmf", 3, 12, {"effort": "fast"}, {"epsilon": 1.0, "delta": 1e-5}, 90, 3)
-OPEN = {"auto_approve": ("all",), "require_privacy": False, "min_rows": 5, "disclosure": "none"}
 
 
-class Site:
-    """A vault with data."""
-
-    def __init__(self, folder, **policy):
-        self.state, data = folder / "state", folder / "data.npz"
-        folder.mkdir(parents=True, exist_ok=True)
-        sp.save_npz(data, ROWS.to_scipy(bool))
-        self.config = SiteConfig(str(data), str(self.state), policy=Policy(**{"min_rows": 5, **policy}))
-        self.events = []
-        self.vault = Vault("site-0", lambda: self.config, on_event=self.events.append)
-
-    def ready(self, plan):
-        return self.vault.handle(*vault_message(write_question(), plan.to_json())).code
-
-    def first(self, plan, sums=()):
-        """Ask the first request of a run; with sums, the one after them."""
-        execution = Execution(plan.algorithm(), seed=plan.seed)
-        for part in sums:
-            execution.receive(part)
-        return self.vault.handle(*vault_message(write_request(execution.request, sums), plan.to_json()))
+def site_with(folder, **policy):
+    return VaultAlone(folder, ROWS, **policy)
 
 
 # -- approvals -------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_cannot_be_named_like_a_folder_of_the_site(tmp_path):
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     for name in ("approvals", "attempts", "rosters"):
         assert site.ready(replace(EXACT, run_id=name)) == OK
     assert {approval.run for approval in Approvals(site.state).all()} == {"approvals", "attempts", "rosters"}
@@ -70,7 +51,7 @@ def test_a_run_cannot_be_named_like_a_folder_of_the_site(tmp_path):
 
 
 def test_a_digest_is_too_long_for_two_plans_to_share_the_part_that_is_compared(tmp_path, monkeypatch):
-    site = Site(tmp_path, require_privacy=False, disclosure="none")
+    site = site_with(tmp_path, require_privacy=False, disclosure="none")
     assert site.ready(EXACT) == "pending"
     digest = plan_digest(EXACT)
     assert SHORT * 4 >= 128, "bits: a collision takes 2^64 tries"
@@ -87,7 +68,7 @@ def test_a_digest_is_too_long_for_two_plans_to_share_the_part_that_is_compared(t
 
 
 def test_what_was_denied_stays_denied_whatever_is_proposed_under_its_name(tmp_path):
-    site = Site(tmp_path, require_privacy=False, disclosure="none", auto_approve=("felb-mu",))
+    site = site_with(tmp_path, require_privacy=False, disclosure="none", auto_approve=("felb-mu",))
     run = Plan("run", "felb-mu", 3, 12, {"max_iter": 2}, sites=3)
     assert site.ready(run) == OK
     Approvals(site.state).deny("run")
@@ -125,7 +106,7 @@ def test_a_decision_and_a_proposal_at_the_same_time_come_one_after_the_other(tmp
 
 def test_proposals_without_end_do_not_fill_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(approvals_module, "MOST_RUNS", 3)
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     assert [site.ready(replace(EXACT, run_id=f"r{i}")) for i in range(5)] == [OK] * 3 + ["full"] * 2
     assert not (site.state / "r3").exists()
     assert site.ready(replace(EXACT, run_id="r1")) == OK, "those that are known go on"
@@ -154,10 +135,10 @@ def test_runs_that_nobody_looks_at_have_a_budget_also_if_none_was_set(tmp_path):
 
 def test_a_budget_is_not_spent_once_for_each_neighbour_relation(tmp_path):
     pytest.importorskip("opendp")
-    site = Site(tmp_path, auto_approve=("private",), total_epsilon=1.0)
+    site = site_with(tmp_path, auto_approve=("private",), total_epsilon=1.0)
     replaced = replace(PRIVATE, run_id="other", privacy={**PRIVATE.privacy, "neighbours": "replace"})
     assert site.ready(PRIVATE) == OK
-    assert site.first(PRIVATE).code == OK
+    assert site.ask(PRIVATE) == OK
     assert site.ready(replaced) == "privacy"
     assert Policy(neighbours="replace").check_privacy(replaced.algorithm().privacy) is None
     site.vault.close()
@@ -165,10 +146,10 @@ def test_a_budget_is_not_spent_once_for_each_neighbour_relation(tmp_path):
 
 def test_m7_an_exact_run_that_began_before_a_private_one_does_not_go_on_after_it(tmp_path):
     pytest.importorskip("opendp")
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     assert site.ready(EXACT) == OK
-    assert site.first(PRIVATE).code == OK
-    assert site.first(EXACT).code == "privacy"
+    assert site.ask(PRIVATE) == OK
+    assert site.ask(EXACT) == "privacy"
     assert {line["run"] for line in read_outbound(site.state)} == {"private"}
     site.vault.close()
 
@@ -177,7 +158,7 @@ def test_m7_an_exact_run_that_began_before_a_private_one_does_not_go_on_after_it
 
 
 def test_sums_of_other_names_or_shapes_are_neither_played_nor_kept(tmp_path):
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     plan = Plan("sums", "felb-mu", 3, 12, {"max_iter": 3}, sites=3)
     assert site.ready(plan) == OK
     request = Execution(plan.algorithm(), seed=0).request
@@ -193,7 +174,7 @@ def test_sums_of_other_names_or_shapes_are_neither_played_nor_kept(tmp_path):
 
 
 def test_a_plan_of_another_size_than_the_data_is_refused_before_anything_of_its_size_is_made(tmp_path, monkeypatch):
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     wide = Plan("wide", "felb-mu", 4, 5_000_000, {"max_iter": 2}, sites=3)
     monkeypatch.setattr(
         "felb.engines.nvflare.site_session.Replay", lambda *_, **__: pytest.fail("V of the plan was made")
@@ -207,7 +188,7 @@ def test_a_plan_of_another_size_than_the_data_is_refused_before_anything_of_its_
 
 def test_a_disk_that_is_full_once_costs_and_logs_nothing_twice(tmp_path, monkeypatch):
     pytest.importorskip("opendp")
-    site = Site(tmp_path, auto_approve=("all",))
+    site = site_with(tmp_path, auto_approve=("all",))
     assert site.ready(PRIVATE) == OK
     with monkeypatch.context() as patch:
 
@@ -215,8 +196,8 @@ def test_a_disk_that_is_full_once_costs_and_logs_nothing_twice(tmp_path, monkeyp
             raise OSError(errno.ENOSPC, "no space left on device")
 
         patch.setattr(responses, "write_entry", full)
-        assert site.first(PRIVATE).code == "failed"
-    assert site.first(PRIVATE).code == OK
+        assert site.ask(PRIVATE) == "failed"
+    assert site.ask(PRIVATE) == OK
     assert len(site.vault._sessions["private"]._gate.accountant.entries) == 1
     assert [line["what"] for line in read_outbound(site.state)] == ["sizes"]
     assert verify_outbound(site.state)["private"].lines == 1
@@ -224,7 +205,7 @@ def test_a_disk_that_is_full_once_costs_and_logs_nothing_twice(tmp_path, monkeyp
 
 
 def test_a_name_or_a_reason_cannot_write_lines_or_commands_to_the_console(tmp_path):
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     forged = "x\n2026-01-01 00:00:00  run good ended\x1b[2J"
     site.vault.handle({"verb": "ready", "plan": {**EXACT.to_json(), "run_id": forged}})
     site.vault.handle({"verb": "ready", "plan": {**EXACT.to_json(), "method": forged}})

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from vault_alone import OPEN, VaultAlone
 
 from felb.data import partition
 from felb.data.registry import load
@@ -34,42 +34,21 @@ from felb.engines.nvflare.vault import OK, Vault
 from felb.engines.nvflare.vault_fuzzing import mutated_messages, random_frames
 from felb.engines.nvflare.vault_socket import VaultServer, ask, send
 from felb.errors import InputError
-from felb.federated.execution import Execution
 from felb.federated.protocol import Request
 
 ZOO = load("zoo")
 SHARDS = split(ZOO, [f"site-{i}" for i in partition.even(101, 3)])[0]
 EXACT = Plan("exact", "felb-mu", 4, 17, {"max_iter": 3})
 PRIVATE = Plan("private", "bmf", 3, 17, {"effort": "fast"}, {"epsilon": 1.0, "delta": 1e-5}, 101, 3)
-OPEN = {"auto_approve": ("all",), "require_privacy": False, "min_rows": 5, "disclosure": "none"}
 
 
-class Site:
-    """A vault with data, and what an honest courier would ask it first."""
-
-    def __init__(self, folder, **policy):
-        self.state, data = folder / "state", folder / "data.npz"
-        folder.mkdir(parents=True, exist_ok=True)
-        sp.save_npz(data, SHARDS["site-0"].to_scipy(bool))
-        self.config = SiteConfig(str(data), str(self.state), policy=Policy(**policy))
-        self.events = []
-        self.vault = Vault("site-0", lambda: self.config, on_event=self.events.append)
-
-    def ready(self, plan):
-        return self.vault.handle(*vault_message(write_question(), plan.to_json())).code
-
-    def first(self, plan):
-        """Return the first request of a run, as it is sent."""
-        request = Execution(plan.algorithm(), seed=plan.seed).request
-        return vault_message(write_request(request), plan.to_json())
-
-    def kinds(self):
-        return [event.kind for event in self.events]
+def site_with(folder, **policy):
+    return VaultAlone(folder, SHARDS["site-0"], **policy)
 
 
 @pytest.fixture
 def site(tmp_path):
-    made = Site(tmp_path / "site", **OPEN)
+    made = site_with(tmp_path / "site", **OPEN)
     yield made
     made.vault.close()
 
@@ -78,12 +57,12 @@ def site(tmp_path):
 
 
 def test_nothing_is_approved_by_default_and_an_exact_run_is_not_even_offered(tmp_path):
-    site = Site(tmp_path, min_rows=5)
+    site = site_with(tmp_path, min_rows=5)
     assert site.ready(EXACT) == "privacy"
     assert Approvals(site.state).all() == []
     pytest.importorskip("opendp")
     assert site.ready(PRIVATE) == "pending"
-    assert site.vault.handle(*site.first(PRIVATE)).code == "pending"
+    assert site.ask(PRIVATE) == "pending"
     assert [approval.run for approval in Approvals(site.state).pending()] == ["private"]
     assert site.kinds().count("pending") == 1, "a person is told once"
     assert read_outbound(site.state) == []
@@ -91,8 +70,8 @@ def test_nothing_is_approved_by_default_and_an_exact_run_is_not_even_offered(tmp
 
 
 def test_a_run_is_approved_by_its_digest_and_can_be_denied_at_any_time(tmp_path):
-    assert Site(tmp_path, min_rows=5, require_privacy=False).ready(EXACT) == "disclosure", "not even offered"
-    site = Site(tmp_path, min_rows=5, require_privacy=False, disclosure="none")
+    assert site_with(tmp_path, min_rows=5, require_privacy=False).ready(EXACT) == "disclosure", "not even offered"
+    site = site_with(tmp_path, min_rows=5, require_privacy=False, disclosure="none")
     assert site.ready(EXACT) == "pending"
     approvals, digest = Approvals(site.state), plan_digest(EXACT)
     for wrong in (digest[:8], "0" * 64, digest[1:]):
@@ -100,12 +79,12 @@ def test_a_run_is_approved_by_its_digest_and_can_be_denied_at_any_time(tmp_path)
             approvals.approve("exact", wrong)
     approvals.approve("exact", digest[:SHORT])
     assert site.ready(EXACT) == OK
-    assert site.vault.handle(*site.first(EXACT)).code == OK
+    assert site.ask(EXACT) == OK
     other = Plan("exact", "felb-mu", 5, 17, {"max_iter": 3})
     assert site.ready(other) == "known", "what was approved is this plan and no other"
     approvals.deny("exact")
     assert site.ready(EXACT) == "denied"
-    assert site.vault.handle(*site.first(EXACT)).code == "denied", "also in the middle of a run"
+    assert site.ask(EXACT) == "denied", "also in the middle of a run"
     with pytest.raises(InputError, match="no run"):
         approvals.find("nothing")
     site.vault.close()
@@ -124,7 +103,7 @@ def test_a_policy_may_approve_private_runs_or_a_method(tmp_path):
 
 
 def test_h2_nothing_of_the_data_is_in_what_leaves_when_it_cannot_be_read(tmp_path):
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     Path(site.config.data).unlink()
     secret = tmp_path / "data.csv"
     secret.write_text("a,b\nJane Doe 1970-01-01,1\n")
@@ -177,7 +156,7 @@ def test_h3_a_refusal_quotes_nothing_that_came(site):
 
 def test_c5_failures_are_constant_charged_and_capped(tmp_path, monkeypatch):
     pytest.importorskip("opendp")
-    site = Site(tmp_path, auto_approve=("all",), min_rows=5, require_replay=False)
+    site = site_with(tmp_path, auto_approve=("all",), min_rows=5, require_replay=False)
     assert site.ready(PRIVATE) == OK
     session = site.vault._sessions["private"]
     broken = [
@@ -227,7 +206,7 @@ class Ended(BaseException):
 
 def test_m6_a_request_that_computes_too_long_ends_the_process_and_has_failed(tmp_path, monkeypatch):
     pytest.importorskip("opendp")
-    site, ended = Site(tmp_path, auto_approve=("all",), min_rows=5, max_seconds=0.05), threading.Event()
+    site, ended = site_with(tmp_path, auto_approve=("all",), min_rows=5, max_seconds=0.05), threading.Event()
     site.vault = Vault("site-0", lambda: site.config, end_process=ended.set)
     assert site.ready(PRIVATE) == OK
 
@@ -241,17 +220,17 @@ def test_m6_a_request_that_computes_too_long_ends_the_process_and_has_failed(tmp
             site.vault.handle(*site.first(PRIVATE))
     site.vault.close()
     site.vault = Vault("site-0", lambda: site.config)
-    assert site.vault.handle(*site.first(PRIVATE)).code == "failed", "not computed again by the next process"
+    assert site.ask(PRIVATE) == "failed", "not computed again by the next process"
     session = site.vault._sessions["private"]
     assert [entry.run for entry in session._gate.accountant.entries] == ["failed"], "and charged"
     site.vault.close()
 
 
 def test_a_request_in_time_does_not_end_the_process(tmp_path):
-    site, ended = Site(tmp_path, **OPEN, max_seconds=60), threading.Event()
+    site, ended = site_with(tmp_path, **OPEN, max_seconds=60), threading.Event()
     site.vault = Vault("site-0", lambda: site.config, end_process=ended.set)
     assert site.ready(EXACT) == OK
-    assert site.vault.handle(*site.first(EXACT)).code == OK
+    assert site.ask(EXACT) == OK
     assert not ended.is_set()
     timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
     assert all(timer.finished.is_set() for timer in timers), "cancelled"
@@ -259,7 +238,7 @@ def test_a_request_in_time_does_not_end_the_process(tmp_path):
 
 
 def test_h1_one_process_owns_a_run(tmp_path):
-    site = Site(tmp_path, **OPEN)
+    site = site_with(tmp_path, **OPEN)
     assert site.ready(EXACT) == OK
     second = Vault("site-0", lambda: site.config)
     reply = second.handle(*vault_message(write_question(), EXACT.to_json()))
@@ -271,7 +250,7 @@ def test_h1_one_process_owns_a_run(tmp_path):
 
 def test_h1_fifty_couriers_at_once_spend_what_one_does(tmp_path):
     pytest.importorskip("opendp")
-    site = Site(tmp_path / "s", auto_approve=("all",), min_rows=5)
+    site = site_with(tmp_path / "s", auto_approve=("all",), min_rows=5)
     with serving(site) as path:
         words, values = site.first(PRIVATE)
         replies = []
@@ -346,7 +325,7 @@ def test_a_message_that_claims_to_be_huge_is_not_waited_for(site):
 
 def test_random_and_mutated_messages_get_a_word_of_the_list_and_no_data(tmp_path):
     """A few thousand of them; benchmarks/vault_fuzz.py sends a million."""
-    site = Site(tmp_path, min_rows=5, require_privacy=False, disclosure="none")
+    site = site_with(tmp_path, min_rows=5, require_privacy=False, disclosure="none")
     rng = random.Random(7)
     honest = [site.first(EXACT), vault_message(write_question(), EXACT.to_json())]
     assert site.ready(EXACT) == "pending"
