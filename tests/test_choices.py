@@ -1,7 +1,7 @@
 from typing import get_args
 
 from felb import choices
-from felb.data.sharding import PARTITIONS
+from felb.data.shards import PARTITIONS
 from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
 from felb.federated.algorithms.felb_setting import SETTINGS
 from felb.privacy.disclosure import PRESETS

@@ -17,7 +17,7 @@ DISCLOSURE_PRESETS = ("strict", "datashield", "ohdsi", "cms", "opensafely", "non
 """Of `felb.privacy.disclosure`."""
 
 SPLITS = ("even", "uneven", "consecutive")
-"""How rows are split among clients, see `felb.data.sharding`."""
+"""How rows are split among clients, see `felb.data.shards`."""
 
 FELB_SETTINGS = ("recommended", "unweighted", "literal")
 """Of FELB and FELB-MU, see `felb.federated.algorithms.felb_setting`."""

@@ -11,7 +11,7 @@ from cli_files import leftovers
 
 import felb as library
 from felb.data import BinaryMatrix, planted, read
-from felb.data.sharding import dealt
+from felb.data.shards import dealt
 from felb.runs.job import Job
 from felb.runs.job_runner import simulate
 from felb.runs.result import Result

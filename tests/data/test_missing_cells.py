@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from felb.data import BinaryMatrix, convert, parquet, read, text
 from felb.data import coercion as dense
-from felb.data.sharding import read_data
+from felb.data.registry import read_data
 from felb.errors import InputError
 
 NAMES = ["a", "b", "c"]

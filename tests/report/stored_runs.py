@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from felb.data import planted
-from felb.data.sharding import dealt
+from felb.data.shards import dealt
 from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.metrics.history import History

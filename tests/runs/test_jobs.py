@@ -11,10 +11,11 @@ import scipy.sparse as sp
 
 from felb import FELBMU, BinaryMatrix
 from felb.data import load, planted
+from felb.data.registry import read_data
 from felb.errors import InputError
 from felb.runs.folder import RunFolder
 from felb.runs.generation import generate
-from felb.runs.job import Job, read_data
+from felb.runs.job import Job
 from felb.runs.job_runner import Federation, fit, simulate
 from felb.runs.result import Result, read_assignment
 from felb.runs.scoring import score_file

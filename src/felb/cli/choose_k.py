@@ -84,7 +84,8 @@ def command(
     stability    mean share of refits that find a component again
     bits         description length
     """  # noqa: D301
-    from felb.data.sharding import dealt, read_data
+    from felb.data.registry import read_data
+    from felb.data.shards import dealt
 
     with warnings_as_notes():
         table = read_data(data, **options.given(**reading))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from felb.data.sharding import read_data
+from felb.data.registry import read_data
 from felb.errors import InputError, missing_extra
 from felb.regular import open_regular
 

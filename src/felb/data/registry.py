@@ -1,12 +1,15 @@
-"""Small real data sets that are included in felb."""
+"""Data by its name: small real data sets that are included in felb, files and databases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from felb.data.database_url import is_url
 from felb.data.files import read
+from felb.data.table import Table, marked
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,3 +58,24 @@ def row_names(name: str) -> tuple[str, ...] | None:
 def _check(name: str) -> None:
     if name not in SHIPPED:
         raise InputError(f"no data set {name!r} comes with felb; there is {', '.join(SHIPPED)}")
+
+
+def check_named(name: str) -> None:
+    """Raise if there is neither a file nor a shipped data set of that name."""
+    if not is_url(name) and not Path(name).exists() and name not in SHIPPED:
+        raise InputError(f"there is no file {name!r}; check the path, or use a data set of felb: {', '.join(SHIPPED)}")
+
+
+def read_data(name: str, **options: Any) -> Table:
+    """Read a data file, a database by its URL, or a shipped data set if there is no file of that name."""
+    check_named(name)
+    if is_url(name) or Path(name).is_file() or (Path(name).exists() and name not in SHIPPED):
+        return read(name, **options)
+    if options.get("schema") is not None:
+        raise InputError(f"the shipped data set {name!r} is binary already; leave the schema out")
+    if options.get("client_column") is not None:
+        raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
+    table, unknown = Table(load(name)), options.get("unknown")
+    if unknown is not None:
+        [table] = marked([table], read(unknown).matrix, str(unknown))
+    return table

@@ -1,4 +1,4 @@
-"""The rows of each client by its name, validated once before a run."""
+"""The rows of each client by its name: dealt among simulated clients, or split by labels; validated before a run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.data import partition
 from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from felb.data.binary import BinaryMatrix
+
+
+PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
+    "even": lambda n, clients, seed: partition.even(n, clients, seed=seed),
+    "uneven": lambda n, clients, seed: partition.uneven(n, clients, seed=seed),
+    "consecutive": lambda n, clients, _: partition.consecutive(n, clients),
+}
+"""Functions that split rows among clients, given the numbers of rows and clients and a seed."""
+
+
+def dealt(n: int, clients: int, *, split: str, seed: int) -> NDArray[np.str_]:
+    """Return the client of each of n rows: client-01, client-02, …, by one of the `PARTITIONS`."""
+    return np.array(client_names(clients))[PARTITIONS[split](n, clients, seed)]
 
 
 def split(matrix: BinaryMatrix, labels: ArrayLike) -> tuple[dict[str, BinaryMatrix], dict[str, Any]]:

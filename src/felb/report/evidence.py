@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.data.labels import read_labels
-from felb.data.registry import SHIPPED
-from felb.data.sharding import PARTITIONS, dealt, read_data
-from felb.data.shards import split
+from felb.data.registry import SHIPPED, read_data
+from felb.data.shards import PARTITIONS, dealt, split
 from felb.errors import FelbError, InputError
 from felb.metrics.component_profile import profile_components
 from felb.metrics.enrichment import enrichment

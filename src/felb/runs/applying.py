@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.data.feature_names import Alignment
-from felb.data.sharding import read_data
+from felb.data.registry import read_data
 from felb.errors import InputError
 from felb.metrics.population_drift import drift_between
 from felb.runs.result import Result

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from felb.data.database_url import check_no_password
+from felb.data.registry import check_named, read_data
 from felb.data.schema import Schema
-from felb.data.sharding import PARTITIONS as PARTITIONS
-from felb.data.sharding import check_named, dealt
-from felb.data.sharding import read_data as read_data
+from felb.data.shards import PARTITIONS, dealt
 from felb.errors import InputError
 from felb.estimators.methods import check_known
 from felb.privacy import Privacy

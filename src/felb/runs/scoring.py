@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from felb.data.registry import read_data
 from felb.errors import InputError
-from felb.runs.job import read_data
 from felb.runs.result import Result
 
 if TYPE_CHECKING:
