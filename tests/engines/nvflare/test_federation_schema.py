@@ -72,5 +72,5 @@ def test_sites_with_raw_data_join_under_one_schema_and_are_refused_under_another
         assert f"west: {REASONS['columns']}" in str(refused.value)
         assert not (tmp_path / "again").exists()
         state = federation.sites["west"].state
-        assert len(read_refusals(state, run_id="second")) == 1
+        assert read_refusals(state, run_id="second")
         assert read_outbound(state, run_id="second") == []
