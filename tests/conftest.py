@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -68,6 +69,17 @@ REPEATED = (
     "test_site.py::test_",
 )
 """Tests that compare many runs of the same code. Traced, they take twice as long and cover little more."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """What a process has written outlives it; only a machine that dies needs more, and none does here.
+
+    Processes that a test starts wait, and `test_atomic.py` asserts that `os.fsync` is called where it must be.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 def pytest_collection_modifyitems(items):

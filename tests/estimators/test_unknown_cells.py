@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,14 +32,16 @@ SIGNAL = (DATA.U.astype(int) @ DATA.V.astype(int)) > 0
 CELLS = hidden(DATA.A.shape)
 SEEN = DATA.A.toarray() & ~CELLS
 
+SHORT = Effort(tries=8, restarts=1, generations=1)
+"""All steps of the default effort, with fewer repetitions."""
 KINDS = {
-    "default": {},
-    "hamming": {"objective": "hamming"},
-    "costs": {"objective": "hamming", "false_positive_cost": 2.0},
-    "f1": {"objective": "f1"},
-    "recover": {"objective": "recover"},
-    "mdl": {"n_components": "mdl", "max_components": 8},
-    "search": {"objective": "hamming", "effort": Effort(tries=2, cover_features=100, proposals=20)},
+    "default": {"effort": SHORT},
+    "hamming": {"objective": "hamming", "effort": SHORT},
+    "costs": {"objective": "hamming", "false_positive_cost": 2.0, "effort": SHORT},
+    "f1": {"objective": "f1", "effort": SHORT},
+    "recover": {"objective": "recover", "effort": SHORT},
+    "mdl": {"n_components": "mdl", "max_components": 8, "effort": SHORT},
+    "search": {"objective": "hamming", "effort": replace(SHORT, tries=2, cover_features=100, proposals=20)},
 }
 
 
