@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 import pytest
-from brief_effort import BRIEF, tasks_asked
+from brief_effort import BRIEF
 from seeded_noise import seeded_noise
 
 from felb.data import partition, planted
@@ -229,12 +229,6 @@ def test_every_method_is_registered():
 def test_every_task_of_the_table_is_one_of_an_algorithm():
     known = {task for make in ALGORITHMS.values() for task in made(make).tasks}
     assert set(TASKS) - known == {"centralized_search"}, "which is of an owner of all rows, not of a client"
-
-
-@pytest.mark.parametrize("objective", ["auto", "f1", "recover"])
-def test_a_brief_effort_plays_every_task_that_the_default_one_plays(objective):
-    brief, default = (simulated(method("bmf", objective=objective, **effort)()) for effort in ({"effort": BRIEF}, {}))
-    assert tasks_asked(brief.history) == tasks_asked(default.history)
 
 
 # -- determinism -----------------------------------------------------------------------------------------------------
