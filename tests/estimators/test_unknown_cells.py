@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from brief_effort import BRIEF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import felb
 from felb.data import BinaryMatrix, partition, planted
-from felb.federated.algorithms.efforts import Effort
 from felb.metrics import Counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::felb.errors.ConvergenceWarning")
@@ -32,16 +32,14 @@ SIGNAL = (DATA.U.astype(int) @ DATA.V.astype(int)) > 0
 CELLS = hidden(DATA.A.shape)
 SEEN = DATA.A.toarray() & ~CELLS
 
-SHORT = Effort(tries=8, restarts=1, generations=1)
-"""All steps of the default effort, with fewer repetitions."""
 KINDS = {
-    "default": {"effort": SHORT},
-    "hamming": {"objective": "hamming", "effort": SHORT},
-    "costs": {"objective": "hamming", "false_positive_cost": 2.0, "effort": SHORT},
-    "f1": {"objective": "f1", "effort": SHORT},
-    "recover": {"objective": "recover", "effort": SHORT},
-    "mdl": {"n_components": "mdl", "max_components": 8, "effort": SHORT},
-    "search": {"objective": "hamming", "effort": replace(SHORT, tries=2, cover_features=100, proposals=20)},
+    "default": {"effort": BRIEF},
+    "hamming": {"objective": "hamming", "effort": BRIEF},
+    "costs": {"objective": "hamming", "false_positive_cost": 2.0, "effort": BRIEF},
+    "f1": {"objective": "f1", "effort": BRIEF},
+    "recover": {"objective": "recover", "effort": BRIEF},
+    "mdl": {"n_components": "mdl", "max_components": 8, "effort": BRIEF},
+    "search": {"objective": "hamming", "effort": replace(BRIEF, tries=2, cover_features=100, proposals=20)},
 }
 
 
