@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,23 +15,30 @@ settings.register_profile("felb", deadline=None, derandomize=True)
 settings.load_profile("felb")
 
 LONG = (
-    "contracts/test_algorithm_contract.py",
     "test_docs.py",
     "contracts/test_transport_contract.py",
-    "contracts/test_extend_page.py",
-    "contracts/test_estimator_contract.py",
-    "contracts/test_secure_sum_contract.py",
-    "fuzz/test_fuzz.py",
-    "runs/test_resume.py",
-    "federated/test_phases_pipeline.py",
-    "federated/test_felb_scale.py",
-    "test_demo.py",
+    "contracts/test_algorithm_contract.py",
     "test_site.py",
-    "engines/test_dask_faults.py",
-    "cli/test_cli_experiment.py",
+    "contracts/test_extend_page.py",
+    "engines/test_dask.py",
     "paper/test_study_runner.py",
+    "kernels/test_passes.py",
+    "report/test_report_browser.py",
+    "contracts/test_secure_sum_contract.py",
+    "fingerprints/test_fingerprints.py",
+    "kernels/test_passes_elsewhere.py",
+    "test_demo.py",
+    "contracts/test_estimator_contract.py",
+    "federated/test_felb_scale.py",
+    "estimators/test_unknown_cells.py",
+    "federated/test_phases_pipeline.py",
+    "estimators/test_federated_bmf.py",
+    "runs/test_comparison.py",
+    "engines/test_dask_faults.py",
+    "runs/test_run_signals.py",
+    "cli/test_cli_experiment.py",
 )
-"""Files that take long, which several workers had better begin with."""
+"""Files that take long, the longest first: several workers end at the same time if they begin with them."""
 
 REPEATED = (
     "contracts/test_algorithm_contract.py::test_a_client_may_join_late",
@@ -68,6 +76,17 @@ REPEATED = (
     "test_site.py::test_",
 )
 """Tests that compare many runs of the same code. Traced, they take twice as long and cover little more."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk():
+    """What a process has written outlives it; only a machine that dies needs more, and none does here.
+
+    Processes that a test starts wait, and `test_atomic.py` asserts that `os.fsync` is called where it must be.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 def pytest_collection_modifyitems(items):

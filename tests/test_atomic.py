@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -36,6 +37,28 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path, error):
         write()
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [tmp_path / "x.txt"]
+
+
+def test_a_file_and_a_folder_are_on_the_disk_before_they_take_their_place(tmp_path, monkeypatch):
+    """Or a machine that loses its power would be left with the new name of nothing."""
+    synced = []
+
+    def fsync(descriptor):
+        synced.append((os.fstat(descriptor).st_ino, sorted(path.name for path in tmp_path.iterdir())))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with replacing(tmp_path / "file") as partial:
+        partial.write_text("x")
+    ((inode, names),) = synced
+    assert inode == (tmp_path / "file").stat().st_ino
+    assert "file" not in names
+    synced.clear()
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "inner").write_text("x")
+    replace_folder(tmp_path / "made", tmp_path / "folder")
+    places = dict(synced)
+    assert "folder" not in places[(tmp_path / "folder" / "inner").stat().st_ino]
+    assert "folder" in places[tmp_path.stat().st_ino]
 
 
 def test_a_block_that_writes_nothing_is_an_error(tmp_path):

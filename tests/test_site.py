@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -46,6 +47,19 @@ FAINT = """() => {
     .map(([one]) => one.innerText.slice(0, 60));
 }"""
 """Text with less than the contrast that WCAG asks for."""
+
+
+LOOK = f"""() => ({{
+  "too wide": document.documentElement.scrollWidth > innerWidth,
+  "cut": ({OVERFLOWING})(),
+  "faint": ({FAINT})(),
+  "broken": [...document.querySelectorAll("article img")].filter((one) => !one.naturalWidth).length,
+}})"""
+CHANGE_THEME = """(scheme) => {
+  document.body.dataset.mdColorSwitching = "";  // no transitions
+  document.body.dataset.mdColorScheme = scheme;
+}"""
+"""What the switch of the page does."""
 
 
 class Page(HTMLParser):
@@ -148,27 +162,64 @@ def test_every_command_and_option_is_in_the_reference(site):
     check(program, "felb")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(PHONE, "light"), (DESK, "dark"), (PHONE, "dark"), (DESK, "light")])
-def test_pages_fit_and_can_be_read(browser, site, width, theme):
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+@contextmanager
+def opened(browser, width, theme):
+    """A page of that width for a reader who prefers that theme; nothing may go wrong in it."""
+    context, errors = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme), []
     context.set_default_timeout(120_000)  # on a busy machine
-    page, complaints = context.new_page(), []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    everywhere = (width, theme) in ((PHONE, "light"), (DESK, "dark"))  # what fits does not depend on the colours
-    for path in sorted(site.rglob("*.html")) if everywhere else [site / f"{name}.html" for name in LOOKED_AT]:
-        if path.name == "404.html":
-            continue
-        page.goto(path.as_uri())
-        assert page.evaluate("document.body.dataset.mdColorScheme") == SCHEMES[theme]
-        found = {
-            "too wide": page.evaluate("document.documentElement.scrollWidth") > width,
-            "cut": page.evaluate(OVERFLOWING),
-            "faint": page.evaluate(FAINT),
-            "broken": page.locator("article img").evaluate_all("all => all.filter(one => !one.naturalWidth).length"),
-        }
-        complaints += [f"{path.relative_to(site)}: {what}: {seen}" for what, seen in found.items() if seen]
+    page = context.new_page()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
     context.close()
-    assert complaints == []
+    assert errors == []
+
+
+def found_wrong(page):
+    """What does not fit into the width, cannot be read, or is not there."""
+    return {what: seen for what, seen in page.evaluate(LOOK).items() if seen}
+
+
+def test_all_pages_fit_and_can_be_read_in_both_themes(browser, site):
+    """On a phone and at a desk. Width and theme are changed in the page, since loading it takes longest."""
+    complaints, widths = {}, [PHONE, DESK]
+    with opened(browser, PHONE, "light") as page:
+        for path in sorted(site.rglob("*.html")):
+            if path.name == "404.html":
+                continue
+            place = str(path.relative_to(site))
+            page.goto(path.as_uri())
+            assert page.evaluate("[innerWidth, document.body.dataset.mdColorScheme]") == [widths[0], SCHEMES["light"]]
+            complaints[place, widths[0]] = found_wrong(page)
+            widths.reverse()  # the next page begins with the width that this one ends with
+            page.evaluate(CHANGE_THEME, SCHEMES["dark"])
+            page.set_viewport_size({"width": widths[0], "height": 900})
+            complaints[place, widths[0]] = found_wrong(page)
+    assert len(complaints) > 80
+    assert {place: wrong for place, wrong in complaints.items() if wrong} == {}
+
+
+@pytest.mark.parametrize(("width", "theme"), [(PHONE, "dark"), (DESK, "light"), (DESK, "dark")])
+def test_a_page_has_the_theme_of_the_system_from_the_start(browser, site, width, theme):
+    with opened(browser, width, theme) as page:
+        for name in LOOKED_AT:
+            page.goto((site / f"{name}.html").as_uri())
+            assert page.evaluate("document.body.dataset.mdColorScheme") == SCHEMES[theme]
+            assert found_wrong(page) == {}, name
+
+
+def test_the_change_of_theme_in_a_page_is_that_of_its_switch(browser, site):
+    """Everything has the same colours, whether the theme was chosen here or by the system."""
+    colours = """() => [...document.querySelectorAll("body, article *")].map((one) => getComputedStyle(one))
+      .map((style) => `${style.color} ${style.backgroundColor}`)"""
+    address = (site / f"{LOOKED_AT[0]}.html").as_uri()
+    with opened(browser, DESK, "light") as page:
+        page.goto(address)
+        light = page.evaluate(colours)
+        page.evaluate(CHANGE_THEME, SCHEMES["dark"])
+        changed = page.evaluate(colours)
+    with opened(browser, DESK, "dark") as page:
+        page.goto(address)
+        assert changed == page.evaluate(colours) != light
 
 
 @pytest.mark.parametrize("example", ["zoo", "clients", "noise", "cells"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 import pytest
+from brief_effort import BRIEF
 from seeded_noise import seeded_noise
 
 from felb.data import partition, planted
@@ -49,9 +50,10 @@ def method(name, *, privacy=None, **parameters):
 
 ALGORITHMS = {
     **{entry.name: method(entry.name) for entry in FEDERATED},
+    "bmf": method("bmf", effort=BRIEF),
     "bmf, fast": method("bmf", effort="fast"),
-    "bmf, f1": method("bmf", objective="f1"),
-    "bmf, recover": method("bmf", objective="recover"),
+    "bmf, f1": method("bmf", objective="f1", effort=BRIEF),
+    "bmf, recover": method("bmf", objective="recover", effort=BRIEF),
     "bmf, mdl": lambda: make_federated("bmf", n_components="mdl", max_components=5, effort="fast").algorithm(M),
     "bmf, sampled": method("bmf", participation=Participation(fraction=0.9)),
     "felb": method("felb", max_iter=6),

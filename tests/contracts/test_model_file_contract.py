@@ -34,7 +34,7 @@ def _own(options):
 def _effort():
     from felb.federated.algorithms.efforts import Effort
 
-    return Effort(relaxed_rounds=5, tries=2)
+    return Effort(relaxed_rounds=5, tries=2, generations=1)
 
 
 @pytest.fixture(params=VARIANTS.values(), ids=VARIANTS.keys())

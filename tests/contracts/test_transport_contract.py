@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import dask_cluster
 import numpy as np
 import pytest
+from brief_effort import BRIEF_NAME
 from loopback import Loopback
 from masked_loopback import MaskedLoopback
 
@@ -144,8 +145,8 @@ ONE_OWNER = (centralized, dask_workers)
 PLANS = {
     "felb": Plan("r", "felb", 4, 40, {"max_iter": 6}, seed=3),
     "felb-mu": Plan("r", "felb-mu", 4, 40, {"max_iter": 6}, seed=3),
-    "bmf": Plan("r", "bmf", 4, 40, {"objective": "hamming"}, seed=3),
-    "bmf, recover": Plan("r", "bmf", 4, 40, {"objective": "recover"}, seed=3),
+    "bmf": Plan("r", "bmf", 4, 40, {"objective": "hamming", "effort": BRIEF_NAME}, seed=3),
+    "bmf, recover": Plan("r", "bmf", 4, 40, {"objective": "recover", "effort": BRIEF_NAME}, seed=3),
     "asso+or": Plan("r", "asso+or", 4, 40, {}, seed=3),
     "felb, refined": Plan("r", "felb", 4, 40, {"max_iter": 4, "refine": True}, seed=3),
     "fednmf": Plan("r", "fednmf", 4, 40, {"max_iter": 6}, seed=3),
@@ -201,7 +202,6 @@ def transport(request):
         asked = request.getfixturevalue("plan") if "plan" in request.fixturenames else None
         if asked not in [PLANS[name] for name in MASKED_AT_SITES]:
             pytest.skip("every trip is on disk at every site; in process, all methods are masked")
-        request.getfixturevalue("monkeypatch").setattr("os.fsync", lambda _: None)  # nobody pulls the plug here
     return request.param
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import dask.array as da
 import dask.dataframe as dd
@@ -21,6 +22,7 @@ from felb.engines.dask.distributed_rows import DistributedRows
 from felb.engines.dask.state_folder import StateFolder
 from felb.engines.dask.worker_tasks import Held, load_state, respond, save_state
 from felb.errors import FederationError, InputError
+from felb.federated.algorithms.efforts import EFFORTS
 from felb.federated.algorithms.felb import felb as felb_algorithm
 from felb.federated.protocol import Release, Request, Sums
 from felb.federated.steps.known import ClientState
@@ -32,6 +34,8 @@ ROWS = (60, 130, 10, 100)
 """Blocks of different sizes."""
 PARTS = [felb.BinaryMatrix.of(part) for part in np.split(DENSE, np.cumsum(ROWS)[:-1])]
 NAMES = [f"c{i}" for i in range(40)]
+QUICK = replace(EFFORTS["fast"], relaxed_rounds=5, refine_rounds=4)
+"""Rounds of every kind, of which a cluster takes some milliseconds each."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ def client():
 
 
 def quick(**parameters):
-    return felb.FederatedBMF(4, random_state=0, effort="fast", objective="hamming", **parameters)
+    return felb.FederatedBMF(4, random_state=0, effort=QUICK, objective="hamming", **parameters)
 
 
 def array(values=DENSE):

@@ -11,6 +11,7 @@ from felb.data.shards import split
 from felb.engines.local import Participation, run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.algorithms.efforts import Effort
 from felb.federated.algorithms.felb import felb as felb_algorithm
 from felb.federated.algorithms.felb import felb_mu
 from felb.federated.journal import Journal
@@ -20,6 +21,8 @@ DATA = planted(600, 60, 4, noise=0.05, seed=1)
 GROUPS = partition.even(600, 6, seed=1)
 SHARDS, ROWS = split(DATA.A, GROUPS)
 LATE = "4"
+SHORT = Effort(restarts=1, generations=1)
+"""All steps, and as many relaxed rounds as by default, since clients join at certain ones."""
 
 
 def watched(algorithm, seen):
@@ -51,7 +54,7 @@ def f1_star(finished, names=tuple(SHARDS)):
 def test_a_late_client_plays_from_its_round_on(first, sampled):
     """In the start, in the relaxed rounds, at the thresholds, and in Boolean rounds."""
     seen = {}
-    algorithm = watched(federated_bmf(60, 4, sampled=sampled), seen)
+    algorithm = watched(federated_bmf(60, 4, effort=SHORT, sampled=sampled), seen)
     finished = run(algorithm, SHARDS, participation=Participation(joins={LATE: first}))
     rounds = len(finished.history)
     assert rounds > first
@@ -104,7 +107,8 @@ def test_a_late_client_may_be_sampled_and_drop_out_like_all_others():
 
 def test_a_run_with_a_late_client_is_resumed_as_it_was(tmp_path):
     options = {"participation": Participation(joins={LATE: 12}), "seed": 5}
-    finished = run(federated_bmf(60, 4), SHARDS, **options)
+    algorithm = federated_bmf(60, 4, effort=SHORT)
+    finished = run(algorithm, SHARDS, **options)
     for at in (5, 11, 12, 26):
 
         def stop(progress, at=at):
@@ -113,8 +117,8 @@ def test_a_run_with_a_late_client_is_resumed_as_it_was(tmp_path):
 
         journal = tmp_path / str(at)
         with pytest.raises(KeyboardInterrupt):
-            run(federated_bmf(60, 4), SHARDS, journal=Journal(journal), on_round=stop, **options)
-        again = run(federated_bmf(60, 4), SHARDS, journal=Journal(journal), **options)
+            run(algorithm, SHARDS, journal=Journal(journal), on_round=stop, **options)
+        again = run(algorithm, SHARDS, journal=Journal(journal), **options)
         np.testing.assert_array_equal(again.outcome.components, finished.outcome.components)
         np.testing.assert_array_equal(again.assignments[LATE], finished.assignments[LATE])
 

@@ -8,6 +8,7 @@ from felb.data import partition, planted
 from felb.engines.local import Participation
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.bmf_estimator import FederatedBMF
+from felb.federated.algorithms.efforts import Effort
 from felb.metrics import confusion
 
 S1 = planted(2000, 200, 10, noise=0.2, seed=1)
@@ -19,11 +20,12 @@ def f1_star(data, model, U):
 
 def test_fifty_ragged_clients_find_what_pooled_data_shows():
     data = planted(1000, 120, 6, noise=0.15, seed=0)
-    pooled = FederatedBMF(6, random_state=0)
+    effort = Effort(generations=3)  # one is as the other, and by default there are many of them
+    pooled = FederatedBMF(6, effort=effort, random_state=0)
     U = pooled.fit_transform(data.A)
     assert f1_star(data, pooled, U) > 0.98
     for labels in (partition.uneven(1000, 50, seed=0), partition.by_component(data.U, 50, seed=0)):
-        shared = FederatedBMF(6, random_state=0, n_jobs=2)
+        shared = FederatedBMF(6, effort=effort, random_state=0, n_jobs=2)
         np.testing.assert_array_equal(shared.fit_transform(data.A, groups=labels), U)
         np.testing.assert_array_equal(shared.components_, pooled.components_)
         assert shared.counts_ == pooled.counts_

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from brief_effort import BRIEF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import felb
 from felb.data import BinaryMatrix, partition, planted
-from felb.federated.algorithms.efforts import Effort
 from felb.metrics import Counts
 
 pytestmark = pytest.mark.filterwarnings("ignore::felb.errors.ConvergenceWarning")
@@ -31,13 +33,13 @@ CELLS = hidden(DATA.A.shape)
 SEEN = DATA.A.toarray() & ~CELLS
 
 KINDS = {
-    "default": {},
-    "hamming": {"objective": "hamming"},
-    "costs": {"objective": "hamming", "false_positive_cost": 2.0},
-    "f1": {"objective": "f1"},
-    "recover": {"objective": "recover"},
-    "mdl": {"n_components": "mdl", "max_components": 8},
-    "search": {"objective": "hamming", "effort": Effort(tries=2, cover_features=100, proposals=20)},
+    "default": {"effort": BRIEF},
+    "hamming": {"objective": "hamming", "effort": BRIEF},
+    "costs": {"objective": "hamming", "false_positive_cost": 2.0, "effort": BRIEF},
+    "f1": {"objective": "f1", "effort": BRIEF},
+    "recover": {"objective": "recover", "effort": BRIEF},
+    "mdl": {"n_components": "mdl", "max_components": 8, "effort": BRIEF},
+    "search": {"objective": "hamming", "effort": replace(BRIEF, tries=2, cover_features=100, proposals=20)},
 }
 
 

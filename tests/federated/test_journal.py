@@ -28,7 +28,7 @@ ALGORITHMS = {
     "control variates": Scaffold(2, max_iter=4).algorithm(9),
     "steps by lot": ProxSkip(2, max_iter=4).algorithm(9),
     "aligned": PostHoc(GreConD(2), "aligned-vote").algorithm(9),
-    "bmf": federated_bmf(9, 2, effort=Effort(relaxed_rounds=3, refine_rounds=2, tries=2)),
+    "bmf": federated_bmf(9, 2, effort=Effort(relaxed_rounds=3, refine_rounds=2, tries=2, generations=1)),
 }
 
 

@@ -29,7 +29,7 @@ from felb.optim.belief import Belief, assign_new_rows, infer_new_rows, recover
 
 DATA = planted(400, 40, 4, noise=0.2, seed=1)
 SHARDS = cut(DATA.A, 3, 50, 51, 300)
-QUICK = Effort(relaxed_rounds=4, refine_rounds=3, tries=0)
+QUICK = Effort(relaxed_rounds=4, refine_rounds=3, tries=0, generations=1)
 
 
 def relaxed(shards=SHARDS):

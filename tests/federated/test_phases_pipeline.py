@@ -28,7 +28,7 @@ from felb.metrics import Counts, confusion
 
 DATA = planted(150, 40, 4, noise=0.1, seed=1)
 SHARDS, _ = split(DATA.A, partition.uneven(150, 6, seed=1))
-QUICK = Effort(relaxed_rounds=4, refine_rounds=4, tries=2, generations=1)
+QUICK = Effort(relaxed_rounds=4, refine_rounds=4, tries=2, restarts=1, generations=1)
 
 
 class After(Deadline):

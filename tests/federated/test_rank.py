@@ -22,7 +22,7 @@ from felb.federated.steps.rank_selection import (
 from felb.metrics import Counts
 
 DATA = planted(400, 60, 5, noise=0.05, heights=(0.1, 0.3), widths=(0.1, 0.3), seed=2)
-FAST = Effort(relaxed_rounds=8, refine_rounds=6, tries=0)
+FAST = Effort(relaxed_rounds=8, refine_rounds=6, tries=0, generations=1)
 
 
 @pytest.mark.parametrize(("size", "chosen"), [(0, 0), (1, 0), (7, 3), (40, 40), (200, 17)])

@@ -104,12 +104,12 @@ def test_a_cell_that_fails_is_recorded_and_tried_again(tmp_path, here):
 
 def test_a_cell_beyond_its_time_is_ended_and_the_others_go_on(tmp_path):
     study = tiny(methods=(SLOW, ASSO), levels=(0.0,))
-    record, _ = run(study, tmp_path, time_limit=4.0)
+    record, _ = run(study, tmp_path, time_limit=2.0)
     assert (record.count("timeout"), record.count("done")) == (1, 1)
     (ended,) = [cell for cell in record.cells.values() if cell.status == "timeout"]
-    assert "4 s" in ended.message
-    assert run(study, tmp_path, time_limit=3.0)[1] == 0  # it had more time before
-    assert not settled(tmp_path, study.cells()[0].key, 4.5)
+    assert "2 s" in ended.message
+    assert run(study, tmp_path, time_limit=1.5)[1] == 0  # it had more time before
+    assert not settled(tmp_path, study.cells()[0].key, 2.5)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="signals of POSIX")
@@ -119,13 +119,13 @@ def test_a_cell_that_hangs_without_running_any_python_is_ended_too():
 
         def stop():  # as a compiled kernel would that never returns and keeps the interpreter locked
             # All is compiled, and the time of the cell has begun.
-            while not (pool._workers and pool._workers[0].key and pool._workers[0].deadline < time.monotonic() + 5):
+            while not (pool._workers and pool._workers[0].key and pool._workers[0].deadline < time.monotonic() + 3):
                 time.sleep(0.05)
             os.kill(pool._workers[0].process.pid, signal.SIGSTOP)
 
         threading.Thread(target=stop, daemon=True).start()
         requests = [(cell.key, cell.parameters) for cell in (slow, fast)]
-        answers = dict(pool.measure(requests, limit=4.0))
+        answers = dict(pool.measure(requests, limit=2.0))
     assert answers[slow.key]["status"] == "timeout"
     assert answers[fast.key]["status"] == "done"
 

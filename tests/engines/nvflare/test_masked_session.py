@@ -49,11 +49,6 @@ PLAN = Plan("r", "felb-mu", 4, 17, {"max_iter": 3}, seed=3)
 STEPS = ("keys", "shares", "masked input", "consistency", "unmask")
 
 
-@pytest.fixture(autouse=True)
-def _no_disk(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _: None)  # nobody pulls the plug here
-
-
 @pytest.fixture
 def loop(tmp_path):
     made = MaskedLoopback(tmp_path, PLAN, SHARDS)

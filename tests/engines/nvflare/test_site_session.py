@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from brief_effort import BRIEF_NAME
 from loopback import Loopback
 
 from felb.data import partition
@@ -57,9 +58,9 @@ def test_same_result_as_the_local_engine_and_assignments_stay_at_the_sites(loop,
     ("method", "parameters"),
     [
         ("bmf", {"n_components": "mdl", "effort": "fast", "max_components": 6}),
-        ("bmf", {}),
+        ("bmf", {"effort": BRIEF_NAME}),
         ("bmf", {"effort": "fast", "objective": "f1"}),
-        ("bmf", {"objective": "recover"}),
+        ("bmf", {"effort": BRIEF_NAME, "objective": "recover"}),
         ("felb", {"max_iter": 4}),
         ("asso+vote", {"tau": 0.8}),
         ("asso+aligned-vote", {"tau": 0.8, "alignment_passes": 4}),

@@ -29,7 +29,7 @@ from felb.federated.responses import StoredResponses, answered_rounds
 from felb.federated.steps.assignment import ASSIGN
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
 from felb.federated.streams import CLIENT_STREAM, random_stream
-from felb.kernels.blas import one_blas_thread
+from felb.kernels.blas import one_blas_thread_again
 from felb.privacy.log_chain import drop_unsent
 from felb.privacy.outbound_log import OutboundLog, read_log
 
@@ -212,7 +212,7 @@ class SiteSession:
         before = self._responses.state_before(request.round)
         rng = random_stream(self.plan.seed, CLIENT_STREAM, request.round, self.name)
         # What overflows saturates; an error here would tell something of the data.
-        with one_blas_thread(), np.errstate(all="ignore"):
+        with one_blas_thread_again(), np.errstate(all="ignore"):
             state, update = self._algorithm.respond(before, shard, request, rng=rng)
         return self._release(update, request, state).values
 
