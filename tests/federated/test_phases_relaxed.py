@@ -7,7 +7,8 @@ from driving import cut, dense, drive
 from felb.data import planted
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.federated.steps.init import FLOOR, SPECTRAL_ROUNDS, spectral_init
+from felb.federated.steps import init
+from felb.federated.steps.init import FLOOR, SPECTRAL_ROUNDS, WIDE, orthonormal, spectral_init
 from felb.federated.steps.known import Known
 from felb.federated.steps.nmf import FIRST_ROWS, SWEEPS, nmf
 from felb.federated.steps.objective import Cost, NegativeF1
@@ -42,7 +43,9 @@ def hals(X, gathered, gram):
     return X
 
 
-def test_start_is_nndsvd_of_pooled_data():
+@pytest.mark.parametrize("wide", [WIDE, 0])
+def test_start_is_nndsvd_of_pooled_data(wide, monkeypatch):
+    monkeypatch.setattr(init, "WIDE", wide)
     # Twelve different rows, so the basis of fourteen columns spans all of them and only rounding remains.
     rows = np.random.default_rng(0).random((12, 30)) < 0.4
     A = BinaryMatrix.of(np.repeat(rows, np.arange(5, 17), axis=0))
@@ -50,7 +53,22 @@ def test_start_is_nndsvd_of_pooled_data():
     np.testing.assert_allclose(V, nndsvd(A.toarray(), 4), atol=1e-4)
 
 
-def test_start_with_more_components_than_columns_or_nothing_to_see():
+def test_a_wide_basis_is_orthonormal_and_spans_the_same(monkeypatch):
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((80, 5)) @ rng.standard_normal((5, 12)) * 1e6
+    span = np.linalg.svd(Y)[0][:, :5]
+    monkeypatch.setattr(init, "WIDE", 11)
+    Q = orthonormal(Y)
+    assert Q.shape == (80, 12)
+    np.testing.assert_allclose(Q.T @ Q, np.diag([1.0] * 5 + [0.0] * 7), atol=1e-7)
+    np.testing.assert_allclose(span @ (span.T @ Q), Q, atol=1e-7)
+    monkeypatch.setattr(init, "WIDE", 12)
+    np.testing.assert_array_equal(orthonormal(Y), np.linalg.qr(Y)[0])
+
+
+@pytest.mark.parametrize("wide", [WIDE, 0])
+def test_start_with_more_components_than_columns_or_nothing_to_see(wide, monkeypatch):
+    monkeypatch.setattr(init, "WIDE", wide)
     driven = drive(spectral_init(3, 6, seed=0), [BinaryMatrix.of(np.vstack([np.eye(3)] * 3))])
     V = driven.known.relaxed
     assert driven.rounds == SPECTRAL_ROUNDS

@@ -36,6 +36,9 @@ Of trivial data there is one round only."""
 EXTRA = 10
 """Columns of the basis beyond the components; they catch what the first ones would miss."""
 
+WIDE = 256
+"""Columns of a basis beyond which it is made orthonormal by the quicker of two ways, see `orthonormal`."""
+
 FLOOR = 0.01
 """Added to V, whose rows have the largest entry 1, because a sweep can hardly bring back what all rows have at zero."""
 
@@ -90,7 +93,7 @@ def spectral_init(
     keep_empty : of trivial data, return empty components up to `n_components`; otherwise one at least
     """
     width = min(n_features, n_components + EXTRA)
-    Q = as_sketch(np.linalg.qr(stream(seed, "start", 0).standard_normal((n_features, width)))[0])
+    Q = as_sketch(random_basis(n_features, width, stream(seed, "start", 0)))
     with best_so_far(lambda: Known(relaxed=_absolute(Q, n_components))):
         sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
         product = from_sketch(sums["sketch"])
@@ -98,13 +101,33 @@ def spectral_init(
         if exact is not None:
             return exactly_known(exact, keep_empty=keep_empty)
         for _ in range(power):
-            Q = as_sketch(np.linalg.qr(product)[0])
+            Q = as_sketch(orthonormal(product))
             sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
             product = from_sketch(sums["sketch"])
         vectors, values = leading_vectors(Q, product, n_components)
         sums = yield Request(SIGN_NORMS, vectors=vectors, values=values, all_clients=True)
     V = stream(seed, "start", power + 2).random((n_components, n_features))
     return Known(relaxed=larger_parts(V, vectors, sums["positive"], sums["negative"]))
+
+
+def random_basis(n_features: int, width: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return a random orthonormal basis; a wide one is drawn only, which is orthonormal on average."""
+    drawn = rng.standard_normal((n_features, width))
+    return drawn / np.sqrt(n_features) if width > WIDE else np.linalg.qr(drawn)[0]
+
+
+def orthonormal(Y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an orthonormal basis Q of the span of the columns of Y, with as many columns.
+
+    Of many columns it is Y W Λ^(−1/2) from the eigenvectors W of YᵀY, in a quarter of the time of a QR decomposition.
+    Directions whose singular values are below 1e-7 or so of the largest are lost to rounding; their columns are zero.
+    """
+    if Y.shape[1] <= WIDE:
+        return np.linalg.qr(Y)[0]
+    eigenvalues, W = np.linalg.eigh(Y.T @ Y)
+    kept = eigenvalues > len(W) * np.finfo(np.float64).eps * eigenvalues[-1]
+    scales = np.where(kept, 1.0 / np.sqrt(np.where(kept, eigenvalues, 1.0)), 0.0)
+    return np.asarray(Y @ (W * scales)[:, ::-1])
 
 
 def exactly_known(components: NDArray[np.bool_], *, keep_empty: bool) -> Known:
