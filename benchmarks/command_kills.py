@@ -230,8 +230,8 @@ class Trial:
     def digest(self) -> str | None:
         """Return what is there; None if nothing is."""
         path = self.folder / self.command.target
-        if self.command.content is of_comparison and not (path / "table.csv").exists():
-            return None  # cells are kept one by one
+        if self.command.content is of_comparison and not (path / "comparison.html").exists():
+            return None  # cells are kept one by one, and the page is written last
         return self.command.content(path) if path.exists() else None
 
     def killed(self, rng: random.Random, *, by_operation: bool) -> str:
