@@ -1,9 +1,10 @@
 """How felb grows on Dask: seconds a round, bytes moved, memory and what Dask adds, for more and more rows on disk.
 
-Rows of about 50 random ones in 1000 columns are written to ``.felb`` files once. FELB with one local step and 20
-components is then played over blocks of these files: on the local engine with one thread, on one Dask worker, and on
-two, each a process with one thread. A round's time is the smallest of those played after the first two, since other
-work on the machine can only add to it. Overhead is a round over blocks of ten rows, where there is nothing to compute.
+Rows of about 50 random ones in 1000 columns are written to ``.felb`` files once. FELB with 20 components, with a local
+step (the least there is to compute in a round) and with the usual ten, is then played over blocks of these files: on
+the local engine with one thread, on one Dask worker, and on two, each a process with one thread. A round's time is the
+smallest of those played after the first two, since other work on the machine can only add to it. Overhead is a round
+over blocks of ten rows, where there is nothing to compute.
 
     python benchmarks/scale_dask.py --quick             10⁵ rows: a minute; writes nothing
     python benchmarks/scale_dask.py --rows 1e6 4e6      the sizes to try; the table goes to benchmarks/SCALE_DASK.md
@@ -34,6 +35,8 @@ from felb.federated.algorithms.felb import felb as felb_algorithm
 
 OUT = Path(__file__).with_name("SCALE_DASK.md")
 COLUMNS, COMPONENTS, GAPS, FILE_ROWS, SKIPPED = 1000, 20, (1, 40), 1_000_000, 2
+MANY_ROWS = 4_000_000
+"""Beyond these, only the first number of local steps is tried."""
 
 
 def write_files(folder: Path, rows: int) -> int:
@@ -53,9 +56,9 @@ def write_files(folder: Path, rows: int) -> int:
     return ones
 
 
-def algorithm(rounds: int) -> Any:
-    """Return FELB with one local step, which nothing ends before its last round."""
-    return felb_algorithm(COLUMNS, COMPONENTS, local_steps=1, max_rounds=rounds, tol=0.0, kappa=0.0, lam=0.0)
+def algorithm(rounds: int, steps: int = 1) -> Any:
+    """Return FELB, which nothing ends before its last round."""
+    return felb_algorithm(COLUMNS, COMPONENTS, local_steps=steps, max_rounds=rounds, tol=0.0, kappa=0.0, lam=0.0)
 
 
 @dataclass
@@ -86,19 +89,19 @@ class Found:
     processor: float = 0.0
 
 
-def here(blocks: Blocks, rounds: int) -> Found:
+def here(blocks: Blocks, rounds: int, steps: int = 1) -> Found:
     """Play on the local engine."""
     clock, shards = Clock([]), dict(zip(_names(len(blocks)), blocks.read(), strict=True))
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})  # one thread, as a worker has
     try:
-        done = local.run(algorithm(rounds), shards, on_round=clock)
+        done = local.run(algorithm(rounds, steps), shards, on_round=clock)
     finally:
         os.sched_setaffinity(0, processors)
     return Found(clock.seconds, done.outcome.components)
 
 
-def there(blocks: Blocks, rounds: int, workers: int) -> Found:
+def there(blocks: Blocks, rounds: int, workers: int, *, steps: int = 1) -> Found:
     """Play on Dask workers."""
     clock = Clock([])
     with (
@@ -107,7 +110,7 @@ def there(blocks: Blocks, rounds: int, workers: int) -> Found:
     ):
         rows = DistributedRows.of(blocks, client, read=BinaryMatrix.of)
         before, busy = sum(client.run(sent).values()), time.process_time()
-        done = run(algorithm(rounds), rows.blocks, client=client, on_round=clock, persist_every=10_000)
+        done = run(algorithm(rounds, steps), rows.blocks, client=client, on_round=clock, persist_every=10_000)
         busy = (time.process_time() - busy) / len(clock.ends)
         moved = (sum(client.run(sent).values()) - before) / len(clock.ends)
         held = max(client.run(anonymous_gigabytes).values())
@@ -143,12 +146,24 @@ def overhead(rounds: int) -> tuple[float, float]:
         return found.seconds - here(blocks, rounds).seconds, found.processor
 
 
+def compared(blocks: Blocks, rounds: int, steps: int) -> str:
+    """Play on the local engine, on one worker and on two; return the rest of a row of the table."""
+    alone, one, two = here(blocks, rounds, steps), *(there(blocks, rounds, n, steps=steps) for n in (1, 2))
+    if not all(np.array_equal(alone.components, found.components) for found in (one, two)):
+        raise SystemExit("the engines disagree")
+    return (
+        f"| {steps} | {alone.seconds:.2f} | {one.seconds:.2f} | {two.seconds:.2f} | {one.seconds / two.seconds:.2f} | "
+        f"{two.moved / 1000:.0f} | {two.workers:.2f} | {two.caller:.2f} |"
+    )
+
+
 def main() -> None:
     """Measure and print; write the table unless it was a try."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=float, nargs="*", default=[1e6, 4e6])
     parser.add_argument("--block-rows", type=int, default=1 << 18)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--local-steps", type=int, nargs="+", default=[1, 10], help="of FELB; 10 are usual")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     sizes = [100_000] if options.quick else [int(rows) for rows in options.rows]
@@ -158,27 +173,21 @@ def main() -> None:
         f"A round with nothing to compute takes {1000 * spent:.0f} ms more on two workers than on the local engine; "
         f"caller and scheduler are busy for {1000 * busy:.0f} ms of it.",
         "",
-        "| rows | ones | blocks | local, s a round | one worker | two workers | two against one | kB sent by workers a "
-        "round | GB of a worker | GB of the caller and scheduler |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| rows | ones | blocks | local steps | local, s a round | one worker | two workers | two against one | "
+        "kB sent by workers a round | GB of a worker | GB of the caller and scheduler |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
     for size in sizes:
         with tempfile.TemporaryDirectory() as name:
             ones = write_files(Path(name), size)
             blocks = open_blocks(f"{name}/*.felb", rows=block_rows)
-            alone, one, two = here(blocks, options.rounds), *(there(blocks, options.rounds, n) for n in (1, 2))
-        if not all(np.array_equal(alone.components, found.components) for found in (one, two)):
-            raise SystemExit("the engines disagree")
-        lines.append(
-            f"| {size:.0e} | {ones:.1e} | {len(blocks)} | {alone.seconds:.2f} | {one.seconds:.2f} | "
-            f"{two.seconds:.2f} | {one.seconds / two.seconds:.2f} | {two.moved / 1000:.0f} | {two.workers:.2f} | "
-            f"{two.caller:.2f} |"
-        )
-        print(lines[-1], flush=True)
+            for steps in options.local_steps if size <= MANY_ROWS else options.local_steps[:1]:
+                lines.append(f"| {size:.0e} | {ones:.1e} | {len(blocks)} {compared(blocks, options.rounds, steps)}")
+                print(lines[-1], flush=True)
     if not options.quick:
         about = [f"- {key}: {fact}" for key, fact in machine.facts().items()] + [f"- felb: {felb.__version__}"]
-        head = ["# Rows on Dask", "", "Written by `benchmarks/scale_dask.py`: FELB, one local step, 20 × 1000.", ""]
+        head = ["# Rows on Dask", "", "Written by `benchmarks/scale_dask.py`: FELB, 20 × 1000.", ""]
         OUT.write_text("\n".join([*head, *lines, "", *about, ""]), encoding="utf-8")
 
 
