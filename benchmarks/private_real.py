@@ -61,9 +61,6 @@ BARS = {
     ("bmf_mushroom", 1.0): (0.842, 0.2350),
     ("bmf_mushroom", 4.0): (0.856, 0.2250),
 }
-RECIPE = 2
-"""Version of the way from co-occurrence to candidates. Runs of version 1 had fewer latent classes, and more rows."""
-
 OPEN = "open"
 """In place of an epsilon: no privacy at all."""
 
@@ -157,7 +154,7 @@ def play(name: str, epsilon: float | str, seed: int, *, exact: bool) -> None:
         return
     if not exact:
         draw_by_seed(seed)
-    found = {"shape": A.shape, "exact": exact, "recipe": RECIPE, **fit(A, epsilon, seed)}
+    found = {"shape": A.shape, "exact": exact, **fit(A, epsilon, seed)}
     CELLS.mkdir(exist_ok=True)
     with replacing(_path(name, epsilon, seed)) as partial:
         partial.write_text(json.dumps(found) + "\n", encoding="utf-8")
@@ -178,8 +175,6 @@ def figure(name: str, epsilon: float | str) -> str:
     text = f"{f1:.3f} / {rmsd:.4f}"
     if len(cells) < runs_of(epsilon):
         text += f" ({len(cells)} run{'s' * (len(cells) > 1)})"
-    if epsilon != OPEN and any(cell.get("recipe", 1) < RECIPE for cell in cells):
-        text += " †"
     if isinstance(epsilon, float) and (name, epsilon) in BARS:
         least, most = BARS[name, epsilon]
         text += " holds" if f1 >= least and rmsd <= most else f" **misses** {least:g} / {most:g}"
@@ -217,8 +212,7 @@ def write_table() -> None:
         "",
         f"Written by `python benchmarks/private_real.py`: F1 / RMSD with {COMPONENTS} components and {CLIENTS} even "
         f"clients, noise at each client, total δ = 10⁻⁵ (1/(10 n) for cps_280k, which has too many records for more); "
-        f"mean of {RUNS} runs. *Open* is without privacy; ∞ takes the private steps without noise. "
-        "† was measured with an earlier way from co-occurrence to candidates; delete its cells to measure it again.",
+        f"mean of {RUNS} runs. *Open* is without privacy; ∞ takes the private steps without noise.",
         "",
         "| data | open | " + " | ".join(f"ε = {_shown(epsilon)}" for epsilon in EPSILONS) + " |",
         "|---" * (len(EPSILONS) + 2) + "|",

@@ -261,8 +261,8 @@ def test_gains_are_covered_ones_minus_covered_zeros():
 
 
 def test_a_candidate_is_chosen_only_if_it_stands_out():
-    assert choose(np.array([3.0, 9.0, -2.0]), sigma=4.0) == 2
-    assert choose(np.array([3.0, 7.9]), sigma=4.0) == 0
+    assert choose(np.array([3.0, 9.0, -2.0]), sigma=5.0) == 2
+    assert choose(np.array([3.0, 4.9]), sigma=5.0) == 0
     with pytest.raises(InputError, match="nothing to choose"):
         gain_differences(data(), CANDIDATES[:1])
 

@@ -56,11 +56,8 @@ def clipped_gains(
     return RecordSum(steps.sum(axis=0), math.ldexp(1.0, -bits), math.ldexp(bound, bits), signed=True)
 
 
-def choose(noisy_sums: NDArray[Any], *, sigma: float, z: float = 2.0) -> int:
-    """Return the number of the chosen candidate: the default (0) unless the best other one gains more than zσ.
-
-    The largest of five noises alone exceeds σ more often than not, and 2σ once in nine times.
-    """
+def choose(noisy_sums: NDArray[Any], *, sigma: float, z: float = 1.0) -> int:
+    """Return the number of the chosen candidate: the default (0) unless the best other one gains more than zσ."""
     sums = np.asarray(noisy_sums, dtype=np.float64)
     best = int(np.argmax(sums))
     return best + 1 if sums[best] > z * sigma else 0

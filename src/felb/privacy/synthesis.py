@@ -6,6 +6,7 @@ latent-class models, which know groups of records, and from a Gaussian copula, w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+CLASSES_PER_EIGENVALUE = 2
+FEWEST_CLASSES, MOST_CLASSES = 5, 60
 DEAD = 1e-4
 """Classes with less weight than this are started anew, but not in the last turns, which are for the others."""
 
@@ -52,12 +55,14 @@ class Synthetic:
     latent, copula : rows of either kind; the columns are those of `columns`, in order
     columns : numbers of the kept columns
     n_columns : columns of the data
+    n_classes : classes of the latent-class models
     """
 
     latent: BinaryMatrix
     copula: BinaryMatrix
     columns: NDArray[np.int64]
     n_columns: int
+    n_classes: int
 
     @property
     def mix(self) -> BinaryMatrix:
@@ -75,11 +80,10 @@ class Synthetic:
 def synthesize(
     released: NoisyCooccurrence,
     *,
-    z: float = 1.0,
-    n_classes: int = 80,
+    z: float = 3.0,
     fits: int = 6,
     copulas: int = 2,
-    rows: int = 500,
+    rows: int = 2500,
     seed: int = 0,
 ) -> Synthetic:
     """Draw synthetic rows that co-occur as the release says.
@@ -88,7 +92,6 @@ def synthesize(
     ----------
     released : M, N and σ
     z : columns are kept if M_jj > zσ
-    n_classes : classes of a latent-class model
     fits, copulas : latent-class models fitted from different starts, and samples of the copula
     rows : rows drawn from each of them
     seed : fixes everything
@@ -98,6 +101,7 @@ def synthesize(
     columns = heavy_columns(np.diag(released.M), sigma=released.sigma, z=z)
     part = released.of_columns(columns)
     part = NoisyCooccurrence(part.M, max(part.N, float(np.diag(part.M).max()), 1.0), part.sigma)
+    n_classes = count_classes(part)
     streams = np.random.SeedSequence(seed).spawn(fits + copulas)
     latent, copula = [], []
     for stream in streams[:fits]:
@@ -114,10 +118,19 @@ def synthesize(
         BinaryMatrix.of(np.vstack([empty, *copula])),
         columns,
         released.M.shape[0],
+        n_classes,
     )
 
 
 # -- latent classes ----------------------------------------------------------------------------------------------------
+
+
+def count_classes(released: NoisyCooccurrence) -> int:
+    """Return twice the number of eigenvalues of M, diagonal apart, above those of noise, 2σ√m, within 5 to 60."""
+    M = released.M - np.diag(np.diag(released.M))
+    values = np.linalg.eigvalsh(M)
+    above = int((values > max(2 * released.sigma * math.sqrt(len(M)), 1e-3 * float(values[-1]))).sum())
+    return int(np.clip(CLASSES_PER_EIGENVALUE * above, FEWEST_CLASSES, MOST_CLASSES))
 
 
 def fit_latent_classes(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from felb.kernels.blas import one_blas_thread
-from felb.privacy.choice import gain_bound, row_gains
+from felb.privacy.choice import gain_bound
 from felb.privacy.private_cooccurrence import heavy_columns
 from felb.privacy.symmetric import symmetric_components
 from felb.privacy.synthesis import synthesize
@@ -24,16 +24,8 @@ if TYPE_CHECKING:
     Factorize = Callable[[BinaryMatrix, int, int], NDArray[np.bool_]]
     """(rows, number of components, seed) -> V."""
 
-LOOSE, STRICT = 1.0, 3.0
-"""Columns may occur, or surely do, if they are counted more often than so many standard deviations of the noise."""
-
-CLASSES = (80, 40, 20)
-"""Numbers of latent classes, each of which gives a candidate, the default first. Few classes blur what records have in
-common, many fit the noise."""
-
-LEAST_GAIN = 0.95
-"""Candidates that gain less than this share of the default's gain on synthetic rows are not asked about. Records would
-say much about them, which makes the bound G and with it the noise of the choice among the others larger."""
+STRICT, LOOSE = 3.0, 1.0
+"""Columns are kept if they occur more often than so many standard deviations of the noise."""
 
 MOST_DIRECT = 400
 """Columns, the most frequent ones, whose co-occurrence is factorized itself."""
@@ -53,13 +45,13 @@ def find_candidates(
     *,
     factorize: Factorize,
     seed: int,
-    rows: int = 500,
+    rows: int = 2500,
 ) -> Candidates:
     """Factorize synthetic rows, and co-occurrence itself.
 
-    The default comes from rows of latent classes over all columns that may occur. The others come from fewer
-    classes, from rows of both kinds, from rows over the columns that surely occur, and straight from co-occurrence;
-    those that synthetic rows already tell to be bad are left out. All are components of all columns.
+    The default comes from synthetic rows of both kinds over the columns that surely occur; the others from the rows of
+    either kind alone, from rows over more columns, and straight from co-occurrence, which is better where records are
+    few. All are components of all columns.
 
     Parameters
     ----------
@@ -71,24 +63,19 @@ def find_candidates(
     """
     # What works on a few hundred columns is slowed down by threads that wait for each other.
     with one_blas_thread():
-        loose = synthesize(released, z=LOOSE, n_classes=CLASSES[0], rows=rows, seed=seed)
-        others = [
-            synthesize(released, z=z, n_classes=n_classes, copulas=0, rows=rows, seed=seed)
-            for z, n_classes in (*((LOOSE, fewer) for fewer in CLASSES[1:]), (STRICT, CLASSES[0]))
-        ]
-        parts = [(drawn, drawn.latent) for drawn in (loose, *others)]
+        strict, loose = (synthesize(released, z=z, rows=rows, seed=seed) for z in (STRICT, LOOSE))
         found = [
-            drawn.expand(factorize(part, min(n_components, drawn.columns.size), seed), n_components)
-            for drawn, part in (*parts, (loose, loose.mix))
+            synthetic.expand(factorize(part, min(n_components, synthetic.columns.size), seed), n_components)
+            for synthetic, part in (
+                (strict, strict.mix),
+                (loose, loose.mix),
+                (strict, strict.latent),
+                (strict, strict.copula),
+            )
         ]
         found.append(_direct(released, n_components, seed=seed))
-        gains = [int(row_gains(loose.latent, V[:, loose.columns]).sum()) for V in found]
-        # One other stays in any case, so that there is something to choose.
-        kept = [
-            V for i, (V, gain) in enumerate(zip(found, gains, strict=True)) if i < 2 or gain >= LEAST_GAIN * gains[0]
-        ]
-        bound = gain_bound(loose.latent, [V[:, loose.columns] for V in kept])
-    return Candidates(np.stack(kept), bound)
+        bound = gain_bound(loose.mix, [V[:, loose.columns] for V in found])
+    return Candidates(np.stack(found), bound)
 
 
 def _direct(released: NoisyCooccurrence, n_components: int, *, seed: int) -> NDArray[np.bool_]:
