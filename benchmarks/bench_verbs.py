@@ -38,6 +38,7 @@ WRONG = {
     "compare": ["missing.csv", "--methods", "bmf", "-k", "3", "-o", "out"],
     "generate": ["out.npz", "--rows", "0"],
     "federation demo": ["--sites", "0"],
+    "federation init": ["missing/missing", "--name", "a b", "--host", "localhost"],
     "privacy plan": ["--epsilon", "-1"],
 }
 """Arguments of commands for which a missing file is no error, or not the only argument that they need."""

@@ -10,8 +10,9 @@ import pytest
 
 from felb.data.propose_schema import read_proposal
 from felb.engines.nvflare.proposals import PROPOSAL
-from felb.engines.nvflare.provisioning import SITE, Site
+from felb.engines.nvflare.provisioning import Site
 from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.vault_words import SITE
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")

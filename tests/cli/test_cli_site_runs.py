@@ -13,13 +13,14 @@ from felb.cli import main
 from felb.cli.output import print_status
 from felb.engines.nvflare.approvals import Approvals, plan_digest
 from felb.engines.nvflare.plan_summary import IN_WORDS, in_words, leaving
-from felb.engines.nvflare.provisioning import SITE, Site
+from felb.engines.nvflare.provisioning import Site
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_processes import RUNNING
 from felb.engines.nvflare.site_roster import write_roster
 from felb.engines.nvflare.supervisor import listens
 from felb.engines.nvflare.vault import Event
 from felb.engines.nvflare.vault_process import line_of, notify
+from felb.engines.nvflare.vault_words import SITE
 from felb.errors import InputError
 from felb.estimators.methods import METHODS
 from felb.privacy.secure_roster import Roster, member_of, new_signing_key

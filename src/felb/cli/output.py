@@ -196,12 +196,17 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(dict(facts))
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column()
-    table.add_column(overflow="fold")  # never truncate a fingerprint or a path
+    console, width = plain_console(), max(map(len, facts), default=0) + 2
     for name, fact in facts.items():
-        table.add_row(name, str(fact))
-    plain_console().print(table, soft_wrap=True)
+        text = str(fact)
+        if max(map(len, text.split()), default=0) > console.width - width:  # a fingerprint or a path stays in one piece
+            console.print(f"{name:{width}}{text}", soft_wrap=True)
+        else:
+            table = Table(box=None, show_header=False, pad_edge=False, padding=0)
+            table.add_column(width=width)
+            table.add_column(overflow="fold")
+            table.add_row(name, text)
+            console.print(table)
 
 
 WIDTH = 80

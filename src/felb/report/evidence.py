@@ -23,8 +23,8 @@ from felb.metrics.enrichment import enrichment
 from felb.privacy.outbound_log import read_outbound_log
 from felb.report.measures import row_counts, total
 from felb.report.result_stability import stored_stability
-from felb.runs.result import OUTBOUND, Result, read_assignment
-from felb.runs.result_places import result_folder
+from felb.runs.result import Result, read_assignment
+from felb.runs.result_places import OUTBOUND, result_folder
 
 if TYPE_CHECKING:
     import os

@@ -18,8 +18,8 @@ from felb.privacy.log_chain import keep_lines
 from felb.privacy.outbound_log import OutboundLog
 from felb.records import read_record
 from felb.runs.job import Job
-from felb.runs.result import OUTBOUND, file_stem
-from felb.runs.result_places import RESULT
+from felb.runs.result import file_stem
+from felb.runs.result_places import OUTBOUND, RESULT
 
 if TYPE_CHECKING:
     import os

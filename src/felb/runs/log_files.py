@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from felb.engines.nvflare.provisioning import SITE, Site
 from felb.engines.nvflare.site_logs import read_outbound
+from felb.engines.nvflare.vault_words import SITE
 from felb.errors import InputError
 from felb.privacy.outbound_log import read_outbound_log
-from felb.runs.result import OUTBOUND
-from felb.runs.result_places import RESULT
+from felb.runs.result_places import OUTBOUND, RESULT
 
 if TYPE_CHECKING:
     import os
@@ -31,6 +30,8 @@ def outbound_lines(place: str | os.PathLike[str], *, client: str | None = None) 
         if not lines and path.stat().st_size:
             raise InputError(f"{path} is no outbound log; give a log (.jsonl), the folder of a run or of a site")
     elif (path / SITE).is_file():
+        from felb.engines.nvflare.provisioning import Site
+
         lines = read_outbound(Site.open(path).state)
     else:
         lines = [line for log in _logs(path) for line in read_outbound_log(log)]

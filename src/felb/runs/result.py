@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("felb-result-1", "felb-result-2")
 """The format is the last one; the first has no `weights`, `n_iter` and no model of the noise."""
-COMPONENTS, ASSIGNMENTS, OUTBOUND = "components.npz", "assignments", "outbound"
+COMPONENTS, ASSIGNMENTS = "components.npz", "assignments"
 STATEMENT, SCHEMA, PRIVATE, BELIEF = "privacy.txt", "schema.toml", "private.json", "belief.safetensors"
 ITERATION = "iterate"
 """In place of a task in the history of a centralized method."""

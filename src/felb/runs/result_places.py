@@ -13,7 +13,7 @@ from felb.errors import InputError
 if TYPE_CHECKING:
     import os
 
-RESULT, MODEL_SUFFIX = "result.json", ".felbmodel"
+RESULT, OUTBOUND, MODEL_SUFFIX = "result.json", "outbound", ".felbmodel"
 
 
 def is_model_file(path: Path) -> bool:

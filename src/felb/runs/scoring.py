@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.data.registry import read_data
+from felb.data.registry import check_named, read_data
 from felb.errors import InputError
 from felb.runs.result import Result
 
@@ -47,6 +47,7 @@ def certify_file(
     n_components : rank; that of the result if None
     result : its records are assigned anew, as `score_file` does
     """
+    check_named(data)
     from felb.centralized.certificate import certify
 
     if result is None:

@@ -22,7 +22,7 @@ from felb.engines.nvflare.run_record import COORDINATOR_FILE
 from felb.engines.nvflare.site_policy import SITE_FILE, SiteConfig
 from felb.engines.nvflare.site_roster import SiteRosters
 from felb.engines.nvflare.vault_key import announce, vault_key
-from felb.engines.nvflare.vault_words import COURIER_FILE
+from felb.engines.nvflare.vault_words import COURIER_FILE, SITE
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from felb.privacy.secure_roster import Member, Roster
 
-FEDERATION, INVITATION, SITE, MEMBERS = "federation.json", "invitation.json", "site.json", "members.json"
+FEDERATION, INVITATION, MEMBERS = "federation.json", "invitation.json", "members.json"
 REQUEST, ROTATION = "request", "rotation"
 PERSON = "coordinator@federation.local"
 

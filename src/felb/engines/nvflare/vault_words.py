@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COURIER_FILE = "courier.json"
-"""In the kit of a site: where its vault listens."""
+SITE, COURIER_FILE = "site.json", "courier.json"
+"""In the folder of a site: who it is; in its kit: where its vault listens."""
 READY, ANSWER, MASK, TRIP = "ready", "answer", "mask", "trip"
 """Whether a plan may be run; a request; a request whose answer is masked; another message of secure aggregation."""
 WORDS = frozenset({"verb", "plan", "round", "task", "all_clients", "size", "sums", "trip"})
