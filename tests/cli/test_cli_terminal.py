@@ -110,10 +110,13 @@ def test_scores_that_clients_keep_to_themselves_are_dashes():
     assert "-" not in told
 
 
-def test_a_long_fact_is_folded_and_never_cut(monkeypatch, capsys):
+def test_a_fingerprint_stands_on_one_line_and_prose_is_folded(monkeypatch, capsys):
     from felb.cli.output import print_facts
 
-    monkeypatch.setenv("COLUMNS", "40")
-    fingerprint = ":".join(["SHA256"] + ["AB"] * 31 + ["CD"])
-    print_facts({"fingerprint": fingerprint}, as_json=False)
-    assert fingerprint in "".join(capsys.readouterr().out.removeprefix("fingerprint").split())
+    monkeypatch.setenv("COLUMNS", "80")
+    fingerprint, prose = "SHA256:" + ":".join(["AB"] * 32), " ".join(["word"] * 30)
+    print_facts({"name": "a", "fingerprint": fingerprint, "about": prose}, as_json=False)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:2] == ["name         a", f"fingerprint  {fingerprint}"]
+    assert all(len(line) <= 80 for line in lines[2:])
+    assert " ".join(" ".join(lines[2:]).split()) == f"about {prose}"
