@@ -48,11 +48,12 @@ def command(
     approves like any other. `felb stability` tells from several of them how stable the components are.
     """
     from felb.engines.nvflare.provisioning import Coordinator
+
+    coordinator = Coordinator.open(folder)
     from felb.runs.deployed import DeployedRun, participation, run_deployed
 
     run = DeployedRun.read(config, without=without)
     run = run if refit is None else run.refit(refit)
-    coordinator = Coordinator.open(folder)
     try:
         with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
             result = run_deployed(coordinator, run, out, force=force, late=late, on_status=advance, on_event=tell)

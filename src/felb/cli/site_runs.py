@@ -38,12 +38,13 @@ def pending(folder: str, as_json: bool) -> None:
 def show(folder: str, run: str, as_json: bool) -> None:
     """Show what RUN would take from the site in FOLDER: what leaves, how often, with which noise, at what cost."""
     from felb.engines.nvflare.approvals import SHORT, Approvals
-    from felb.engines.nvflare.plan_summary import in_words, leaving
     from felb.engines.nvflare.provisioning import Site
-    from felb.engines.nvflare.run_plan import Plan
 
     site = Site.open(folder)
     approval = Approvals(site.state).find(run)
+    from felb.engines.nvflare.plan_summary import in_words, leaving
+    from felb.engines.nvflare.run_plan import Plan
+
     plan = Plan.of(approval.plan)
     rows = leaving(plan)
     sums = "in the clear"
