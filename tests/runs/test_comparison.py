@@ -150,6 +150,19 @@ def test_a_folder_of_something_else_is_not_taken(here, tmp_path):
         compare(Comparison(JOB, ("bmf",), (3,)), tmp_path / "cmp")
 
 
+def test_a_folder_in_which_a_process_died_at_its_manifest_is_taken(tmp_path):
+    folder = tmp_path / "cmp"
+    folder.mkdir()
+    dying = "import sys, felb.atomic as a; from pathlib import Path; a.beside(Path(sys.argv[1]), a.PARTIAL).touch()"
+    subprocess.run([sys.executable, "-c", dying, str(folder / "comparison.json")], check=True)
+    assert [path.suffix for path in folder.iterdir()] == [".partial"]
+    with cell_runner.claim_folder(folder, manifest="comparison.json", what="comparison"):
+        assert not list(folder.glob(".*.partial"))
+    (folder / "mine.txt").touch()
+    with pytest.raises(InputError, match="comparison"):
+        cell_runner.claim_folder(folder, manifest="comparison.json", what="comparison")
+
+
 def test_federated_methods_get_the_clients_and_others_do_not():
     zoo, clients = load("zoo"), partition.even(101, 4)
     U, V = factorized(FederatedBMF(3, random_state=0), zoo, clients)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
-from felb.atomic import try_lock
+from felb.atomic import clear_leftovers, try_lock
 from felb.errors import InputError
 from felb.runs.cell_pool import Pool
 from felb.runs.cell_records import CELLS, CellRecord
@@ -100,6 +100,7 @@ def claim_folder(folder: Path, *, manifest: str, what: str) -> closing[Any]:
     """Take a folder for this process: one that has the manifest, or an empty one; errors name `what` it holds."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose another folder")
+    clear_leftovers(folder)  # of a process that was killed while it wrote the manifest
     known = (folder / manifest).is_file() or not folder.is_dir()
     if not known and any(path.name not in (LOCK, CELLS) for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty and holds no {what}; choose another folder")
