@@ -364,6 +364,10 @@ def wire_target() -> Target:
     return Target(lambda rng: mutated(seeds, rng), attempt)
 
 
+MANY_ROUNDS = 1000
+"""Rounds at most of estimators that have no time limit."""
+
+
 def estimator_target() -> Target:
     """Return the target of parameters: every estimator with one or two parameters changed, and a small fit."""
     from felb.estimators.methods import METHODS, make
@@ -382,8 +386,12 @@ def estimator_target() -> Target:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = make(name)
-            model.set_params(**{"time_limit": 1.0} if "time_limit" in model.get_params() else {})
+            limited = "time_limit" in model.get_params()
+            model.set_params(**{"time_limit": 1.0} if limited else {})
             model.set_params(**parameters)
+            rounds = parameters.get("max_iter")
+            if not limited and isinstance(rounds, int) and rounds > MANY_ROUNDS:
+                model.set_params(max_iter=MANY_ROUNDS)  # whoever asks for more waits for them
             model.fit(CELLS)
         assert model.components_.shape[1] == CELLS.shape[1]
 
