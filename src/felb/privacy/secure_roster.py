@@ -17,7 +17,7 @@ from felb.errors import InputError, missing_extra
 from felb.privacy.quorum import LEAST_SITES, MOST_SITES, most_dropouts, threshold
 
 try:
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -126,7 +126,7 @@ class Roster:
 def _public_key(member: Member) -> Ed25519PublicKey | rsa.RSAPublicKey | ec.EllipticCurvePublicKey:
     try:
         key = serialization.load_der_public_key(member.key)
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise InputError(f"the key of {member.name} in the roster cannot be read") from error
     if not isinstance(key, Ed25519PublicKey | rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
         raise InputError(f"the key of {member.name} in the roster cannot sign; use Ed25519, RSA or an elliptic curve")

@@ -161,3 +161,15 @@ def test_a_digest_that_two_proposals_begin_with_confirms_neither(rosters, monkey
     with pytest.raises(InputError, match="several"):
         rosters.confirm("")
     assert rosters.confirmed() == []
+
+
+def test_a_key_of_an_unknown_kind_is_refused_as_one_that_cannot_be_read():
+    known = stranger("b")
+    ed25519 = bytes.fromhex("06032b6570")  # the identifier 1.3.101.112, and 1.3.101.95, which nobody knows
+    odd = known.key.replace(ed25519, bytes.fromhex("06032b655f"))
+    assert odd != known.key
+    with pytest.raises(InputError, match="key of b"):
+        Roster((stranger("a"), Member("b", odd), stranger("c")))
+    told = {"key": odd.hex(), "signature": ""}
+    with pytest.raises(ValueError, match="key"):
+        announced(msgspec.json.encode(told), federation="f", name="b", certificate_key="k")

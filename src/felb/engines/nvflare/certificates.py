@@ -56,6 +56,7 @@ class CertificateRequest:
     def read(cls, path: str | os.PathLike[str]) -> CertificateRequest:
         """Read a ``.request.zip``; its fields must be those of the signing request within it."""
         from cryptography import x509
+        from cryptography.exceptions import UnsupportedAlgorithm
 
         try:
             content = _bounded(Path(path))
@@ -76,7 +77,7 @@ class CertificateRequest:
             found = cls(said["project"], name, said["org"], said["kind"], said["cert_type"], key, content, signing)
         except FileNotFoundError as error:
             raise InputError(f"there is no file {path}; give the .request.zip a site has sent") from error
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, UnsupportedAlgorithm) as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path} is no request of a site ({reason}); ask for it again") from error
         if not all(isinstance(value, str) for value in (found.federation, found.name, found.org, found.kind)):

@@ -80,7 +80,7 @@ def announce(request: Path, key: Ed25519PrivateKey, *, federation: str, name: st
 
 def announced(content: bytes, *, federation: str, name: str, certificate_key: str) -> Member:
     """Read what `announce` wrote; a `ValueError` unless the key itself has signed it for this name and certificate."""
-    from cryptography.exceptions import InvalidSignature
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_der_public_key
 
@@ -88,7 +88,10 @@ def announced(content: bytes, *, federation: str, name: str, certificate_key: st
 
     said: Any = json.loads(content)
     member = Member(name, bytes.fromhex(said["key"]))
-    key = load_der_public_key(member.key)
+    try:
+        key = load_der_public_key(member.key)
+    except UnsupportedAlgorithm as error:
+        raise ValueError("the key of its vault is of an unknown kind") from error
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError("the key of its vault is of another kind")
     try:
