@@ -28,7 +28,7 @@ pytestmark = [
 
 ROUNDS = 60
 OPTIONS = ("--method", "felb-mu", "--clients", "8", "-k", "8", "--rounds", str(ROUNDS), "--l2-rate", "1", "--seed", "3")
-PATIENCE = 120
+PATIENCE = 400
 
 
 @pytest.fixture(scope="module")
