@@ -6,7 +6,9 @@ import hashlib
 import json
 import re
 import shutil
+import ssl
 import zipfile
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,7 +16,7 @@ pytest.importorskip("nvflare")
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
@@ -401,3 +403,18 @@ def test_m5_a_server_without_a_list_that_verifies_hears_nobody(place, guarded):
     guard.look()
     assert parts.heard(client), "the last good list stays in force"
     assert parts.client_manager.is_client_disabled("hospital-z")
+
+
+@pytest.mark.parametrize("key", ["weak", "unknown"])
+def test_an_approval_for_a_weak_or_unknown_key_is_refused(tmp_path, key):
+    private = ed25519.Ed25519PrivateKey.generate() if key == "unknown" else rsa.generate_private_key(65537, 1024)
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")]), datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, private.public_key(), 1, now, now + timedelta(days=1))
+    content = made.sign(private, None if key == "unknown" else hashes.SHA256()).public_bytes(Encoding.DER)
+    if key == "unknown":  # the identifier of Ed25519, 1.3.101.112, becomes 1.3.101.95, which nobody knows
+        content = content.replace(bytes.fromhex("06032b6570"), bytes.fromhex("06032b655f"))
+    with zipfile.ZipFile(tmp_path / "a.signed.zip", "w") as archive:
+        archive.writestr("signed.json", json.dumps({"cert_file": "a.crt"}))
+        archive.writestr("a.crt", ssl.DER_cert_to_PEM_cert(content))
+    with pytest.raises(InputError, match=r"a\.signed\.zip is no approval"):
+        signed_certificate(tmp_path / "a.signed.zip")

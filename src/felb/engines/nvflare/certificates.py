@@ -92,14 +92,17 @@ class CertificateRequest:
 
 
 def signed_certificate(path: str | os.PathLike[str]) -> x509.Certificate:
-    """Return the certificate of the site in a ``.signed.zip``."""
+    """Return the certificate of the site in a ``.signed.zip``; its key has a `key_fingerprint`."""
     from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
         members = _members(_bounded(Path(path)))
-        return x509.load_pem_x509_certificate(members[json.loads(members["signed.json"])["cert_file"]])
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        certificate = x509.load_pem_x509_certificate(members[json.loads(members["signed.json"])["cert_file"]])
+        key_fingerprint(certificate.public_key())
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, UnsupportedAlgorithm) as error:
         raise InputError(f"{path} is no approval ({error}); give the .signed.zip the coordinator has sent") from error
+    return certificate
 
 
 def subject(name: x509.Name) -> dict[str, str | None]:

@@ -20,7 +20,7 @@ from felb.engines.nvflare.response_validation import ResponseValidator
 from felb.engines.nvflare.rounds import ABSENT, NOT_ANSWERED, Answers, NotReady, QuorumError, quorum_error, summed
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.run_record import RunRecord, Status, runs_folder
-from felb.engines.nvflare.terms import Terms
+from felb.engines.nvflare.terms import FEWEST_SITES, Terms
 from felb.errors import FederationError, FelbError
 from felb.federated.loop import play
 from felb.federated.protocol import Release
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from felb.engines.nvflare.sum_store import SumStore
     from felb.federated.loop import RunProgress
     from felb.federated.protocol import ClientStates, Request, Sums
-
-
-FEWEST_SITES = 3
-"""Of an exact run whose sums the sites are told."""
 
 
 class RunController(Controller):

@@ -26,7 +26,10 @@ def die_with_parent() -> None:
 
 
 def follow_parent(interval: float = 2.0) -> None:
-    """End this process some seconds after the one that started it; by FLARE's own doing it would go on for ever."""
+    """End this process some seconds after the one that started it; by FLARE's own doing it would go on for ever.
+
+    A service starts its jobs in threads, and the signal that `die_with_parent` asks for comes when the thread ends.
+    """
     parent = os.getppid()
 
     def watch() -> None:

@@ -12,8 +12,10 @@ import scipy.sparse as sp
 
 from felb.engines.nvflare.coordinator_session import Line, Unreachable
 from felb.engines.nvflare.flare import environment
+from felb.engines.nvflare.guarded import JOBS
 from felb.engines.nvflare.provisioning import Coordinator, Site
 from felb.engines.nvflare.site_roster import write_roster
+from felb.engines.nvflare.terms import FEWEST_SITES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +31,6 @@ SERVER = "server"
 GONE_WITHIN = 10.0
 OPEN = {"auto_approve": ["all"], "require_privacy": False}
 """The policy of sites that one person plays: every run is approved, exact ones too."""
-FEWEST_SITES = 3
-"""Of an exact run whose sums may be shown to its sites, so that they can replay it."""
-JOBS = ("worker_process", "runner_process")
-"""Programs of FLARE that play a job."""
 
 
 class LocalFederation:
@@ -122,7 +120,7 @@ class LocalFederation:
         found = []
         for child in _family(self.processes[name])[1:]:
             with contextlib.suppress(psutil.NoSuchProcess):
-                if any(program in word for word in child.cmdline() for program in JOBS):
+                if not JOBS.isdisjoint(child.cmdline()):
                     found.append(child.pid)
         return found
 

@@ -12,6 +12,8 @@ from felb.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FEWEST_SITES = 3
+"""Of an exact run whose sums the sites are told, so that they can replay it."""
 MOMENT = 3.0
 """Seconds for a site that has let the round before pass."""
 
