@@ -138,11 +138,10 @@ def plan(
 @options.as_json
 def statement(run: str, as_json: bool) -> None:
     """Show the privacy guarantee of the result in the folder RUN: unit, attackers, budget and conditions."""
+    from felb.runs.log_files import outbound_lines
     from felb.runs.result import Result
 
     result = Result.read(run)
-    from felb.runs.log_files import outbound_lines
-
     if as_json:
         print_json({"result": run, "privacy": result.privacy})
         return

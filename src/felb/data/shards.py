@@ -25,6 +25,11 @@ PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
 """Functions that split rows among clients, given the numbers of rows and clients and a seed."""
 
 
+def is_list_of_matrices(X: Any) -> bool:
+    """Tell a list of client matrices from a list of rows: its elements are two-dimensional."""
+    return isinstance(X, list | tuple) and bool(X) and all(len(getattr(part, "shape", ())) == 2 for part in X)
+
+
 def dealt(n: int, clients: int, *, split: str, seed: int) -> NDArray[np.str_]:
     """Return the client of each of n rows: client-01, client-02, …, by one of the `PARTITIONS`."""
     return np.array(client_names(clients))[PARTITIONS[split](n, clients, seed)]

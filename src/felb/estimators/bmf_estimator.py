@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 from felb.choices import MDL
 from felb.data.blocks import is_distributed
 from felb.data.feature_names import text_names
+from felb.data.shards import is_list_of_matrices
 from felb.data.unknown import read_partly_known
 from felb.errors import ConvergenceWarning, InputError
-from felb.estimators.federated_estimator import FederatedEstimator, is_list_of_matrices
+from felb.estimators.federated_estimator import FederatedEstimator
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.private import private_bmf
 from felb.kernels.exact import assign_rows_exact

@@ -14,7 +14,7 @@ from felb.centralized.method import warn_of_time_limit
 from felb.centralized.parameters import check_parameters
 from felb.data.binary import BinaryMatrix
 from felb.data.blocks import Blocks, is_distributed
-from felb.data.shards import check_shards, named, split
+from felb.data.shards import check_shards, is_list_of_matrices, named, split
 from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.errors import InputError
@@ -280,11 +280,6 @@ class FederatedEstimator(BooleanFactorization):
         if groups is None:
             return {ONE_CLIENT: matrix}, {ONE_CLIENT: np.arange(len(matrix))}
         return split(matrix, groups)
-
-
-def is_list_of_matrices(X: Any) -> bool:
-    """Tell a list of client matrices from a list of rows: its elements are two-dimensional."""
-    return isinstance(X, list | tuple) and bool(X) and all(len(getattr(part, "shape", ())) == 2 for part in X)
 
 
 def effective_workers(n_jobs: int | None) -> int:

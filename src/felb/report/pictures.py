@@ -10,8 +10,8 @@ import numpy as np
 
 from felb.atomic import replacing
 from felb.data.binary import BinaryMatrix
+from felb.data.shards import is_list_of_matrices
 from felb.errors import InputError, missing_extra
-from felb.estimators.federated_estimator import is_list_of_matrices
 from felb.metrics.counts import to_boolean
 
 if TYPE_CHECKING:

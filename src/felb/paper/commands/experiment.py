@@ -167,12 +167,12 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
 
     Without --out and --quick, the full form is shown if there is one, else the quick one.
     """
-    if as_csv + as_markdown + as_json > 1:
-        raise click.UsageError("Give one of --csv, --markdown and --json.")
-    folder, record = stored(name, quick, out)
     from felb.paper.catalogue import find_study
     from felb.paper.tables import to_csv, to_markdown
 
+    if as_csv + as_markdown + as_json > 1:
+        raise click.UsageError("Give one of --csv, --markdown and --json.")
+    folder, record = stored(name, quick, out)
     claims = find_study(name, quick=record.form == "quick").judge(record)
     if as_csv:
         click.echo(to_csv(record), nl=False)
@@ -193,9 +193,6 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
 @options.as_json
 def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
     """Write one self-contained HTML page of the experiment in FOLDER: claims, plot, tables and provenance."""
-    from felb.paper.study import StudyRecord
-
-    StudyRecord.read(folder)  # or an error, before all that draws a page is imported
     from felb.paper.study_page import study_page
 
     target = Path(folder) / PAGE if out is None else Path(out)
@@ -209,7 +206,9 @@ def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
 def pages(folder: str, target: str, as_json: bool) -> None:
     """Write a Markdown page with table, claims and figure for each experiment in FOLDER, and an index."""
     from felb.paper.catalogue import NAMES, find_study
+    from felb.paper.figures import draw_study
     from felb.paper.study import MANIFEST, StudyRecord
+    from felb.paper.tables import index_markdown, to_markdown
 
     place, entries, written = Path(target), [], []
     found = {path.parent: StudyRecord.read(path.parent) for path in sorted(Path(folder).glob(f"*/{MANIFEST}"))}
@@ -217,9 +216,6 @@ def pages(folder: str, target: str, as_json: bool) -> None:
         raise InputError(
             f"there are no experiments in {folder}; run some with `felb experiment run all --out {folder}`"
         )
-    from felb.paper.figures import draw_study
-    from felb.paper.tables import index_markdown, to_markdown
-
     place.mkdir(parents=True, exist_ok=True)
     for record in sorted(found.values(), key=lambda record: NAMES.index(record.name)):
         claims = find_study(record.name, quick=record.form == "quick").judge(record)
