@@ -48,8 +48,8 @@ KILLED = -signal.SIGKILL
 INSIDE = (JOB, JOURNAL, RESPONSES, "lock", "done")
 """Names of a run's own files, which no published result may have."""
 
-Content = Callable[[Path], str]
-"""Reads what a command has written and returns a digest; raises if it is not complete."""
+Content = Callable[[Path], str | None]
+"""Reads what a command has written and returns a digest, None if it is still at it; raises if it is not complete."""
 
 
 def of_file(path: Path) -> str:
@@ -64,18 +64,22 @@ def of_matrix(path: Path) -> str:
 
 def of_result(path: Path) -> str:
     """Return a digest of the components of a result, its scores and its files' names."""
-    inside = [name for name in INSIDE if (path / name).exists()]
-    if inside:
-        raise AssertionError(f"{inside} of a run inside of its result")
-    result = Result.read(path)
+    result = published(path)
     names = sorted(str(file.relative_to(path)) for file in path.rglob("*"))
     return hashlib.sha256(repr((result.components.tolist(), result.scores, names)).encode()).hexdigest()
 
 
+def published(path: Path) -> Result:
+    """Return a result that has nothing of its run inside."""
+    inside = [name for name in INSIDE if (path / name).exists()]
+    if inside:
+        raise AssertionError(f"{inside} of a run inside of its result")
+    return Result.read(path)
+
+
 def of_noise(path: Path) -> str:
     """Return what two private results have in common, whose components depend on noise."""
-    of_result(path)
-    result = Result.read(path)
+    result = published(path)
     return repr((result.components.shape, result.privacy["epsilon"], [row["task"] for row in result.history]))
 
 
@@ -87,8 +91,10 @@ def of_page(path: Path) -> str:
     return "old" if text == "old\n" else "new"
 
 
-def of_comparison(path: Path) -> str:
-    """Return the methods and scores of a comparison, without seconds."""
+def of_comparison(path: Path) -> str | None:
+    """Return the methods and scores of a comparison, without seconds; its page is written last."""
+    if not (path / "comparison.html").exists():
+        return None
     of_page(path / "comparison.html")
     return "\n".join(line for line in (path / "table.csv").read_text().splitlines() if ",seconds," not in line)
 
@@ -230,8 +236,6 @@ class Trial:
     def digest(self) -> str | None:
         """Return what is there; None if nothing is."""
         path = self.folder / self.command.target
-        if self.command.content is of_comparison and not (path / "comparison.html").exists():
-            return None  # cells are kept one by one, and the page is written last
         return self.command.content(path) if path.exists() else None
 
     def killed(self, rng: random.Random, *, by_operation: bool) -> str:

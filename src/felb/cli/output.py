@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import textwrap
 import warnings
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -196,17 +197,21 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(dict(facts))
         return
-    console, width = plain_console(), max(map(len, facts), default=0) + 2
+    indent = max(map(len, facts), default=0) + 2
     for name, fact in facts.items():
-        text = str(fact)
-        if max(map(len, text.split()), default=0) > console.width - width:  # a fingerprint or a path stays in one piece
-            console.print(f"{name:{width}}{text}", soft_wrap=True)
-        else:
-            table = Table(box=None, show_header=False, pad_edge=False, padding=0)
-            table.add_column(width=width)
-            table.add_column(overflow="fold")
-            table.add_row(name, text)
-            console.print(table)
+        click.echo(hanging(f"{name:{indent}}", str(fact)))
+
+
+def hanging(first: str, text: str) -> str:
+    """Return text behind `first`, wrapped to the terminal and indented; a fingerprint or a path stays in one piece."""
+    return textwrap.fill(
+        text,
+        plain_console().width,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 WIDTH = 80

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
-from felb.atomic import clear_leftovers, try_lock
+from felb.atomic import PARTIAL, try_lock
 from felb.errors import InputError
 from felb.runs.cell_pool import Pool
 from felb.runs.cell_records import CELLS, CellRecord
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK = ".lock"
+LEFTOVER = f".*.{PARTIAL}"
+"""What a process leaves that is killed while it writes a cell or the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,8 @@ def claim_folder(folder: Path, *, manifest: str, what: str) -> closing[Any]:
     """Take a folder for this process: one that has the manifest, or an empty one; errors name `what` it holds."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose another folder")
-    clear_leftovers(folder)  # of a process that was killed while it wrote the manifest
     known = (folder / manifest).is_file() or not folder.is_dir()
-    if not known and any(path.name not in (LOCK, CELLS) for path in folder.iterdir()):
+    if not known and any(path.name not in (LOCK, CELLS) and not path.match(LEFTOVER) for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty and holds no {what}; choose another folder")
     try:
         (folder / CELLS).mkdir(parents=True, exist_ok=True)
@@ -111,6 +112,6 @@ def claim_folder(folder: Path, *, manifest: str, what: str) -> closing[Any]:
         raise InputError(f"{folder} cannot be written ({error.strerror}); choose another folder") from error
     if lock is None:
         raise InputError(f"another process runs the {what} in {folder}; wait for it, or choose another folder")
-    for partial in (*folder.glob(".*.partial"), *(folder / CELLS).glob(".*.partial")):
-        partial.unlink(missing_ok=True)  # left by a process that was killed
+    for partial in (*folder.glob(LEFTOVER), *(folder / CELLS).glob(LEFTOVER)):
+        partial.unlink(missing_ok=True)
     return closing(lock)

@@ -113,7 +113,7 @@ def spectral_init(
 def random_basis(n_features: int, width: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return a random orthonormal basis; a wide one is drawn only, which is orthonormal on average."""
     drawn = rng.standard_normal((n_features, width))
-    return drawn / np.sqrt(n_features) if width > WIDE else np.linalg.qr(drawn)[0]
+    return drawn / np.sqrt(n_features) if width > WIDE else orthonormal(drawn)
 
 
 def orthonormal(Y: NDArray[np.float64]) -> NDArray[np.float64]:
