@@ -109,6 +109,16 @@ def test_nothing_but_the_paper_imports_the_paper():
     assert {path for path, _ in imported if not path.startswith("paper/")} == set()
 
 
+def test_a_public_name_is_not_hidden_by_a_module_of_the_same_name():
+    for path in SOURCE.rglob("__init__.py"):
+        name = ".".join(("felb", *path.parent.relative_to(SOURCE).parts))
+        package = importlib.import_module(name)
+        for public in getattr(package, "__all__", ()):
+            if (path.parent / f"{public}.py").is_file() or (path.parent / public / "__init__.py").is_file():
+                module = importlib.import_module(f"{name}.{public}")  # importing it gives the package this attribute
+                assert getattr(package, public) is module, f"{name}.{public} is two things"
+
+
 def test_tests_that_come_first_or_are_not_traced_exist():
     tests = Path(__file__).parent
     spec = importlib.util.spec_from_file_location("settings_of_tests", tests / "conftest.py")

@@ -13,7 +13,7 @@ from felb.cli.output import describe
 from felb.data import BinaryMatrix, planted
 from felb.errors import ConvergenceWarning
 from felb.report.evidence import Evidence
-from felb.report.result_page import result_page
+from felb.report.page_of_result import result_page
 from felb.runs.result import FORMATS, Result
 from felb.runs.result_words import AGREED, records_in_words, remarks
 

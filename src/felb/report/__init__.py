@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from felb.report.exports import write_figures, write_tables
     from felb.report.feature_sets import write_rules, write_sets
     from felb.report.pictures import Order, draw_matrices, tile_order
-    from felb.report.result_page import result_page
+    from felb.report.page_of_result import result_page
     from felb.report.result_stability import stability_of
 
 __all__ = [
@@ -37,7 +37,7 @@ __getattr__ = late_names(
         "Order": "felb.report.pictures",
         "draw_matrices": "felb.report.pictures",
         "gather": "felb.report.evidence",
-        "result_page": "felb.report.result_page",
+        "result_page": "felb.report.page_of_result",
         "stability_of": "felb.report.result_stability",
         "tile_order": "felb.report.pictures",
         "write_choice": "felb.report.choice_figure",

@@ -13,7 +13,7 @@ from felb.errors import InputError, missing_extra
 from felb.report.component_parts import described, overlap, purity
 from felb.report.curves import TITLES, figures, is_wide
 from felb.report.images import PALETTES, enlarged, pictures_of, png
-from felb.report.result_page import scores_with_intervals
+from felb.report.page_of_result import scores_with_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb.report.evidence import Evidence, Measured
-from felb.report.result_page import result_page
+from felb.report.page_of_result import result_page
 from felb.runs.result import Result
 
 if TYPE_CHECKING:
