@@ -399,3 +399,20 @@ def test_rows_are_drawn_towards_a_target(k, exact, own, rule):
             absolute = rule(Penalty(0.01, 0.3, gamma=gamma, exact=exact))
             pulled = factor_step(*wide, target=target, **options | {"rule": absolute})
             np.testing.assert_allclose(expected[:, column], pulled[:, column], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (63, 3), (64, 5), (200, 20)])
+def test_float64_sweeps_over_given_rows_are_those_of_numpy(n, k):
+    rng = np.random.default_rng(k)
+    X, gathered, basis = rng.random((n, k)) - 0.3, rng.random((n, k)) * 5, rng.random((30, k))
+    gram = basis.T @ basis
+    if k > 1:
+        gram[1], gram[:, 1] = 0, 0  # a component that contributes nothing stays as it is
+    before = X.copy()
+    moved = factor_step(X, gathered, gram, rule=HalsStep(2))
+    np.testing.assert_allclose(moved, HalsStep(2).apply(np.maximum(X, 0), gathered, gram), rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(X, before)
+    parts = [
+        factor_step(X[rows], gathered[rows], gram, rule=HalsStep(2)) for rows in (slice(0, n // 3), slice(n // 3, n))
+    ]
+    np.testing.assert_array_equal(np.concatenate(parts), moved)

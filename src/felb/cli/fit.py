@@ -28,9 +28,8 @@ EPILOG = options.methods(*summaries())
 @options.dask
 @click.option(
     "--jobs",
-    default=1,
-    show_default=True,
-    help="Number of threads that share the rows (method bmf only). The result does not depend on it.",
+    help="Number of threads that share the rows, for the method bmf (default: the number of cores). "
+    "The result does not depend on it.",
     **options.COUNT,
 )
 @options.seed
@@ -46,7 +45,7 @@ def command(
     n_components: int | str,
     dask: str | None,
     block_rows: int | None,
-    jobs: int,
+    jobs: int | None,
     seed: int,
     client_column: str | None,
     schema: str | None,

@@ -10,10 +10,10 @@ same bits however the rows are cut. Kernels release the interpreter, so the thre
 from __future__ import annotations
 
 import warnings
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from dataclasses import replace
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from felb.deadline import Deadline, within
@@ -24,7 +24,7 @@ from felb.federated.participation import Participation
 from felb.federated.protocol import ClientStates, Release, Request, Sums, Update
 from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
-from felb.kernels.schedule import split_rows
+from felb.kernels.schedule import available_cpus, split_rows, threads_at_most
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -123,7 +123,7 @@ class InProcess:
     @property
     def states(self) -> ClientStates:
         """The states of all clients."""
-        return self._states
+        return ClientStates(self._states.round, {name: whole(state) for name, state in self._states.states.items()})
 
     def restore(self, states: ClientStates) -> None:
         """Restore stored states."""
@@ -163,22 +163,48 @@ def respond_in_spans(
     """Do the task that a request names, in `spans` parts of the rows where the algorithm says that it may be.
 
     Parts have about the same work. The result has the same bits as that of `Algorithm.respond`. A state, too, is cut
-    and put together again by rows.
+    by rows, and stays so, as `Parts`, until somebody wants the whole.
     """
-    spans = min(spans, len(shard), shard.nnz // LEAST_ONES)
-    if request.task not in algorithm.row_tasks or spans < 2:
-        return algorithm.respond(state, shard, request, rng=rng)
+    if request.task not in algorithm.row_tasks:
+        return algorithm.respond(whole(state), shard, request, rng=rng)
+    cuts = split_rows(shard, max(1, min(spans, len(shard), shard.nnz // LEAST_ONES)))
+    if len(cuts) < 2:
+        with threads_at_most(1):
+            return algorithm.respond(whole(state), shard, request, rng=rng)
+    if state is not None and not (isinstance(state, Parts) and state.cuts == cuts):
+        state = Parts.of(whole(state), cuts)
 
-    def respond(span: tuple[int, int]) -> tuple[Any, Update]:
-        start, stop = span
-        part = None if state is None else state.rows(start, stop)
-        return algorithm.respond(part, shard.rows(start, stop), request, rng=rng)
+    def respond(number: int) -> tuple[Any, Update]:
+        part = None if state is None else state.states[number]
+        with threads_at_most(1):
+            return algorithm.respond(part, shard.rows(*cuts[number]), request, rng=rng)
 
-    # Each with a context of its own, in which the deadline of the run stands.
-    jobs = [pool.submit(copy_context().run, partial(respond, span)) for span in split_rows(shard, spans)]
-    states, updates = zip(*(job.result() for job in jobs), strict=True)
-    joined = None if states[0] is None else algorithm.state_type.joined(states)
-    return joined, reduce(Update.plus, updates)
+    # Each with a context of its own, in which the deadline of the run stands; the first part in this thread.
+    jobs = [pool.submit(copy_context().run, respond, number) for number in range(1, len(cuts))]
+    try:
+        first = respond(0)
+    finally:
+        wait(jobs)
+    states, updates = zip(first, *(job.result() for job in jobs), strict=True)
+    return None if states[0] is None else Parts(cuts, states), reduce(Update.plus, updates)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The state of a client as states of parts of its rows."""
+
+    cuts: list[tuple[int, int]]
+    states: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, state: Any, cuts: list[tuple[int, int]]) -> Parts:
+        """Cut a state."""
+        return cls(cuts, tuple(state.rows(start, stop) for start, stop in cuts))
+
+
+def whole(state: Any) -> Any:
+    """Return a state of all rows."""
+    return type(state.states[0]).joined(state.states) if isinstance(state, Parts) else state
 
 
 def run(
@@ -187,7 +213,7 @@ def run(
     *,
     seed: int = 0,
     participation: Participation | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     deadline: Deadline | None = None,
     journal: Journal | None = None,
     on_round: Callable[[RunProgress], None] = lambda _: None,
@@ -206,7 +232,8 @@ def run(
     seed : fixes the start, the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
     workers : number of clients that compute in parallel, or of parts of the rows if there is one client and the
-        algorithm has tasks that allow it; does not change the result
+        algorithm has tasks that allow it; does not change the result. By default, clients compute one after the other,
+        and the rows of one client are shared by threads for all processors
     deadline : when it has passed, the round that is being played is the last one of the search
     journal : of a new run or of one that was interrupted; the run goes on from there and is kept there
     on_round : called after each completed round
@@ -233,6 +260,8 @@ def run(
     }
     if disclosure is not None:
         gates = {name: replace(gate, disclosure=disclosure) for name, gate in gates.items()}
+    if workers is None:
+        workers = available_cpus() if len(shards) == 1 and algorithm.row_tasks else 1
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         transport = InProcess(
             algorithm,

@@ -69,8 +69,9 @@ class FederatedBMF(FederatedEstimator):
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
         clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel, or of threads that share the rows of one owner; -1 for all
-        cores. It does not change the result
+    n_jobs : number of threads that share the rows of one owner (default: one for each core that the process may use),
+        or of clients that compute in parallel (default: one after the other); -1 for all cores. It does not change the
+        result
     node_cap : limit of the search for the best assignment of a row
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None

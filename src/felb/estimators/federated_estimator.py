@@ -221,7 +221,7 @@ class FederatedEstimator(BooleanFactorization):
             seed=self._seed(),
             participation=self.participation,
             secure=self.secure,
-            workers=effective_workers(self.n_jobs),
+            workers=None if self.n_jobs is None else effective_workers(self.n_jobs),
             on_round=on_round or (lambda _: None),
             deadline=deadline,
         )
@@ -282,8 +282,8 @@ class FederatedEstimator(BooleanFactorization):
         return split(matrix, groups)
 
 
-def effective_workers(n_jobs: int | None) -> int:
-    """Read `n_jobs` as scikit-learn does: None is 1, -1 all cores."""
+def effective_workers(n_jobs: int) -> int:
+    """Read `n_jobs` as scikit-learn does: -1 stands for all cores, -2 for all but one."""
     from joblib import effective_n_jobs
 
     return int(effective_n_jobs(n_jobs))

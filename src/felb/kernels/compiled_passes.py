@@ -1,7 +1,8 @@
 """The compiled passes over a binary matrix, block of rows after block of rows, in `felb.kernels.vector`'s terms.
 
-Everything here works on float32. Factors with a row for each record (U) are plain n × k arrays; Vᵀ and AᵀU, which are
-looked up for each one of A, are tables; what is worked on is copied into blocks (see `felb.kernels.loops`).
+Everything here works on float32, but for the sweeps over V in float64. Factors with a row for each record (U) are
+plain n × k arrays; Vᵀ and AᵀU, which are looked up for each one of A, are tables; what is worked on is copied into
+blocks (see `felb.kernels.loops`).
 
 Importing this module imports Numba (half a second); `felb.kernels.passes` does so when the first pass is run.
 """
@@ -16,7 +17,7 @@ from felb.kernels.compiled_rules import move_rows, weigh_components
 from felb.kernels.compiling import inner, kernel
 from felb.kernels.loops import add_outer, gather, scatter
 from felb.kernels.rules import COMPONENT
-from felb.kernels.schedule import LANES
+from felb.kernels.schedule import LANES, SIDE_BY_SIDE
 from felb.kernels.vector import (
     fma,
     load,
@@ -291,3 +292,27 @@ def dense_pass(
             load_rows(towards, first, count, -np.inf, target)
         move_rows(scratch, count, k, gram, numbers, width)
         store_rows(moved, out, first, count)
+
+
+@kernel
+def sweep_doubles_into(X: Doubles, given: Doubles, gram: Doubles, sweeps: int) -> None:
+    """Move the rows of X >= 0 by HALS sweeps in float64, many rows side by side."""
+    n, k = X.shape
+    u, a, slope = np.zeros((k, SIDE_BY_SIDE)), np.zeros((k, SIDE_BY_SIDE)), np.empty(SIDE_BY_SIDE)
+    for first in range(0, n, SIDE_BY_SIDE):
+        count = min(SIDE_BY_SIDE, n - first)
+        for r in range(count):
+            for c in range(k):
+                u[c, r], a[c, r] = X[first + r, c], given[first + r, c]
+        for _ in range(sweeps):
+            for c in range(k):
+                if gram[c, c] > 0:
+                    slope[:] = a[c]
+                    for d in range(k):
+                        for r in range(SIDE_BY_SIDE):
+                            slope[r] -= u[d, r] * gram[d, c]
+                    for r in range(SIDE_BY_SIDE):
+                        u[c, r] = max(u[c, r] + slope[r] / gram[c, c], 0.0)
+        for r in range(count):
+            for c in range(k):
+                X[first + r, c] = u[c, r]

@@ -81,12 +81,13 @@ def fixed_statistics(A: BinaryMatrix, X: NDArray[np.int32]) -> FixedStatistics:
     if AtX is None:
         AtX = np.zeros((A.shape[1], k), dtype=np.int64)
         add_rows_into(AtX, A.indptr, A.indices, np.ascontiguousarray(X))
-    XtX = np.zeros((k, k), dtype=np.int64)
+    XtX, sums = np.zeros((k, k), dtype=np.int64), np.zeros(k, dtype=np.int64)
     for first in range(0, X.shape[0], GRAM_ROWS):
         # BLAS knows no integers, but sums below 2^53 are exact in float64, in any order.
         rows = X[first : first + GRAM_ROWS].astype(np.float64)
         XtX += (rows.T @ rows).astype(np.int64)
-    return FixedStatistics(AtX, XtX, X.sum(axis=0, dtype=np.int64))
+        sums += (np.ones(len(rows)) @ rows).astype(np.int64)
+    return FixedStatistics(AtX, XtX, sums)
 
 
 def from_squares(total: NDArray[np.int64]) -> float:

@@ -7,7 +7,8 @@ With V held, the rows of U move independently, each by its own row of A. So a si
 
 and then ‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
 n × m array. Rows go in chunks, the first line for all rows of a chunk and then the second. Float32 factors go through
-compiled vector code, float64 ones (and every one where Numba's compiler is switched off) through NumPy. Results do not
+compiled vector code, float64 ones (and every one where Numba's compiler is switched off) through NumPy, but for HALS
+sweeps in `factor_step`. Results do not
 depend on the number of threads beyond rounding.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.kernels import plain
+from felb.kernels.rules import HALS
 from felb.kernels.schedule import Schedule, block_of, plain_view, scratch_space, table_of, width_of
 
 if TYPE_CHECKING:
@@ -231,6 +233,12 @@ def factor_step(
     if target is not None:
         target = _like(X, target, "target")
     compiled, numbers = _compiled(X.dtype), rule.numbers(beta, pulled=target is not None)
+    if X.dtype == np.float64 and numbers is not None and numbers.code == HALS and not beta:
+        doubles = _kernels()
+        if doubles is not None:
+            swept: NDArray[np.float64] = np.maximum(X, numbers.lowest)
+            doubles.sweep_doubles_into(swept, plain_view(gathered), plain_view(gram), int(numbers.step))
+            return swept
     if compiled is None or numbers is None:
         return plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta, target=target)
     out = np.empty_like(X)

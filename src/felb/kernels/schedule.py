@@ -114,9 +114,14 @@ def count_threads(A: BinaryMatrix, k: int, threads: int | None) -> int:
 
 
 def available_cpus() -> int:
-    """Return how many processors this process may use, or fewer inside `threads_at_most`."""
+    """Return how many processors this process may use, or fewer inside `threads_at_most`.
+
+    OMP_NUM_THREADS counts too: joblib's processes and batch systems share the processors of a machine by it.
+    """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cpus, _most_threads.get() or cpus)
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    limit = int(given) if given.isdecimal() and int(given) else cpus
+    return min(cpus, limit, _most_threads.get() or cpus)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class Job:
     schema : path of the schema by which raw data is read
     participation : keywords of `felb.Participation`
     secure : add up by secure aggregation
-    workers : number of clients that compute in parallel
+    workers : number of clients that compute in parallel, or of threads that share the rows of one owner; see `run`
     dask, block_rows : address of a Dask scheduler, or "local", on whose workers blocks of rows are the clients; `data`
         may then be a pattern of several files. Maximum number of rows of a block of a ``.felb`` file
     privacy : keywords of `felb.privacy.Privacy`, the privacy specification; None for no noise
@@ -70,7 +70,7 @@ class Job:
     schema: str | None = None
     participation: Mapping[str, Any] = field(default_factory=dict)
     secure: bool = False
-    workers: int = 1
+    workers: int | None = None
     dask: str | None = None
     block_rows: int | None = None
     privacy: Mapping[str, Any] | None = None

@@ -110,21 +110,16 @@ def nmf(known: Known, rounds: int = 20, *, memory: float = 0.0) -> Steps:
 
 def swept(factor: Factor, total: Sums, *, memory: float) -> Factor:
     """Sweep over V with the summed statistics; report ‖A − UV‖² of the clients' sweeps, unknown cells of A filled."""
-    units = units_of(factor.V)
-    # Means over clients where statistics of different samples are mixed; units are powers of two and lose nothing.
-    share = total.clients if memory else 1
-    new = (
-        total["AtU"] * units / share,
-        total["UtU"] * (units[:, None] * units) / share,
-        total["sums"] * units / share,
-    )
-    AtU, UtU, sums = (
-        b if a is None or not memory else memory * a + (1 - memory) * b
-        for a, b in zip((factor.AtU, factor.UtU, factor.sums), new, strict=True)
-    )
+    units = units_of(factor.V)  # powers of two, which lose nothing
+    AtU, UtU, sums = total["AtU"] * units, total["UtU"] * (units[:, None] * units), total["sums"] * units
     Vt = np.ascontiguousarray(factor.V.T, dtype=np.float64)
     squares = int(total["ones"]) + from_squares(total["filled"])
-    total.report(loss=squared_loss(squares, new[0] * share, new[1] * share, Vt))
+    total.report(loss=squared_loss(squares, AtU, UtU, Vt))
+    if memory:  # means over clients, since statistics of different samples are mixed
+        AtU, UtU, sums = (
+            new / total.clients if old is None else memory * old + (1 - memory) * new / total.clients
+            for old, new in zip((factor.AtU, factor.UtU, factor.sums), (AtU, UtU, sums), strict=True)
+        )
     V = np.ascontiguousarray(factor_step(Vt, AtU, UtU, rule=HalsStep(SWEEPS)).T.astype(np.float32))
     return Factor(factor.round + 1, V, AtU if memory else None, UtU, sums)
 

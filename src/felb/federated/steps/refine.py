@@ -60,7 +60,10 @@ def assigned_gains(shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[n
     ones, cells = switch_counts(shard, factors)
     update = assignment_counts(shard, U, V, factors)
     if one.is_integer() and zero.is_integer():
-        update["gains"] = int(one) * ones + int(zero) * (cells - ones)
+        ones *= int(one) - int(zero)  # in place: new memory takes longer than the sums
+        cells *= int(zero)
+        ones += cells
+        update["gains"] = ones
     else:
         update |= {"ones": ones, "zeros": cells - ones}
     return update
