@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +62,12 @@ def test_a_reader_that_hangs_or_ends_is_not_waited_for(probe, sound, program, tm
     monkeypatch.setattr(hdf5_probe, "PATIENCE", 0.5)
     with pytest.raises(InputError, match=sound.name):
         probe.check(sound)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of processor time is Linux's")
+def test_a_file_that_has_no_end_costs_a_few_seconds_of_a_processor():
+    endless = REPRODUCERS / "h5ad~endless.h5ad"
+    ended = subprocess.run(
+        [sys.executable, "-I", hdf5_probe.PROGRAM], input=f"{endless}\n", capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (-signal.SIGXCPU, "")

@@ -23,8 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-HANG, MOST_MEMORY = 5, 1 << 30
-"""Seconds and bytes beyond which a case is a finding."""
+HANG, LONGEST_WAIT, MOST_MEMORY = 5, 20, 1 << 30
+"""Seconds of computing, seconds of waiting for a helper process, and bytes beyond which a case is a finding."""
 STARTING = 900
 """Seconds that a worker may take beside its share: it imports and compiles, on a machine that others use too."""
 IN_MEMORY = Path("/dev/shm")  # below it, folders of a name that nobody can guess
@@ -65,9 +65,12 @@ def work(name: str, chosen: argparse.Namespace) -> None:
             if count % 50 == 0:
                 counted.write_text(str(count))
             current.write_bytes(case if isinstance(case, bytes) else f"{name}-{number}".encode())
-            signal.setitimer(signal.ITIMER_PROF, HANG)  # of computing, not of waiting for other processes
+            signal.setitimer(signal.ITIMER_PROF, HANG)  # of computing, not of waiting on a busy machine
+            begun = time.monotonic()
             try:
                 found = try_case(target, case, Path(scratch))
+                if found is None and time.monotonic() - begun > LONGEST_WAIT:
+                    found = f"no answer in {LONGEST_WAIT} s"
             except _HangError:
                 found = f"no answer in {HANG} s"
             finally:

@@ -28,12 +28,6 @@ def test_every_target_is_played(targets):
     assert set(targets) <= set(NAMES)
 
 
-@pytest.fixture(autouse=True)
-def _little_patience(monkeypatch):
-    """A mutant that keeps the HDF5 library busy for ever is refused sooner; the files are small."""
-    monkeypatch.setattr("felb.data.hdf5_probe.PATIENCE", 3.0)
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
 def test_mutants_are_read_or_refused(name, targets, tmp_path):

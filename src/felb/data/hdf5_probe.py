@@ -13,7 +13,8 @@ from felb.errors import InputError
 
 PROGRAM = Path(__file__).with_name("hdf5_walk.py")
 PATIENCE, BYTES_A_SECOND = 60.0, 1e6
-"""Seconds that the walk of a file may take, and how many bytes of the file add one."""
+"""Seconds by the clock that the walk of a file may take, and how many bytes of the file add one; it ends itself earlier
+when it has used a few seconds of a processor, where the system can see to that."""
 
 
 class Probe:

@@ -7,6 +7,7 @@ and small arrays, and answers with a line: nothing, or what is wrong. It imports
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Any
@@ -15,6 +16,8 @@ LARGEST_ARRAY = 1 << 24
 """Bytes of an array of numbers that is read; larger ones are left to who needs them."""
 MEMORY, EXPANSION = 1 << 29, 64
 """Bytes that a walk may take beside what it has, or so many for each byte of the file."""
+SECONDS, BYTES_A_SECOND = 2, 1_000_000
+"""Seconds of a processor that a walk may take, and how many bytes of the file add one; damaged ones can have no end."""
 HARMLESS = (TypeError, ValueError, NotImplementedError)
 """What h5py raises where a sound file holds a type that NumPy does not have."""
 
@@ -48,14 +51,18 @@ def walk(path: str) -> str:
     return ""
 
 
-def limit_memory(path: str) -> None:
-    """Let the walk of a file take no more memory than its size allows, where the system can see to that."""
+def set_limits(path: str) -> None:
+    """Let the walk of a file take no more time and memory than its size allows, where the system can see to that."""
     try:
         import resource
 
+        size = os.path.getsize(path)  # noqa: PTH202
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = math.ceil(spent.ru_utime + spent.ru_stime) + SECONDS + size // BYTES_A_SECOND
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
         with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123
             used = int(statm.read().split()[0]) * resource.getpagesize()
-        most = used + max(MEMORY, EXPANSION * os.path.getsize(path))  # noqa: PTH202
+        most = used + max(MEMORY, EXPANSION * size)
         resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
     except (ImportError, OSError, ValueError):
         return
@@ -65,7 +72,7 @@ def main() -> None:
     """Answer one path after the other until there are no more."""
     for line in sys.stdin:
         path = line.rstrip("\n")
-        limit_memory(path)
+        set_limits(path)
         sys.stdout.write(walk(path) + "\n")
         sys.stdout.flush()
 

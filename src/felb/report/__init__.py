@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from felb.report.evidence import Evidence, gather
     from felb.report.exports import write_figures, write_tables
     from felb.report.feature_sets import write_rules, write_sets
-    from felb.report.pictures import Order, draw_matrices, tile_order
     from felb.report.page_of_result import result_page
+    from felb.report.pictures import Order, draw_matrices, tile_order
     from felb.report.result_stability import stability_of
 
 __all__ = [
