@@ -1,5 +1,7 @@
 """Labels of records from a file, a column, and the annotations of cells."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -41,3 +43,11 @@ def test_annotations_of_cells(tmp_path):
         read_labels("obs:type", str(tmp_path / "cells.h5ad"), 3)
     with pytest.raises(felb.InputError, match=r"no \.h5ad file"):
         read_labels("obs:type", "cells.csv", 3)
+
+
+@pytest.mark.parametrize("kind", ["signal", "memory"])
+def test_annotations_of_a_damaged_file_are_refused(kind):
+    pytest.importorskip("anndata")
+    damaged = Path(__file__).parent.parent / "fuzz" / "reproducers" / f"h5ad~{kind}.h5ad"
+    with pytest.raises(felb.InputError, match=f"h5ad~{kind}"):
+        read_labels("obs:kind", str(damaged), 3)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from felb.data.registry import read_data
-from felb.errors import InputError, missing_extra
+from felb.data.variables import opened
+from felb.errors import InputError
 from felb.regular import open_regular
 
 OBS = "obs:"
@@ -64,13 +65,9 @@ def _lines(path: Path, n_records: int) -> np.ndarray[Any, Any]:
 
 
 def _annotation(path: Path, name: str) -> np.ndarray[Any, Any]:
-    try:
-        import anndata
-    except ImportError as error:
-        missing_extra("reading .h5ad files", "anndata", error)
     if path.suffix != ".h5ad" or not path.is_file():
         raise InputError(f"{path} is no .h5ad file, so it has no annotations; give a column or a file of labels")
-    table = anndata.read_h5ad(path, backed="r")
+    table = opened(path)
     try:
         if name not in table.obs.columns:
             there = ", ".join(map(str, table.obs.columns[:10])) or "none"
