@@ -32,6 +32,17 @@ def slow(A, k, weights):
     while len(chosen) > k:
         without = [total([i for i in chosen if i != left_out]) for left_out in chosen]
         chosen.pop(int(np.argmax(without)))
+    exchanged = True
+    while exchanged:
+        exchanged = False
+        for out in [j for j in range(m) if A[:, j].any()]:
+            if out not in chosen:
+                continue
+            rest, there = [i for i in chosen if i != out], total(chosen)
+            others = [j for j in range(m) if A[:, j].any() and j not in chosen]
+            after = [total(sorted([*rest, new])) for new in others]
+            if after and max(after) > there:
+                chosen, exchanged = sorted([*rest, others[int(np.argmax(after))]]), True
     V = np.zeros((k, m), dtype=bool)
     for j in range(m):
         for i in represented(A, j, chosen, weights)[0]:

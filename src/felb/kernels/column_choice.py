@@ -6,7 +6,8 @@ that what S_j is worth is a sum of pairwise counts:
     Σ_{i ∈ S_j} g_ij,    g_ij = w₁·|A_i ∩ A_j| + w₀·|A_i \ A_j|,
 
 where w₁ >= 0 is the gain of a covered one and w₀ <= 0 that of a covered zero. S_j is found greedily. All columns are
-chosen first; then the column whose loss costs least is given up, until k are left.
+chosen first; then the column whose loss costs least is given up, until k are left. Where columns are few, a chosen one
+is then exchanged for another one as long as that gains.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from numba import njit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+MOST_EXCHANGED, PASSES = 256, 8
+"""Columns up to which chosen ones are exchanged, and how often all of them are tried; more take seconds."""
 
 
 def columns_as_components(
@@ -35,7 +40,10 @@ def columns_as_components(
     gains = weight_one * pairs + weight_zero * (sizes[:, None] - pairs)
     chosen = sizes > 0
     member = np.zeros(pairs.shape, dtype=bool)
-    give_up_into(chosen, member, np.asarray(gains, dtype=np.float64), np.ascontiguousarray(pairs), n_components)
+    counts = np.asarray(gains, dtype=np.float64), np.ascontiguousarray(pairs)
+    give_up_into(chosen, member, *counts, n_components)
+    if len(sizes) <= MOST_EXCHANGED:
+        exchange_into(chosen, member, *counts, PASSES)
     V = np.zeros((n_components, len(sizes)), dtype=bool)
     V[: np.count_nonzero(chosen)] = member[chosen]
     return V
@@ -71,6 +79,46 @@ def give_up_into(chosen: Any, member: Any, gains: Any, pairs: Any, n_components:
                 _represent_into(member, losses, used, open_gains, found, j, chosen, gains, pairs)
                 for i in range(m):
                     totals[i] += losses[i, j]
+
+
+@njit(cache=True, nogil=True)
+def exchange_into(chosen: Any, member: Any, gains: Any, pairs: Any, passes: int) -> None:
+    """Exchange each chosen column in turn for the column that gains most, if any does."""
+    m = chosen.shape[0]
+    values = np.zeros(m)
+    open_gains = np.empty(m)
+    found = np.empty(m, dtype=np.int64)
+    for j in range(m):
+        values[j] = _union_into(found, open_gains, j, chosen, -1, gains, pairs)[1]
+    for _ in range(passes):
+        exchanged = False
+        for out in range(m):
+            if not chosen[out]:
+                continue
+            chosen[out] = False
+            best, most = out, 0.0
+            for new in range(m):
+                if chosen[new] or new == out or pairs[new, new] == 0:
+                    continue
+                chosen[new] = True
+                more = 0.0
+                for j in range(m):
+                    if member[out, j] or gains[new, j] > 0.0:
+                        more += _union_into(found, open_gains, j, chosen, -1, gains, pairs)[1] - values[j]
+                chosen[new] = False
+                if more > most:
+                    best, most = new, more
+            chosen[best] = True
+            if best != out:
+                exchanged = True
+                for j in range(m):
+                    if member[out, j] or gains[best, j] > 0.0:
+                        length, values[j] = _union_into(found, open_gains, j, chosen, -1, gains, pairs)
+                        member[:, j] = False
+                        for a in range(length):
+                            member[found[a], j] = True
+        if not exchanged:
+            return
 
 
 @njit(cache=True, nogil=True)

@@ -68,6 +68,10 @@ MOST_WORK = 1 << 28
 FEW_COLUMNS, COLUMNS_PER_COMPONENT = 256, 16
 """Columns up to which components are also started from groups of columns, in all and for each component."""
 
+FEW_FOR_BELOW = 4
+"""Columns for each component up to which groups of columns are also chosen without covered zeros, since nearly all ones
+can be covered."""
+
 RACE_ROUNDS = 3
 """Rounds of refinement after which one of several starts is chosen."""
 
@@ -270,7 +274,10 @@ class BooleanFit:
         if self.n_features <= self.effort.cover_features:
             starts.append(step("cover start", self.cover_start(known, seed)))
             if self.groups_columns:
-                starts.append(step("column start", self.column_start(seed)))
+                starts.append(step("column start", self.column_start(self.cost, seed)))
+                if self.n_features <= FEW_FOR_BELOW * self.n_components:
+                    below = Cost.of(np.inf, 1.0, self.n_features)
+                    starts.append(step("column start from below", self.column_start(below, seed)))
         return starts + [
             step(f"random start {number + 1}", self.random_start(number, seed))
             for number in range(self.effort.restarts)
@@ -292,9 +299,11 @@ class BooleanFit:
         """Whether columns are few enough to choose among all of them, or components so many that it pays."""
         return self.n_features <= max(FEW_COLUMNS, COLUMNS_PER_COMPONENT * self.n_components)
 
-    def column_start(self, seed: int) -> Steps:
-        """Start from groups of columns around chosen ones."""
-        known = yield from choose_columns(self.n_features, self.n_components, self.cost)
+    def column_start(self, cost: Cost, seed: int) -> Steps:
+        """Start from groups of columns around chosen ones, chosen and refined by a cost that may be another one."""
+        known = yield from choose_columns(self.n_features, self.n_components, cost)
+        if cost != self.cost:
+            known = yield from self.refined(known, cost, seed)
         return (yield from self.refined(known, self.cost, seed))
 
     def random_start(self, number: int, seed: int) -> Steps:
