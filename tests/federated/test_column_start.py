@@ -37,3 +37,20 @@ def test_wide_data_is_started_from_columns_only_if_components_are_many():
     assert groups(200, 2)
     assert not groups(900, 20)
     assert groups(900, 100)
+
+
+def test_with_many_components_columns_are_also_grouped_without_covered_zeros():
+    A = planted(90, 40, 10, noise=0.05, seed=3).A
+
+    def driven(n_features, number, shards):
+        fit = BooleanFit(n_features, 10, Cost(), "hamming", Effort())
+        return drive(fit.column_starts(0)[number], shards)
+
+    assert len(BooleanFit(41, 10, Cost(), "hamming", Effort()).column_starts(0)) == 1
+    for number, from_below in enumerate((False, True, True)):
+        one, split = (driven(40, number, shards) for shards in ([A], cut(A, 13, 50)))
+        np.testing.assert_array_equal(one.known.components, split.known.components)
+        weights = {tuple(request.values["weights"]) for request in one.requests}
+        assert ((1.0, -41.0) in weights) == from_below, "a zero costs more than a row can gain"
+        assert one.known.value == split.known.value
+        assert one.known.weights.tolist() == [1.0, -1.0], "refined by the cost of the fit in the end"

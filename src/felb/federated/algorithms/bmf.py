@@ -274,10 +274,7 @@ class BooleanFit:
         if self.n_features <= self.effort.cover_features:
             starts.append(step("cover start", self.cover_start(known, seed)))
             if self.groups_columns:
-                starts.append(step("column start", self.column_start(self.cost, seed)))
-                if self.n_features <= FEW_FOR_BELOW * self.n_components:
-                    below = Cost.of(np.inf, 1.0, self.n_features)
-                    starts.append(step("column start from below", self.column_start(below, seed)))
+                starts += self.column_starts(seed)
         return starts + [
             step(f"random start {number + 1}", self.random_start(number, seed))
             for number in range(self.effort.restarts)
@@ -299,9 +296,22 @@ class BooleanFit:
         """Whether columns are few enough to choose among all of them, or components so many that it pays."""
         return self.n_features <= max(FEW_COLUMNS, COLUMNS_PER_COMPONENT * self.n_components)
 
-    def column_start(self, cost: Cost, seed: int) -> Steps:
-        """Start from groups of columns around chosen ones, chosen and refined by a cost that may be another one."""
-        known = yield from choose_columns(self.n_features, self.n_components, cost)
+    def column_starts(self, seed: int) -> list[Steps]:
+        """Return starts from groups of columns; if there are many components, also by way of V that cover no zeros."""
+        m, k = self.n_features, self.n_components
+        starts = [step("column start", self.refined_start(choose_columns(m, k, self.cost), self.cost, seed))]
+        if m > FEW_FOR_BELOW * k:
+            return starts
+        below = Cost.of(np.inf, 1.0, m)
+        return [
+            *starts,
+            step("column start, refined from below", self.refined_start(choose_columns(m, k, self.cost), below, seed)),
+            step("column start from below", self.refined_start(choose_columns(m, k, below), below, seed)),
+        ]
+
+    def refined_start(self, start: Steps, cost: Cost, seed: int) -> Steps:
+        """Refine a start, by another cost first if that is given."""
+        known = yield from start
         if cost != self.cost:
             known = yield from self.refined(known, cost, seed)
         return (yield from self.refined(known, self.cost, seed))
