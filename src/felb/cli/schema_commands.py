@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 DIFFERENT = 1
 
 table_options = options.together(
-    click.option("--record", metavar="COLUMN", help="Column with the record of each row (default: found by its name)."),
+    click.option(
+        "--record",
+        metavar="COLUMN",
+        help="Column with the identifier of the record of each row (default: found by its name).",
+    ),
     click.option("--item", metavar="COLUMN", help="Long tables: column with the codes or feature names."),
     click.option("--value", metavar="COLUMN", help="Long tables: column with the values."),
     click.option("--time", metavar="COLUMN", help="Long tables: column with the dates."),
