@@ -133,7 +133,7 @@ def test_the_data_folder_reaches_the_experiments_that_read_it(felb, in_folder, m
     assert "felb experiment run realworld --quick --data 'my data'" in done.err
     felb("experiment", "run", "all", "--quick", "--data", "my data")
     assert seen["invader"] is None
-    assert "makes its own data" in felb("experiment", "run", "noise", "--data", "my data").err
+    assert "generates its own data" in felb("experiment", "run", "noise", "--data", "my data").err
     assert "no folder nowhere" in felb("experiment", "run", "sync", "--data", "nowhere").err
 
 

@@ -203,6 +203,7 @@ def test_a_weight_that_overflows_leaves_nothing(refused, good):
 
 def test_parameters_of_generate(refused):
     refused("generate", "g", "-n", 0, words=("'--rows'", "x>=1"), code=2)
+    refused("generate", "g", "-k", "mdl", words=("'--components'", "mdl"), code=2)
     refused("generate", "g", "--noise", 1.5, words=("'--noise'", "0<=x<=1"), code=2)
     refused("generate", "g", "--noise", "nan", words=("noise", "between 0 and 1"))
     refused("generate", "g", "--heights", 0.5, 0.2, words=("heights", "(low, high)"))

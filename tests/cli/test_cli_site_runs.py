@@ -157,7 +157,7 @@ def test_the_status_of_a_federation_fits_a_plain_terminal(capsys, monkeypatch):
         {
             "run": "cardio-2025-01", "state": "failed", "round": 3, "sites": ["hospital-a", "hospital-b"],
             "reasons": {"hospital-c": "the run waits for approval at the site: `felb site pending`, then approve it"},
-            "message": "the run was not begun, and nobody has spent anything. " * 3, "changed": "2026-11-16T12:00:00",
+            "message": "the run was not begun, and no privacy budget was spent. " * 3, "changed": "2026-11-16T12:00:00",
         }
     ]  # fmt: skip
     print_status({"federation": "f", "server": "localhost:8002", "reachable": False, "sites": [], "runs": runs})

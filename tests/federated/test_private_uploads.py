@@ -89,7 +89,7 @@ def test_the_estimator_says_what_was_promised():
     assert model.counts_ is None
     assert model.transform(DATA.A).shape == (120, 2)
     paper = CASES["felb, paper"].fit(DATA.A, groups=GROUPS)
-    assert "Honest total" in paper.privacy_statement_
+    assert "Composed total" in paper.privacy_statement_
     assert "rivate" not in paper.privacy_statement_
     plain = felb.FELB(**FELB).fit(DATA.A, groups=GROUPS)
     assert plain.privacy_statement_ is None

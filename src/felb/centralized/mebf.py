@@ -79,7 +79,7 @@ class MEBF(PooledFactorization):
         """Raise an `InputError` if a parameter makes no sense."""
         for name in ("threshold", "uncovered"):
             if not 0 <= getattr(self, name) <= 1:  # also catches NaN
-                raise InputError(f"{name} is a share and lies between 0 and 1, got {getattr(self, name)}")
+                raise InputError(f"{name} is a share and must be between 0 and 1, got {getattr(self, name)}")
 
     def factorize(self, A: BinaryMatrix, k: int, *, seed: int, deadline: Deadline) -> Factors:  # noqa: ARG002
         """Find and remove one block after the other."""

@@ -26,14 +26,14 @@ VERBS = {
     "certify": "prove a lower bound on the errors of small data",
     "show": "show a result: components, scores and provenance",
     "report": "write a self-contained HTML page of a result",
-    "interpret": "tell what components mean: lift, labels, sets and rules",
-    "stability": "tell how often refits find the components of a result again",
+    "interpret": "interpret components: lift, labels, sets and rules",
+    "stability": "measure how often refits find the same components",
     "choose-k": "choose the number of components by held-out cells",
-    "compare": "compare methods on data: tables for papers and a page",
+    "compare": "compare methods on data; write tables and an HTML page",
     "cite": "print the references of a method as BibTeX",
     "privacy": "show releases and guarantees; forecast the noise of a guarantee",
     "schema": "define how raw tables become binary features",
-    "convert": "convert a data file of any size to .felb, which is memory-mapped",
+    "convert": "convert a data file to .felb, which is memory-mapped",
     "generate": "generate synthetic data with planted components",
     "data": "list public data sets and load their raw files",
     "experiment": "run the experiments of the paper and show their results",
@@ -59,6 +59,7 @@ Exit codes:
   0    done
   1    data, a file or a parameter is not valid; the message says what to do
   2    the command line is not valid
+  3    the run is finished, but a site has missed rounds (felb run)
   130  interrupted (Ctrl-C); 143 terminated, 129 terminal closed
 """
 FAILED = 1
@@ -92,7 +93,8 @@ def felb() -> None:
     """Boolean matrix factorization of data that may not be shared.
 
     Approximates a 0/1 matrix (records x features) by a few components, which are sets of features. A record has a
-    feature if one of its components has it. The records may be split among clients; only the components are shared.
+    feature if one of its components has it. The records may be split among clients, which send sums over
+    their records, but never the records themselves.
     """
 
 

@@ -25,7 +25,7 @@ SHOWN_NAMES = 5
 @click.option(
     "--align",
     type=click.Choice(["name"]),
-    help="Find features by name: columns in another order are put in order, new columns are ignored, and the cells of "
+    help="Match features by name: columns in another order are reordered, new columns are ignored, and the cells of "
     "missing columns are unknown (default: the columns must be the features of the result, in their order).",
 )
 @click.option("--record-column", metavar="NAME", help="Column with the names of the records; it is not a feature.")
@@ -36,7 +36,11 @@ SHOWN_NAMES = 5
 )
 @click.option("--drift", "drift_file", metavar="FILE", help="Also write the drift table to this .csv or .json file.")
 @click.option(
-    "--rows", default=10, show_default=True, help="Features and components to show in tables.", **options.COUNT
+    "--rows",
+    default=10,
+    show_default=True,
+    help="Maximum number of features and of components in the printed tables.",
+    **options.COUNT,
 )
 @options.reading
 @options.force
@@ -62,8 +66,9 @@ def command(
 
     The drift tables compare shares among the records of the fit with shares among the new records. z is the difference
     in standard errors, and a star marks what has changed (1% level over all rows of the table). They need the counts of
-    the fit, which the folder of a local run keeps. A model file, and a result of a private run, of disclosure rules or
-    of a federation, has none: give records to compare with by --reference.
+    the fit, which the folder of a local run keeps. They are missing in a model file and in the
+    result of a private run, of a run under disclosure rules or of a federation: give records to compare with by
+    --reference.
 
     \b
     feature    ones:    fraction of the records that have the feature

@@ -13,7 +13,9 @@ from felb.cli.output import print_json, warnings_as_notes
 
 @click.command("certify")
 @click.argument("data")
-@click.option("-k", "--components", "n_components", **options.COUNT, help="Rank; by default that of the result.")
+@click.option(
+    "-k", "--components", "n_components", **options.COUNT, help="Number of components (default: that of the result)."
+)
 @click.option("--result", type=click.Path(), metavar="FOLDER", help="Result whose errors are compared with the bound.")
 @click.option(
     "--time-limit",
@@ -21,18 +23,18 @@ from felb.cli.output import print_json, warnings_as_notes
     metavar="SECONDS",
     default=30.0,
     show_default=True,
-    help="Time of the search at most; the bound is what was proven until then.",
+    help="Time limit of the search; the bound that is proven by then is returned.",
 )
 @options.client_column_left_out
 @options.reading
 @options.as_json
 def command(data: str, as_json: bool, **parameters: Any) -> None:
-    """Prove how few wrong cells a Boolean factorization of DATA can have.
+    """Prove a lower bound on the number of wrong cells of any Boolean factorization of DATA.
 
-    No factorization with K components has fewer wrong cells than the lower bound, whatever the method. With a result,
-    the gap says which share of its wrong cells a better one could avoid at most; if there is none, the result is
-    optimal. For small data: up to six components are searched, and bounds for more are weak. Nothing leaves this
-    computer.
+    No factorization with the given number of components has fewer wrong cells than the lower bound, whatever the
+    method. With --result, the gap is the largest share of its wrong cells that a better result could avoid; without a
+    gap, the result is optimal. The command is meant for small data: it searches up to six components, and bounds for
+    more components are weak. All computation is local.
     """
     from felb.runs.scoring import certify_file
 

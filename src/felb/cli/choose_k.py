@@ -37,7 +37,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     metavar="NUMBERS",
     default="1-15",
     show_default=True,
-    help="Numbers of components to compare, 2-15 or 2,4,8.",
+    help="Numbers of components to compare, for example 2-15 or 2,4,8.",
 )
 @click.option("--folds", "cv", default=3, show_default=True, help="Number of folds.", **options.COUNT)
 @click.option(
@@ -50,7 +50,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     metavar="N",
     default=10,
     show_default=True,
-    help="Number of refits for the stability of each number of components; 0 leaves it out.",
+    help="Number of refits for the stability of each number of components; with 0 it is not computed.",
 )
 @click.option("--clients", help="Split the rows among this number of simulated clients.", **options.COUNT)
 @options.split
@@ -76,7 +76,7 @@ def command(
 
     For each number, the method bmf is fitted with low effort. In each fold a share of the cells is unknown to the fit
     and predicted by it. The smallest number whose mean F1 is at most one standard error below the best is chosen.
-    The answer does not depend on the clients.
+    The choice does not depend on how the rows are split among clients.
 
     \b
     held-out F1  F1 on the held-out cells, mean of the folds

@@ -54,7 +54,7 @@ METHODS = "bmf,felb,felb-mu,asso+vote,grecond+vote,mebf+vote"
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit of each cell.",
+    help="Time limit of each cell, in seconds.",
 )
 @click.option(
     "-p",

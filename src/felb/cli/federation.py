@@ -57,7 +57,7 @@ def command() -> None:
     "--authority",
     type=click.Path(),
     metavar="FOLDER",
-    help="Folder for the authority's key, such as a medium to be taken away; default: in FOLDER.",
+    help="Folder for the key of the certificate authority, for example on a removable medium (default: in FOLDER).",
 )
 @options.as_json
 def init(folder: str, name: str, host: str, port: int, listen: str, authority: str | None, as_json: bool) -> None:
@@ -81,9 +81,11 @@ def init(folder: str, name: str, host: str, port: int, listen: str, authority: s
 @command.command("approve")
 @click.argument("folder", type=click.Path())
 @click.argument("request", type=click.Path())
-@click.option("--name", help="Name of the site, as the site has told it by telephone.")
-@click.option("--key-fingerprint", metavar="SHA256:…", help="Fingerprint of its key, as the site has read it out.")
-@click.option("--rotate", is_flag=True, help="The site is known and has a new key; its old one is revoked.")
+@click.option("--name", help="Name of the site, as given by telephone.")
+@click.option(
+    "--key-fingerprint", metavar="SHA256:…", help="Fingerprint of the key of the site, as given by telephone."
+)
+@click.option("--rotate", is_flag=True, help="Approve a new key of a known site and revoke its old key.")
 @click.option(
     "-o",
     "--out",
@@ -106,9 +108,9 @@ def approve(
 ) -> None:
     """Admit the site of the file REQUEST to the federation in FOLDER and write the approval file for it.
 
-    Without --name and --key-fingerprint it shows what would be signed, and signs nothing: let the site tell both by
-    telephone. Only certificates of sites are signed, each for a name that is not taken. FOLDER may also be that of the
-    authority alone, on a machine without a network.
+    Without --name and --key-fingerprint, the command shows the request and signs nothing; the site gives both by
+    telephone. Only certificates of sites are signed, each for a name that is not taken. FOLDER may also be the folder
+    of the authority, on a machine without a network.
     """
     from felb.engines.nvflare.certificates import CertificateRequest
 
@@ -150,18 +152,21 @@ def members(folder: str, as_json: bool) -> None:
 @command.command("revoke")
 @click.argument("folder", type=click.Path())
 @click.argument("site", required=False)
-@click.option("--key", "key_fingerprint", metavar="SHA256:…", help="Revoke this key, whatever name it shows.")
+@click.option("--key", "key_fingerprint", metavar="SHA256:…", help="Revoke this key, whatever the name of the site.")
 @click.option("--undo", is_flag=True, help="Readmit the site or the key.")
-@click.option("--install", type=click.Path(), metavar="FILE", help="Put a list that was signed elsewhere in force.")
+@click.option(
+    "--install", type=click.Path(), metavar="FILE", help="Install a list of revocations that was signed elsewhere."
+)
 @options.as_json
 def revoke(
     folder: str, site: str | None, key_fingerprint: str | None, undo: bool, install: str | None, as_json: bool
 ) -> None:
     """Exclude SITE, or a key, from the federation in FOLDER, for example because the key has leaked.
 
-    The list is signed by the authority, and a server that runs goes by it within seconds, also in runs under way.
-    Where the authority is kept elsewhere, revoke there, with FOLDER as the authority's own, and bring revocations.json
-    to the coordinator: --install FILE. A site whose key alone is revoked comes back with `felb site rotate`.
+    The list of revocations is signed by the authority. A running server applies it within seconds, also to current
+    runs. If the authority is kept elsewhere, revoke there, with the folder of the authority as FOLDER, and bring
+    revocations.json to the coordinator (--install FILE). If only the key of a site is revoked, the site can get a new
+    one by `felb site rotate`.
     """
     given = [site is not None or key_fingerprint is not None, install is not None]
     if given.count(True) != 1:

@@ -14,7 +14,7 @@ WHAT = {"data": "noisy data", "signal": "U∘V without noise", "U": "planted row
 @click.argument("out", type=click.Path())
 @click.option("-n", "--rows", "n", default=2000, show_default=True, help="Number of records.", **options.COUNT)
 @click.option("-m", "--columns", "m", default=200, show_default=True, help="Number of features.", **options.COUNT)
-@options.components
+@click.option("-k", "--components", "k", default=10, show_default=True, help="Number of components.", **options.COUNT)
 @click.option(
     "--noise", default=0.1, show_default=True, help="Probability that a cell is changed by noise.", **options.SHARE
 )
@@ -42,7 +42,7 @@ def command(
     out: str,
     n: int,
     m: int,
-    n_components: int,
+    k: int,
     noise: float,
     kind: str,
     density: float,
@@ -64,7 +64,7 @@ def command(
         out,
         n,
         m,
-        k=n_components,
+        k=k,
         force=force,
         noise=noise,
         kind=kind,

@@ -14,7 +14,11 @@ SHOWN = 6
 
 @click.command("interpret")
 @click.argument("result", type=click.Path())
-@click.option("--data", metavar="FILE", help="Data of the run (default: looked for by the name that the run stores).")
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="Data of the run (default: the file with the name that the run has stored, if it is found).",
+)
 @click.option(
     "--labels",
     metavar="SOURCE",
@@ -22,7 +26,7 @@ SHOWN = 6
 )
 @click.option("--sets", metavar="FILE", help="Write the components as sets of features to this .gmt or .json file.")
 @click.option("--rules", metavar="FILE", help="Write the components as rules 'if ... then ...' to this CSV file.")
-@click.option("--table", metavar="FILE", help="Write the tidy table of components and features to this CSV file.")
+@click.option("--table", metavar="FILE", help="Write the table of components and features to this CSV file.")
 @options.client_column_of_data
 @options.reading
 @options.as_json
@@ -36,7 +40,7 @@ def command(
     as_json: bool,
     **reading: Any,
 ) -> None:
-    """Tell what the components of RESULT mean, on the data of the run.
+    """Interpret the components of RESULT, using the data of the run.
 
     Features are listed by lift: how many times more frequent a feature is in the records of the component than in the
     others. With --labels, the enriched labels are those with positive log-odds at a false discovery rate of 5%
@@ -45,7 +49,7 @@ def command(
     \b
     support    records that have the component
     coverage   share of the ones of the data in its records and features
-    gain       by how much the wrong cells would increase without it
+    gain       increase of the number of wrong cells without the component
     """  # noqa: D301
     from felb.runs.result_places import check_result
 

@@ -87,10 +87,13 @@ reading = together(
     click.option(
         "--unknown",
         metavar="FILE",
-        help="Missing mask: a data file of the same shape with a 1 for each unknown cell, where DATA has a 0.",
+        help="Mask of unknown cells: a data file of the shape of DATA with a 1 for each unknown cell. DATA must have "
+        "a 0 there.",
     ),
     click.option(
-        "--schema", metavar="FILE", help="Read raw categories, numbers or events by this schema (felb schema infer)."
+        "--schema",
+        metavar="FILE",
+        help="Schema (TOML) that converts raw categories, numbers or events to 0/1 features; see `felb schema`.",
     ),
 )
 
@@ -105,18 +108,29 @@ dask = together(
     click.option(
         "--dask",
         metavar="ADDRESS",
-        help="Fit on the Dask cluster of this scheduler, tcp://host:8786; local starts one on this machine.",
+        help="Address of a Dask scheduler, for example tcp://host:8786, whose workers fit the data; local starts a "
+        "cluster on this machine.",
     ),
     click.option(
-        "--block-rows", help="With --dask, rows of a block of a .felb file at most; by default 262144.", **COUNT
+        "--block-rows", help="With --dask, maximum number of rows per block of a .felb file (default: 262144).", **COUNT
     ),
 )
 
 limits = together(
-    click.option("--max-rows", help="Most rows; by default 10 million, or the bytes of the file.", **COUNT),
-    click.option("--max-columns", help="Most columns; by default 1 million, or the bytes of the file.", **COUNT),
-    click.option("--max-line", help="Longest line of a text file in bytes; 16 MiB by default.", **COUNT),
-    click.option("--max-expansion", help="Most unpacked bytes per byte of the file; 64 by default.", **COUNT),
+    click.option(
+        "--max-rows",
+        help="Maximum number of rows (default: 10 million, or the size of the file in bytes if that is larger).",
+        **COUNT,
+    ),
+    click.option(
+        "--max-columns",
+        help="Maximum number of columns (default: 1 million, or the size of the file in bytes if that is larger).",
+        **COUNT,
+    ),
+    click.option("--max-line", help="Maximum length of a line of a text file in bytes (default: 16 MiB).", **COUNT),
+    click.option(
+        "--max-expansion", help="Maximum number of decompressed bytes per byte of the file (default: 64).", **COUNT
+    ),
 )
 
 client_column_left_out = click.option(
@@ -171,11 +185,14 @@ time_limit = click.option(
 )
 
 
-disclosure = click.option(
-    "--disclosure",
-    type=click.Choice(DISCLOSURE_PRESETS),
-    help="Disclosure rules for sums without noise: fewest records of a component, sites, and more.",
-)
+def disclosure(default: str) -> Decorator:
+    """Return the option of the disclosure rules; a command states which rules apply without it."""
+    return click.option(
+        "--disclosure",
+        type=click.Choice(DISCLOSURE_PRESETS),
+        help="Disclosure rules for sums without noise, such as the minimum number of records of a component and of "
+        f"sites (default: {default}).",
+    )
 
 
 def read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:

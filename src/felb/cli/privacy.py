@@ -95,9 +95,10 @@ def plan(
 ) -> None:
     """Forecast the noise and the quality of a private run before any data is read.
 
-    Components of equal size are planted in data of the given shape and found again under the noise of the guarantee,
-    for a few values of ε around the given one. F1* compares the result with the planted components; 1 is best. Large
-    data is replaced by smaller data with noise that hides its components at least as well. Takes about a minute.
+    Components of equal size are planted in data of the given shape and searched under the noise of the guarantee, for a
+    few values of ε around --epsilon, which is required here. F1* compares the result with the planted components; 1 is
+    best. Large data is replaced by smaller data with noise that hides its components at least as well. Takes about a
+    minute.
 
     \b
     share           fraction of the privacy budget (of mu squared)

@@ -19,7 +19,8 @@ CHOICES = {
     "mechanism": (MechanismName, "Privacy mechanism (default: cooccurrence; uploads with --unit client)."),
     "noise": (
         NoisePlace,
-        "Who adds the noise: each client all of it, or a share of it, distributed, with --secure (default: client).",
+        "Whether each client adds the full noise (client), or only a share of it (distributed; needs secure "
+        "aggregation) (default: client).",
     ),
     "unit": (Unit, "Protected unit (default: that of the mechanism)."),
     "neighbours": (Neighbours, "Neighbouring data sets: one unit added or removed, or replaced (default: add_remove)."),

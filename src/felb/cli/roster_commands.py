@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @click.group("roster")
 def site_roster() -> None:
-    """Compare and confirm the sites with which this site adds up in masked sums.
+    """Compare and confirm the sites with which this site computes masked sums.
 
-    Masked sums are made only with sites whose keys a person has confirmed here. The coordinator proposes a roster with
-    each run and cannot confirm it.
+    Sums are masked only together with sites whose keys a person has confirmed here. The coordinator proposes a roster
+    with each run, but cannot confirm it.
     """
 
 
@@ -76,7 +76,7 @@ def _told(rosters: SiteRosters, roster: Roster) -> dict[str, Any]:
 def confirm(folder: str, digest: str, as_json: bool) -> None:
     """Confirm a roster at the site in FOLDER, after comparing it with all other sites; DIGEST is the one shown.
 
-    Rosters with another key for one of its sites are confirmed no more.
+    Confirmed rosters that have another key for one of its sites become invalid.
     """
     from felb.engines.nvflare.provisioning import Site
 
@@ -86,18 +86,24 @@ def confirm(folder: str, digest: str, as_json: bool) -> None:
 
 @click.command("roster")
 @click.argument("folder", type=click.Path())
-@click.option("--site", "sites", multiple=True, metavar="NAME", help="Only these sites (default: all admitted ones).")
+@click.option(
+    "--site",
+    "sites",
+    multiple=True,
+    metavar="NAME",
+    help="Site to include; can be repeated (default: all admitted sites).",
+)
 @click.option(
     "--authority",
     type=click.Path(),
     metavar="FOLDER",
-    help="Take the keys from the authority in this folder, if it is kept elsewhere.",
+    help="Folder of the certificate authority from which the keys are read, if it is kept elsewhere.",
 )
 @options.as_json
 def federation_roster(folder: str, sites: tuple[str, ...], authority: str | None, as_json: bool) -> None:
-    """Show the sites and keys of vaults that the coordinator in FOLDER proposes as a roster.
+    """Show the roster that the coordinator in FOLDER proposes: the sites and the keys of their vaults.
 
-    It is proposed with each run whose sums are masked. The sites compare and confirm it by `felb site roster`.
+    A roster is proposed with each run whose sums are masked. The sites compare and confirm it by `felb site roster`.
     """
     from felb.engines.nvflare.authority import Authority
     from felb.engines.nvflare.certificates import written

@@ -21,28 +21,42 @@ if TYPE_CHECKING:
 DIFFERENT = 1
 
 table_options = options.together(
-    click.option("--record", metavar="COLUMN", help="Column that names the record of a row; else told by its name."),
-    click.option("--item", metavar="COLUMN", help="Of a long table: column of codes or feature names."),
-    click.option("--value", metavar="COLUMN", help="Of a long table: column of values."),
-    click.option("--time", metavar="COLUMN", help="Of a long table: column of dates."),
-    click.option("--leave-out", multiple=True, metavar="COLUMN", help="No feature of this column; may be repeated."),
-    click.option("--bins", default=4, show_default=True, help="Bins of a column of numbers.", **options.COUNT),
+    click.option(
+        "--record",
+        metavar="COLUMN",
+        help="Column with the identifier of the record of each row (default: found by its name).",
+    ),
+    click.option("--item", metavar="COLUMN", help="Long tables: column with the codes or feature names."),
+    click.option("--value", metavar="COLUMN", help="Long tables: column with the values."),
+    click.option("--time", metavar="COLUMN", help="Long tables: column with the dates."),
+    click.option(
+        "--leave-out", multiple=True, metavar="COLUMN", help="Column that is not used for features; can be repeated."
+    ),
+    click.option(
+        "--bins", default=4, show_default=True, help="Number of bins of a column of numbers.", **options.COUNT
+    ),
     click.option("--prefix-length", help="Group codes by their first N characters.", **options.COUNT),
 )
 choice_options = options.together(
     click.option(
-        "--min-count", default=10, show_default=True, help="Records that a feature needs at least.", **options.COUNT
+        "--min-count", default=10, show_default=True, help="Minimum number of records of a feature.", **options.COUNT
     ),
-    click.option("--max-features", default=1000, show_default=True, help="Features at most.", **options.COUNT),
     click.option(
-        "--max-categories", default=20, show_default=True, help="Categories of a column at most.", **options.COUNT
+        "--max-features", default=1000, show_default=True, help="Maximum number of features.", **options.COUNT
+    ),
+    click.option(
+        "--max-categories",
+        default=20,
+        show_default=True,
+        help="Maximum number of categories of a column.",
+        **options.COUNT,
     ),
     click.option(
         "--missing",
         type=click.Choice(["unknown", "zero", "category", "error"]),
         default="unknown",
         show_default=True,
-        help="What a missing value is.",
+        help="How missing values are read: as unknown cells, as 0, as a category of their own, or as an error.",
     ),
 )
 out = click.option("-o", "--out", type=click.Path(), required=True, help="File to write.")
@@ -50,10 +64,10 @@ out = click.option("-o", "--out", type=click.Path(), required=True, help="File t
 
 @click.group("schema")
 def command() -> None:
-    """Make 0/1 features of raw tables by rules that are agreed once.
+    """Define how raw tables are converted to 0/1 features.
 
     A schema is a TOML file: the features in order, each with its name and rule. The same schema gives the same columns
-    on every machine; its digest tells whether two sites have the same one. Raw tables are files (.csv .tsv .parquet
+    on every machine; two sites have the same schema if the digests agree. Raw tables are files (.csv .tsv .parquet
     .arrow .dat .h5ad) or databases (duckdb:// sqlite:// postgresql:// omop://).
     """
 
@@ -68,7 +82,7 @@ def command() -> None:
 def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: Any) -> None:
     """Propose a schema for the raw table DATA, for a person to edit.
 
-    Categories and codes become features by frequency, numbers are cut at rounded quantiles.
+    The most frequent categories and codes become features, and numbers are binned at rounded quantiles.
     """
     from felb.data.propose_schema import infer
 
@@ -82,9 +96,9 @@ def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: A
 @click.argument("data", required=False)
 @options.as_json
 def check_command(schema: str, data: str | None, as_json: bool) -> None:
-    """Check the file SCHEMA, and that it can be applied to DATA, of which nothing is written.
+    """Check the file SCHEMA, and whether it can be applied to DATA.
 
-    Values that are new to the schema are told.
+    Values of DATA that the schema does not list are reported. No file is written.
     """
     from felb.data import Schema, read
 
@@ -117,7 +131,7 @@ def show_command(schema: str, as_json: bool) -> None:
 @click.argument("new", type=click.Path())
 @options.as_json
 def diff_command(old: str, new: str, as_json: bool) -> int:
-    """Say how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
+    """Show how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
     from felb.data import Schema
     from felb.data.schema_diff import differences
 
@@ -141,29 +155,34 @@ def diff_command(old: str, new: str, as_json: bool) -> int:
     show_default=True,
     type=click.IntRange(min=2),
     metavar="N",
-    help="Name nothing that fewer records share.",
+    help="Minimum number of records of a category or code in the proposal.",
 )
-@click.option("--rounding", default=5, show_default=True, help="Round counts down to multiples.", **options.COUNT)
+@click.option("--rounding", default=5, show_default=True, help="Round counts down to multiples of N.", **options.COUNT)
 @click.option(
     "--site",
     "folder",
     type=click.Path(),
-    help="Folder of the site, whose policy is applied and whose budget is charged.",
+    help="Folder of the site; its policy is applied, and its privacy budget is charged.",
 )
 @click.option(
     "--epsilon",
     type=click.FloatRange(0, min_open=True),
     metavar="X",
-    help="Add noise to all counts, for ε-differential privacy of every record; needs --site, and is charged there.",
+    help="Add noise to all counts for (ε, δ)-differential privacy of records; needs --site, whose budget is charged.",
 )
 @click.option(
-    "--delta", type=click.FloatRange(0, 1), default=1e-6, show_default=True, metavar="X", help="δ that goes with it."
+    "--delta",
+    type=click.FloatRange(0, 1),
+    default=1e-6,
+    show_default=True,
+    metavar="X",
+    help="δ of the guarantee of --epsilon.",
 )
 @click.option(
     "--max-events",
     default=20,
     show_default=True,
-    help="With --epsilon: events of a record that are counted; more of them need more noise.",
+    help="With --epsilon: maximum number of events of a record that are counted; a larger number needs more noise.",
     **options.COUNT,
 )
 @options.force
@@ -181,11 +200,11 @@ def propose_command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """At a site of a federation: write what DATA could contribute to a common schema, to send to the coordinator.
+    """At a site of a federation: write a proposal for a common schema from DATA, to send to the coordinator.
 
-    The file names categories and codes that at least --min-count records share, with rounded counts, and rounded
-    quantiles of numbers; look at it before you send it. With --epsilon the counts are noisy, and only what clearly more
-    records share is named.
+    The proposal lists the categories and codes that at least --min-count records have, with rounded counts, and rounded
+    quantiles of numbers. Inspect it before you send it. With --epsilon the counts are noisy, and a category or code
+    must also reach a higher threshold, which the command prints.
     """
     from felb.data.propose_schema import check_new, disclosed, write_proposal
     from felb.data.summarize import summarize
@@ -231,7 +250,7 @@ def _propose_privately(folder: str | None, data: str, **settings: Any) -> tuple[
 @options.force
 @options.as_json
 def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
-    """At the coordinator: make one schema of all sites' PROPOSALS..., for them to approve by its digest."""
+    """At the coordinator: merge the PROPOSALS... of all sites into one schema, which they approve by its digest."""
     from felb.data.propose_schema import make_schema, merged, read_proposal
 
     read_back = [read_proposal(path) for path in proposals]

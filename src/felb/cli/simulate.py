@@ -68,7 +68,7 @@ EPILOG = options.methods(*summaries(pooled=False))
 @options.time_limit
 @options.param
 @spec
-@options.disclosure
+@options.disclosure("none")
 @options.seed
 @options.reading
 @options.force
@@ -110,7 +110,7 @@ def command(
     clients; `felb score` computes them for a holder of the data. The privacy noise has no seed.
 
     With --disclosure the rules of statistics offices apply instead: small groups are hidden at the gate of each client
-    and in the result. They do not prevent differencing; noise does.
+    and in the result. They do not prevent differencing attacks; noise does.
 
     Ctrl-C keeps the completed rounds in OUT.unfinished; --resume OUT continues from there.
     """

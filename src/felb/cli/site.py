@@ -62,8 +62,8 @@ def command() -> None:
 def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: bool) -> None:
     """Generate the key of this site in FOLDER and a request for admission.
 
-    Send the request to the coordinator, and tell the name and the key fingerprint in another way, for example by
-    telephone. The private key stays in FOLDER.
+    Send the request to the coordinator, and give the name and the key fingerprint over another channel, for
+    example by telephone. The private key stays in FOLDER.
     """
     from felb.engines.nvflare.certificates import read_fingerprint, written
     from felb.engines.nvflare.provisioning import Invitation, Site
@@ -83,7 +83,7 @@ def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: boo
 @click.argument("folder", type=click.Path())
 @options.as_json
 def rotate(folder: str, as_json: bool) -> None:
-    """Make a new key for the site in FOLDER, and a request for it; the old key serves until the approval is there.
+    """Generate a new key for the site in FOLDER, and a request for it; the old key is used until the approval.
 
     The coordinator approves it with `felb federation approve --rotate`, which revokes the old key; then start the site
     with --approval.
@@ -100,7 +100,7 @@ def rotate(folder: str, as_json: bool) -> None:
 @click.option("--approval", type=click.Path(), help="Approval file from the coordinator; required once.")
 @click.option("--data", type=click.Path(), help="Data file or database URL of this site; stored in the settings.")
 @click.option(
-    "--schema", type=click.Path(), help="Schema by which raw data is read; a run must be under the same schema."
+    "--schema", type=click.Path(), help="Schema that converts raw data to features; a run must use the same schema."
 )
 @click.option(
     "--header/--no-header",
@@ -124,7 +124,7 @@ def rotate(folder: str, as_json: bool) -> None:
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Maximum time that this site computes for one request (default: 3600).",
+    help="Maximum time that this site computes for one request, in seconds (default: 3600).",
 )
 @click.option(
     "--require-privacy/--allow-exact",
@@ -135,7 +135,8 @@ def rotate(folder: str, as_json: bool) -> None:
     "--auto-approve",
     multiple=True,
     metavar="WORD",
-    help="Runs to approve without a person: private, all, or a method; can be repeated (default: none).",
+    help="Runs that are approved automatically: private, all, the name of a method, or none; can be repeated (default: "
+    "none).",
 )
 @click.option("--max-epsilon", type=POSITIVE, metavar="X|none", help="Maximum ε of one run (default: 4).")
 @click.option("--max-delta", type=POSITIVE, metavar="X|none", help="Maximum δ of one run (default: 1e-5).")
@@ -145,18 +146,20 @@ def rotate(folder: str, as_json: bool) -> None:
     metavar="X|none",
     help="Maximum ε of all runs of this site together (default: no limit; 10 for runs by --auto-approve).",
 )
-@options.disclosure
+@options.disclosure("strict")
 @click.option(
     "--total-delta",
     type=POSITIVE,
     metavar="X|none",
     help="Maximum δ of all runs of this site together (default: 1e-4).",
 )
-@click.option("--max-sites", help="Maximum number of sites that share noise (default: 50).", **options.COUNT)
+@click.option(
+    "--max-sites", help="Maximum number of sites that share distributed noise (default: 50).", **options.COUNT
+)
 @click.option(
     "--exact-after-private/--no-exact-after-private",
     default=None,
-    help="Answer exact runs after private ones, which ends their guarantee (default: no).",
+    help="Accept exact runs after private runs, which ends the guarantee of the private runs (default: no).",
 )
 @click.option(
     "--require-secure/--allow-plain-sums",
@@ -178,9 +181,14 @@ def rotate(folder: str, as_json: bool) -> None:
 @click.option(
     "--noise",
     type=click.Choice(get_args(NoisePlace)),
-    help="Where noise must be added: all of it at this client, or a share of it, distributed (default: client).",
+    help="Whether this site must add the full noise (client) or may add only a share of it (distributed) (default: "
+    "client).",
 )
-@click.option("--notify", metavar="CMD", help="Command to call with JSON on stdin when a run asks, ends or is refused.")
+@click.option(
+    "--notify",
+    metavar="CMD",
+    help="Command that is called with JSON on stdin when a run waits for approval, ends or is refused.",
+)
 @click.option(
     "--courier-user",
     metavar="NAME",
@@ -290,13 +298,13 @@ def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
 
 @command.command("verify-log")
 @click.argument("folder", type=click.Path())
-@click.option("--run", "run_id", metavar="ID", help="Only of this run.")
+@click.option("--run", "run_id", metavar="ID", help="Check only the log of this run.")
 @options.as_json
 def verify_log(folder: str, run_id: str | None, as_json: bool) -> None:
-    """Check that the outbound logs of the site in FOLDER are as they were written; name the first wrong line.
+    """Check that the outbound logs of the site in FOLDER were not changed; show the first wrong line.
 
-    Each line holds the hash of the line before. Keep the last hash that is shown elsewhere: whoever may write the log
-    could make all of it anew, and then it differs.
+    Each line contains the hash of the previous line. The command shows the last hash; store it in another place.
+    Someone with write access to the log could rewrite all of it, but the last hash would then differ.
     """
     from felb.engines.nvflare.provisioning import Site
     from felb.engines.nvflare.site_logs import verify_outbound

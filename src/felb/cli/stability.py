@@ -12,14 +12,18 @@ from felb.cli.output import print_json, print_rows, warnings_as_notes
 
 @click.command("stability")
 @click.argument("result", type=click.Path())
-@click.option("--data", metavar="FILE", help="Data of the run (default: looked for by the name that the run stores).")
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="Data of the run (default: the file with the name that the run has stored, if it is found).",
+)
 @click.option("--resamples", "n_resamples", default=50, show_default=True, help="Number of refits.", **options.COUNT)
 @click.option(
     "--refit",
     "refits",
     multiple=True,
     metavar="FOLDER",
-    help="Result of `felb run --refit`, in place of refits here; can be repeated.",
+    help="Result folder of `felb run --refit`; replaces refits on this machine; can be repeated.",
 )
 @options.seed
 @options.client_column_of_data
@@ -34,7 +38,7 @@ def command(
     as_json: bool,
     **reading: Any,
 ) -> None:
-    """Tell how often refits on resampled records find the components of RESULT again.
+    """Measure how often refits on resampled records find the components of RESULT again.
 
     Each client draws a bootstrap sample of its own rows, and the method of the result is run on these samples with
     another seed and, if it has one, low effort. The components of a refit are matched one to one with those of the

@@ -245,7 +245,7 @@ def checked_csr(data: Any) -> Any:
     try:
         pairs = data.tocoo()
     except (ValueError, IndexError, TypeError, AttributeError) as error:
-        raise InputError(f"the sparse matrix is damaged ({shortened(error)}); build it anew") from error
+        raise InputError(f"the sparse matrix is damaged ({shortened(error)}); create it again") from error
     check_coordinates(np.asarray(pairs.row), np.asarray(pairs.col), len(pairs.data), pairs.shape)
     return pairs.tocsr()
 

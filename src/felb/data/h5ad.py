@@ -65,7 +65,7 @@ def _check_announced(path: Path, bounds: Bounds) -> None:
         nonlocal announced
         if isinstance(item, h5py.Dataset):
             if item.external or item.is_virtual:
-                raise InputError(f"{name[:60]} lies in another file; copy it into this one")
+                raise InputError(f"{name[:60]} is stored in another file; copy it into this one")
             announced += item.size * item.dtype.itemsize if item.shape is not None else 0
 
     with h5py.File(os.fspath(path), "r") as file:

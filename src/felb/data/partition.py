@@ -74,7 +74,7 @@ def by_component(U: NDArray[Any], clients: int, *, skew: float = 1.0, seed: int 
     rows = np.asarray(U, dtype=bool)
     _check(rows.shape[0], clients)
     if not 0 <= skew <= 1:
-        raise InputError(f"skew lies between 0 and 1, got {skew}")
+        raise InputError(f"skew must be between 0 and 1, got {skew}")
     rng = np.random.default_rng(seed)
     n = rows.shape[0]
     first = np.where(rows.any(axis=1), rows.argmax(axis=1), rows.shape[1])

@@ -67,7 +67,9 @@ def names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
         names = beside.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
         return check_column_names(names, n_columns) if len(names) == n_columns else None
     except (OSError, UnicodeDecodeError, InputError) as error:
-        raise InputError(f"column names in {beside.name}: {error}; mend that file or move it away") from error
+        raise InputError(
+            f"column names in {beside.name}: {error}; correct that file or move it to another folder"
+        ) from error
 
 
 def find_client_column(name: str, columns: Sequence[str] | None) -> int:

@@ -114,7 +114,7 @@ def check_compressed(matrix: Any) -> None:
     data = np.asarray(matrix.data)
     if matrix.format == "bsr":
         if data.ndim != 3 or min(data.shape[1:]) < 1 or n % data.shape[1] or m % data.shape[2]:
-            raise InputError("the sparse matrix is damaged: its blocks do not fit its shape; build it anew")
+            raise InputError("the sparse matrix is damaged: its blocks do not match its shape; create it again")
         n, m = n // data.shape[1], m // data.shape[2]
     lines, places = (m, n) if matrix.format == "csc" else (n, m)
     indptr, indices = np.asarray(matrix.indptr), np.asarray(matrix.indices)
@@ -137,7 +137,7 @@ def check_uncompressed(matrix: Any) -> None:
     else:
         return
     if not sound:
-        raise InputError("the sparse matrix is damaged: its arrays do not belong together; build it anew")
+        raise InputError("the sparse matrix is damaged: its arrays are inconsistent; create it again")
 
 
 def check_parts(
@@ -151,7 +151,9 @@ def check_parts(
 def check_coordinates(rows: NDArray[Any], columns: NDArray[Any], n_values: int, shape: tuple[int, int]) -> None:
     """Raise unless (row, column) pairs are as many as their values and inside a shape."""
     if not rows.size == columns.size == n_values:
-        raise InputError("the sparse matrix is damaged: rows, columns and values differ in number; build it anew")
+        raise InputError(
+            "the sparse matrix is damaged: its arrays of rows, columns and values differ in length; create it again"
+        )
     for indices, size, what in ((rows, shape[0], "row"), (columns, shape[1], "column")):
         try:
             check_range(indices, size, what)
@@ -171,7 +173,7 @@ def _check_triple(indptr: NDArray[Any], indices: NDArray[Any], n_values: int, li
 
 def _refuse_matrix(error: InputError) -> NoReturn:
     raise InputError(
-        f"the sparse matrix is damaged: it has entries outside its own shape ({error}); build it anew"
+        f"the sparse matrix is damaged: it has entries outside its shape ({error}); create it again"
     ) from error
 
 

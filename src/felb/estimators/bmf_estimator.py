@@ -280,7 +280,7 @@ class FederatedBMF(FederatedEstimator):
         if unknown is None:
             return X
         if is_distributed(X):
-            raise InputError("data in blocks tells its unknown cells itself, as NaN in dense chunks; leave out unknown")
+            raise InputError("unknown cells of data in blocks are NaN in dense chunks; leave out unknown")
         if not is_list_of_matrices(X):
             return self._read(X).with_unknown(unknown)
         if not isinstance(unknown, list | tuple) or len(unknown) != len(X):

@@ -32,7 +32,7 @@ def fit_on_dask(
     """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
     if model.secure:
         raise InputError(
-            "blocks on Dask workers are one owner's, so that there is nobody to add up securely for; leave out secure",
+            "all blocks on Dask workers belong to one owner, so secure aggregation protects nobody; leave out secure",
             parameter="secure",
         )
     client = current_client()

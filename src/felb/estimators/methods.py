@@ -71,7 +71,7 @@ FEDERATED = (
     Method(
         DEFAULT,
         "felb.estimators.bmf_estimator:FederatedBMF",
-        "sums over clients, the same result as pooling; recommended",
+        "sums over clients; the result is that of centralized data; recommended",
     ),
     Method(
         "felb",
@@ -91,7 +91,7 @@ FEDERATED = (
     Method(
         "fedprox",
         "felb.estimators.competitor_estimators:FedProx",
-        "competitor: the objective of FELB with a pull towards V, plain averages",
+        "competitor: the objective of FELB with a proximal term towards V, plain averages",
     ),
     Method(
         "scaffold",
@@ -101,11 +101,11 @@ FEDERATED = (
     Method(
         "proxskip",
         "felb.estimators.competitor_estimators:ProxSkip",
-        "competitor: the objective of FELB, gradient steps and a prox now and then",
+        "competitor: the objective of FELB, gradient steps and an occasional proximal step",
     ),
 )
 POOLED = (
-    Method("elbmf", "felb.centralized.elbmf:ELBMF", "the optimisation of FELB on pooled data"),
+    Method("elbmf", "felb.centralized.elbmf:ELBMF", "the optimisation of FELB on centralized data"),
     Method("asso", "felb.centralized.asso:Asso", "greedy cover by rows of the association between columns"),
     Method("grecond", "felb.centralized.grecond:GreConD", "greedy formal concepts, never a false positive"),
     Method("mebf", "felb.centralized.mebf:MEBF", "geometric segmentation around the median column or row"),
@@ -124,8 +124,8 @@ def summaries(*, pooled: bool = True) -> list[tuple[str, str]]:
     methods = FEDERATED + (POOLED if pooled else ())
     models, words = ("|".join(names) for names in ([method.name for method in POOLED], AGGREGATIONS))
     combined = (
-        f"({models}){JOIN}({words}), e.g. asso+vote: a pooled method at every client, aggregated once by component; "
-        "asso+aligned-vote etc. match the clients' components first"
+        f"({models}){JOIN}({words}), e.g. asso+vote: a centralized method at every client, aggregated once by "
+        "component; asso+aligned-vote etc. match the clients' components first"
     )
     return [*((method.name, method.summary) for method in methods), ("post-hoc", combined)]
 

@@ -169,6 +169,6 @@ def check_resumable(
     """Raise if a private run was interrupted and what it has spent is not known."""
     if algorithm.privacy is not None and responses is None and journal is not None and journal.next_round > 0:
         raise PrivacyError(
-            "what the clients have spent before the interruption is not known; give the responses of the run, or start "
-            "anew"
+            "the privacy budget that the clients have spent before the interruption is not known; give the responses "
+            "of the run, or start it again"
         )

@@ -53,7 +53,7 @@ def find_study(
     if data is None:
         return study
     if not study.reads_data:
-        raise InputError(f"the experiment {name!r} makes its own data; it has no use for a data folder")
+        raise InputError(f"the experiment {name!r} generates its own data and does not take a data folder")
     if not Path(data).is_dir():
         raise InputError(f"there is no folder {data}; name the folder with the matrices")
     return replace(study, data=str(data))

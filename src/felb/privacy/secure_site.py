@@ -258,7 +258,9 @@ class SecureSite:
         total = np.array(numbers, dtype=np.int64).reshape(-1).view(np.uint64)
         fingerprint = hashlib.sha256(total.astype("<u8").tobytes() + layout).hexdigest()
         if setup.vector not in ("", fingerprint):
-            raise FederationError("another input was masked with these keys; both together would tell their difference")
+            raise FederationError(
+                "another input was masked with these keys; both together would reveal their difference"
+            )
         name = context.digest()
         add_mask_into(total, seed_key(setup.seed, name), sign=1)
         for offer in setup.offers:

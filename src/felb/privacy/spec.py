@@ -130,7 +130,7 @@ class Privacy:
             raise InputError("colluders and dropouts must be numbers of clients, at least 0")
         if self.noise == "distributed" and self.colluders < 1:
             raise InputError(
-                "with distributed noise, colluders must be at least 1: one client could tell the server its share",
+                "with distributed noise, colluders must be at least 1: one client could reveal its share to the server",
                 parameter="colluders",
             )
         if self.noise == "client" and (self.colluders or self.dropouts):

@@ -27,7 +27,7 @@ def statement(plan: PrivacyPlan, *, row_bound: float | None = None) -> str:
         "Noise as in the paper, for reproduction; not meant to protect anybody" if _paper(plan) else "Privacy",
         f"  Protected unit     {_unit(plan)}",
         f"  Compared data      {_neighbours(plan)}",
-        *(_honest_total(plan) if _paper(plan) else _guarantee(plan)),
+        *(_composed_total(plan) if _paper(plan) else _guarantee(plan)),
         f"  Trust needed       {_trust(plan)}",
         "  What leaves        with noise: " + "; ".join(_released(plan)),
         f"  Bounds             {_bounds(plan, row_bound)}",
@@ -48,18 +48,18 @@ def _guarantee(plan: PrivacyPlan) -> list[str]:
     ]
 
 
-def _honest_total(plan: PrivacyPlan) -> list[str]:
+def _composed_total(plan: PrivacyPlan) -> list[str]:
     privacy, total, uploads = plan.privacy, plan.total_epsilon, plan.uploads
     assert uploads is not None
     formula = f"epsilon = {privacy.epsilon:g}" + (" per bit" if uploads.boolean else "")
     if not uploads.boolean and privacy.paper_noise != "laplace":
         formula += f", delta = {plan.delta_of_upload:g}"
-    honest = "unbounded: without a clip nothing limits what an upload tells"
+    composed = "unbounded: without a clip nothing limits what an upload reveals"
     if math.isfinite(total):
-        honest = (
+        composed = (
             f"epsilon = {total:.4g} at delta = {plan.delta:.3g}, for all uploads of a client, {uploads.rounds} at most"
         )
-    return [f"  Formula            {formula} of a single upload", f"  Honest total       {honest}"]
+    return [f"  Formula            {formula} of a single upload", f"  Composed total     {composed}"]
 
 
 def _bits(plan: PrivacyPlan) -> bool:

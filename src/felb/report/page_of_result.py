@@ -90,8 +90,8 @@ def scores_with_intervals(evidence: Evidence) -> tuple[dict[str, float], dict[st
         intervals, resamples = bootstrap(measured.rows)
         how = (
             f"In brackets 95% bootstrap intervals over records ({number(resamples)} resamples): how far the scores of "
-            "these components would vary over other records of the same kind. They do not tell how far the components "
-            "themselves would vary; the command felb stability tells that."
+            "these components would vary over other records of the same kind. They do not show how much the components "
+            "themselves would vary; the command felb stability measures that."
         )
         return measured.counts.scores(), intervals, f"{_measured_on(measured)} {how}"
     counts = evidence.result.counts

@@ -126,7 +126,7 @@ class RunFolder:
         Without `pace`, it is saved after every round whose states are there.
         """
         place = self.work / JOURNAL
-        advice = f"delete {place}, then --resume plays the run again from its start"
+        advice = f"delete {place}, then --resume repeats the run from its start"
         self._journal = Journal(place, advice=advice, pace=pace)
         self._journal.states(algorithm.state_type)
         played = set(range(self._journal.next_round))

@@ -166,7 +166,7 @@ def check_unchanged(job: Job, fingerprint: str) -> None:
     """Raise unless the data is that which the job was started on."""
     if fingerprint != job.fingerprint:
         files = job.data if job.unknown is None else f"{job.data} or {job.unknown}"
-        raise InputError(f"{files} has changed since the run was started; start it anew with --force")
+        raise InputError(f"{files} has changed since the run was started; start it again with --force")
 
 
 def unfinished_job(out: str | os.PathLike[str]) -> Job | None:

@@ -115,7 +115,7 @@ def test_a_refusal_ends_the_run_at_once(play):
 
 def test_a_run_that_does_not_move_is_given_up_with_its_last_word(play):
     stuck = {"state": "failed", "message": "disk full", "round": 2}
-    with pytest.raises(FederationError, match=r"round 2 .*3 tries.*disk full"):
+    with pytest.raises(FederationError, match=r"round 2 .*3 attempts.*disk full"):
         play(*[stuck] * 9)
 
 

@@ -70,7 +70,7 @@ class StateFolder:
             return [str(name) for name in json.loads(text)]
         except (OSError, ValueError) as error:
             raise InputError(
-                f"the states after round {number} are not in {self.folder}, so the run cannot go on; start it anew "
+                f"the states after round {number} are not in {self.folder}, so the run cannot continue; start it again "
                 "with --force"
             ) from error
 

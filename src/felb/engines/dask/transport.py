@@ -197,7 +197,9 @@ class DaskWorkers:
         """Take the states from disk, each beside its block; nothing earlier is needed to compute them again."""
         strangers = set(names) - set(self._names)
         if strangers:
-            raise FederationError(f"states are there of {min(strangers)!r}, which is no block of this run; start anew")
+            raise FederationError(
+                f"there is a stored state of {min(strangers)!r}, which is not a block of this run; start the run again"
+            )
         keys = {name: self._key("load", str(number), str(i)) for i, name in enumerate(names)}
         graph = {
             key: (

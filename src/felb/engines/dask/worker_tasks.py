@@ -200,7 +200,7 @@ def load_state(beside: Rows, place: tuple[str, int, int], state_type: type[Any])
     try:
         header, arrays = read_entry(path, advice="start the run anew")
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}) on a worker; start the run anew") from error
+        raise InputError(f"{path} cannot be read ({error.strerror}) on a worker; start the run again") from error
     return Held(from_arrays(state_type, arrays) if header["state"] else None)
 
 

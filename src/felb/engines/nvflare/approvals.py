@@ -153,4 +153,6 @@ class Approvals:
         try:
             return Approval(**json.loads(path.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            raise InputError(f"{path} is damaged ({error}); delete it, and the run is proposed anew") from error
+            raise InputError(
+                f"{path} is damaged ({error}); delete it, and let the coordinator propose the run again"
+            ) from error

@@ -50,9 +50,9 @@ IN_WORDS = {
 """For each task: what leaves, its size for k components of m features, and how often."""
 
 DRAWN = (
-    "The run is a refit, which tells how stable components are: this site takes part with a random half of its "
-    "records, drawn here, and does not tell which. Together with the run that it repeats, sums over the other half "
-    "follow."
+    "The run is a refit, which measures the stability of components. This site takes part with a random half of its "
+    "records. It draws the half itself and does not reveal which records are in it. Together with the sums of the "
+    "original run, the sums over the other half can be computed."
 )
 
 

@@ -73,7 +73,9 @@ class Replay:
                     self._validator.admit_sum(part, request)
                     self._execution.receive(part)
             except Exception as error:  # sums that no round can have
-                raise Refusal(f"the sums of round {part.round} cannot be played: {error!r}", code="request") from error
+                raise Refusal(
+                    f"the algorithm cannot process the sums of round {part.round}: {error!r}", code="request"
+                ) from error
             self._journal.keep(None)
 
     def check(self, request: Request) -> None:

@@ -82,7 +82,9 @@ class Revocations:
             if found._signed_part() != text:
                 raise ValueError("it holds more than a list of revocations")
         except InvalidSignature as error:
-            raise InputError(f"{path} is not signed by this federation's authority; sign the list anew") from error
+            raise InputError(
+                f"{path} is not signed by the authority of this federation; sign the list again"
+            ) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{path} is no list of revocations ({error}); copy it again from the authority") from error
         return found

@@ -28,7 +28,7 @@ class NotReady(QuorumError):
 
     def __init__(self, reasons: dict[str, str]) -> None:
         told = "; ".join(f"{site}: {reason}" for site, reason in sorted(reasons.items()))
-        super().__init__(reasons, f"the run was not begun, and nobody has spent anything. {told}")
+        super().__init__(reasons, f"the run was not begun, and no privacy budget was spent. {told}")
 
 
 class Answers(Generic[T]):

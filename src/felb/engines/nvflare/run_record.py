@@ -139,7 +139,7 @@ class RunRecord:
         end = time.monotonic() + patience
         while (held := try_lock(self.folder / LOCK)) is None:
             if time.monotonic() > end:
-                raise FederationError(f"run {self.run_id!r} is still played by another process")
+                raise FederationError(f"run {self.run_id!r} is still executed by another process")
             time.sleep(0.2)
         return held
 

@@ -207,7 +207,7 @@ class Policy:
         counts = matrix.to_scipy(np.int64).sum(axis=0)
         if GRAM_SKETCH in plan.algorithm().tasks and np.any((counts > 0) & (counts < self.rules.min_support)):
             raise Refusal(
-                "few of this site's records have a feature, and exact sums would tell them", code="disclosure"
+                "few records of this site have a feature, and exact sums would reveal them", code="disclosure"
             )
 
     def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:

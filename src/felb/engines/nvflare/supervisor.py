@@ -90,10 +90,10 @@ def supervise(
             if status.round > before:
                 futile, before = 0, status.round
             elif futile > patience.restarts:
-                told = f" The last word was: {status.message}" if status.message else ""
+                told = f" The last message was: {status.message}." if status.message else ""
                 raise FederationError(
-                    f"run {plan.run_id!r} does not get beyond round {status.round} after {futile} tries.{told} "
-                    "See the logs of the sites; then `felb run` goes on"
+                    f"run {plan.run_id!r} has made no progress after round {status.round} in {futile} attempts.{told} "
+                    "See the logs of the sites; then run `felb run` again to continue"
                 )
             futile += 1
             line.wait(patience.server)

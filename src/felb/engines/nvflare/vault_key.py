@@ -40,9 +40,9 @@ def vault_key(folder: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except ValueError as error:
-        raise InputError(f"{path} is damaged ({error}); restore it, or join the federation anew") from error
+        raise InputError(f"{path} is damaged ({error}); restore it, or join the federation again") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"{path} is no key of a vault; restore it, or join the federation anew")
+        raise InputError(f"{path} is not the key of a vault; restore it, or join the federation again")
     return key
 
 

@@ -151,4 +151,4 @@ def proposal(
 def check_flips(flips: float) -> None:
     """Refuse a share of flipped entries outside [0, 1)."""
     if not 0 <= flips < 1:
-        raise InputError(f"flips={flips}: the share of flipped entries lies in [0, 1)")
+        raise InputError(f"flips={flips}: the share of flipped entries must be in [0, 1)")

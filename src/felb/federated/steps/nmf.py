@@ -136,4 +136,4 @@ def with_scales(factor: Factor) -> Known:
 def check_memory(memory: float) -> None:
     """Refuse a share of earlier rounds outside [0, 1)."""
     if not 0 <= memory < 1:
-        raise InputError(f"memory={memory}: the share of earlier rounds lies in [0, 1)")
+        raise InputError(f"memory={memory}: the share of earlier rounds must be in [0, 1)")

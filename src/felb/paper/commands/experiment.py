@@ -32,7 +32,7 @@ FIGURE = "figure.png"
 PAGE = "report.html"
 
 quick_option = click.option(
-    "--quick", is_flag=True, help="Run the quick form: smaller data and fewer trials, one or two minutes on two cores."
+    "--quick", is_flag=True, help="Use the quick form: smaller data and fewer trials, one or two minutes on two cores."
 )
 out_option = click.option(
     "-o", "--out", type=click.Path(), metavar="DIR", help=f"Folder of the experiment (default: {FOLDER}/NAME-FORM)."
