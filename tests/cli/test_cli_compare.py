@@ -102,7 +102,7 @@ def test_a_cell_that_fails_is_told_and_the_others_are_there(felb, own, in_folder
     assert done.code == 0
     assert "failed" in done.out
     assert "n_components" in done.out
-    assert "1 of 2 cells have no scores" in (in_folder / "cmp" / "table.tex").read_text()
+    assert "1 of 2 runs have no scores" in (in_folder / "cmp" / "table.tex").read_text()
 
 
 def test_every_method_has_references_that_are_there(felb):

@@ -83,7 +83,7 @@ def test_numbers_that_make_no_sense_are_refused(felb, in_folder, option):
 def test_a_table_is_printed_from_what_is_stored(felb, stored):
     shown = felb("experiment", "table", "noise")
     assert (shown.code, shown.err) == (0, "")
-    assert "7 of 8 cells done, 1 not run yet" in shown.out
+    assert "7 of 8 runs done, 1 not run yet" in shown.out
     assert "Asso" in shown.out
     assert "undecided" in shown.out
     assert felb("experiment", "table", "noise", "--csv").out.startswith(
@@ -172,13 +172,13 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
     assert process.returncode == 130, err
     assert out == ""
     advice = "felb experiment run noise --quick --out 'my out' --trials 5000"
-    assert err.strip() == f"interrupted; measured cells are kept; resume with: {advice}"
+    assert err.strip() == f"interrupted; finished runs are kept; resume with: {advice}"
     kept = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.json")}
     assert 3 <= len(kept) < 10_000
     assert not list(cells.glob("*.partial"))
     done = subprocess.run([*command, "--trials", "3"], capture_output=True, check=False, timeout=120, **options)
     assert done.returncode == 0, done.stderr
-    assert "6 of 6 cells done" in done.stdout
+    assert "6 of 6 runs done" in done.stdout
     assert (in_folder / "my out" / "figure.png").is_file()
     assert all((cells / name).stat().st_mtime_ns == time_ for name, time_ in kept.items())
 

@@ -200,7 +200,7 @@ def test_with_cells_missing_nothing_is_reproduced_on_all_of_them_and_every_claim
     for claim in judged:
         assert claim.verdict != "reproduced"
         if "published tables" not in claim.says:
-            assert "cells are missing (1 out of time)" in claim.numbers
+            assert "runs are missing (1 out of time)" in claim.numbers
 
 
 def nine():
@@ -255,7 +255,7 @@ def test_a_missing_number_of_clients_leaves_its_claims_open_and_no_others():
     judged = study.judge(replace(whole, cells={**whole.cells, late: replace(whole.cells[late], **LATE)}))
     open_ = [claim for claim in judged if claim.verdict == "undecided"]
     assert [claim.says for claim in open_] == ["FELB: 30 clients are as good as 15 (F1 within 0.06)"]
-    assert "1 of 4 cells are missing (1 out of time)" in open_[0].numbers
+    assert "1 of 4 runs are missing (1 out of time)" in open_[0].numbers
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -274,4 +274,4 @@ def test_cells_missing_of_any_method_are_told_in_every_claim():
     study = replace(find_study("realworld"), sources=("zoo",), trials=1)
     figures = {"f1": 0.5, "rmsd_table": 1.0, "rows": 101, "columns": 17}
     record = made_up(study, lambda cell: figures, keep=lambda cell: cell.method != "FedNMF")
-    assert all("cells are missing" in claim.numbers for claim in study.judge(record))
+    assert all("runs are missing" in claim.numbers for claim in study.judge(record))

@@ -123,7 +123,7 @@ def test_published_figures_stand_beside_measured_ones_and_alone_where_nothing_wa
 
 
 def test_the_summary_and_the_failures_tell_what_is_missing():
-    assert summary(RECORD).startswith("3 of 8 cells done, 1 failed, 1 out of time, 3 not run yet; 2 trials")
+    assert summary(RECORD).startswith("3 of 8 runs done, 1 failed, 1 out of time, 3 not run yet; 2 trials")
     assert failures(RECORD) == ["Asso 10%: no | luck", "FELB 10%: no answer within 3 s"]
 
 

@@ -147,7 +147,7 @@ def test_the_page_of_a_comparison_fits_and_marks_the_best(browser, comparison, w
     assert page.locator("#tables tbody tr").count() == 9
     assert page.locator("#tables strong:visible").count() >= 12
     assert page.locator("#curves svg.chart polyline").count() >= 6
-    assert "no answer within 600 s" in page.locator("#cells-without-scores").inner_text()
+    assert "no answer within 600 s" in page.locator("#runs-without-scores").inner_text()
     context.close()
     assert complaints == []
 

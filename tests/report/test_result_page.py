@@ -131,7 +131,7 @@ def test_a_run_of_real_sites_says_where_its_logs_are(without_data):
     sites = dataclasses.replace(changed(without_data, clients={"a": None, "b": None}), assignments=None, outbound=())
     told = text_of(result_page(sites))
     assert "every client keeps its own" in told
-    assert "above it nothing" in told
+    assert "records are not shown" in told
     assert "not recorded" in told
 
 
@@ -171,4 +171,4 @@ def test_lines_of_logs_are_summed_by_kind():
     ] + [{"task": "t", "what": "w", "dtype": "f8", "mechanism": "dg", "round": 0, "total": {"epsilon": 0.5}}]
     first, second = summed(lines)
     assert (first["arrays"], first["rounds"], first["bytes"], first["largest"]) == (2, 2, 64, (2, 3))
-    assert second["total"] == ", ε up to 0.5 in all"
+    assert second["total"] == ", total ε up to 0.5"

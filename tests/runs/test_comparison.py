@@ -184,7 +184,7 @@ def test_an_interrupted_comparison_goes_on_when_it_is_run_again(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "measured cells are kept; resume with: felb compare zoo" in err
+    assert "finished runs are kept; resume with: felb compare zoo" in err
     kept = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.json")}
     assert len(kept) >= 3
     assert not list(cells.glob(".*.partial"))

@@ -46,15 +46,15 @@ METHODS = "bmf,felb,felb-mu,asso+vote,grecond+vote,mebf+vote"
 )
 @options.clients
 @click.option("--seeds", default=3, show_default=True, help="Number of trials, with seeds 0, 1, ….", **options.COUNT)
-@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the cells, the tables and the page.")
-@click.option("--jobs", default=1, show_default=True, help="Number of cells that run in parallel.", **options.COUNT)
+@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the runs, the tables and the page.")
+@click.option("--jobs", default=1, show_default=True, help="Number of runs in parallel.", **options.COUNT)
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time limit of each cell, in seconds.",
+    help="Time limit of each run, in seconds.",
 )
 @click.option(
     "-p",
@@ -86,8 +86,8 @@ def command(
     """Compare methods on DATA and write the tables and a page to the folder OUT.
 
     Every method is run with every number of components and every seed; federated methods over the clients, methods for
-    centralized data (elbmf, asso, grecond, mebf, zhang) on all rows. A run is a cell. A cell is stored when it is
-    measured: run the command again to resume an interrupted comparison, or to add methods, numbers of components or
+    centralized data (elbmf, asso, grecond, mebf, zhang) on all rows. A run is stored when it has
+    ended: execute the command again to resume an interrupted comparison, or to add methods, numbers of components or
     seeds.
 
     OUT contains table.csv, table.md, table.tex (bold: best, underlined: second best of a column) and comparison.html.
@@ -112,8 +112,8 @@ def command(
     from felb.runs.comparison import Comparison, compare  # slow to import, and not needed to refuse wrong names
 
     comparison = Comparison(job, names, tuple(sorted(set(components))), seeds, by_method(given))
-    advice = f"measured cells are kept; resume with: felb {shlex.join(sys.argv[1:])}"
-    with warnings_as_notes(), advising(lambda: advice), step_progress("cells") as advance:
+    advice = f"finished runs are kept; resume with: felb {shlex.join(sys.argv[1:])}"
+    with warnings_as_notes(), advising(lambda: advice), step_progress("runs") as advance:
         compared = compare(
             comparison,
             out,

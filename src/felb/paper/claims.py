@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from felb.paper.study import Place, StudyRecord
 
-MISSING = "cells are missing"
+MISSING = "runs are missing"
 
 
 def claim(says: str, holds: bool | None, numbers: str) -> Claim:

@@ -33,7 +33,7 @@ def study_page(folder: str | os.PathLike[str]) -> Page:
     told = summary(record, marks="bold: best, underlined: second best")
     sections.append(section("Tables", parts.paragraph(f"{told}."), (table.html() for table in study_tables(record))))
     if wrong := failures(record):
-        sections.append(section("Cells without figures", tag("ul", (tag("li", reason) for reason in wrong))))
+        sections.append(section("Runs without values", tag("ul", (tag("li", reason) for reason in wrong))))
     settings = {name: _plain(value) for name, value in record.settings.items() if name != "methods"}
     sections.append(section("Provenance", parts.paragraph(f"{provenance_text(record)}."), parts.facts(settings)))
     lead = (parts.paragraph(record.question), parts.paragraph(record.view.note, fine=True))
@@ -48,10 +48,10 @@ def _embedded(figure: Path, record: StudyRecord) -> Html:
 
 def _claims(claims: Sequence[Claim]) -> Html:
     if not claims:
-        return parts.note(f"Nothing was compared yet: there is no {CLAIMS}. Run the experiment to its end.")
+        return parts.note(f"The claims were not checked yet: there is no {CLAIMS}. Run the experiment to its end.")
     columns = [parts.Column(title, "words") for title in ("claim", "verdict", "measured")]
     rows = [(claim.says, claim.verdict, claim.numbers) for claim in claims]
-    return parts.table(columns, rows, caption="Claims of the paper, held against the cells of this experiment")
+    return parts.table(columns, rows, caption="Claims of the paper, compared with the runs of this experiment")
 
 
 def _plain(value: object) -> str:

@@ -146,7 +146,7 @@ def _value(metric: Metric, value: float | None) -> str:
 
 def summary(record: StudyRecord, *, marks: str = "* best") -> str:
     """Say in a line how many cells there are and how they ended, and what marks mean."""
-    parts = [f"{record.count('done')} of {len(record.planned)} cells done"]
+    parts = [f"{record.count('done')} of {len(record.planned)} runs done"]
     if failed := record.count("failed"):
         parts.append(f"{failed} failed")
     if late := record.count("timeout"):
@@ -155,7 +155,7 @@ def summary(record: StudyRecord, *, marks: str = "* best") -> str:
         parts.append(f"{record.missing} not run yet")
     trials = record.trials
     spread = "mean ± half the 95% interval" if trials > 1 else "one trial, no interval"
-    return f"{', '.join(parts)}; {trials} trial{'s' if trials > 1 else ''}, {spread}; {marks}; {DASH} no figure"
+    return f"{', '.join(parts)}; {trials} trial{'s' if trials > 1 else ''}, {spread}; {marks}; {DASH} no value"
 
 
 def failures(record: StudyRecord) -> list[str]:
@@ -241,7 +241,7 @@ def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | N
     for table in study_tables(record):
         lines += [f"**{escaped(table.title)}**", "", *table.markdown(), ""]
     if wrong := failures(record):
-        lines += [f"{mark}# Cells without figures", "", *(f"- {escaped(reason)}" for reason in wrong), ""]
+        lines += [f"{mark}# Runs without values", "", *(f"- {escaped(reason)}" for reason in wrong), ""]
     command = f"felb experiment run {record.name}{' --quick' if record.form == 'quick' else ''}"
     if record.settings.get("data"):
         command += " --data FOLDER"
@@ -252,7 +252,7 @@ def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | N
 def index_markdown(entries: Sequence[tuple[StudyRecord, Sequence[Claim], str]]) -> str:
     """Return the page that lists experiments, from their records, claims and pages."""
     lines = ["# Experiments", "", "The experiments of the paper, as `felb experiment run` measures them.", ""]
-    lines += ["| experiment | form | cells | claims reproduced | not | undecided |", "|---|---|---|---|---|---|"]
+    lines += ["| experiment | form | runs | claims reproduced | not | undecided |", "|---|---|---|---|---|---|"]
     for record, claims, page in entries:
         verdicts = [claim.verdict for claim in claims]
         counts = " | ".join(str(verdicts.count(word)) for word in ("reproduced", "not reproduced", "undecided"))

@@ -76,13 +76,13 @@ def comparison_page(compared: Compared) -> Page:
         sections.append(section("Curves", parts.grid(*drawn)))
     if wrong := compared.failures():
         items = (tag("li", f"{', '.join(where)}: {reason}") for reason, where in wrong.items())
-        sections.append(section("Cells without scores", tag("ul", items)))
+        sections.append(section("Runs without scores", tag("ul", items)))
     made = compared.provenance
     facts = {
         "data": f"{compared.source}, {compared.shape[0]} records x {compared.shape[1]} features",
         "clients": compared.clients if compared.clients is not None else "by a column of the data",
         "seeds": compared.seeds,
-        "cells": f"{compared.done} of {compared.planned} done",
+        "runs": f"{compared.done} of {compared.planned} done",
         "felb": made.get("felb"),
         "date": made.get("date"),
         "machine": ", ".join(f"{name} {value}" for name, value in dict(made.get("machine", {})).items()),
@@ -112,7 +112,7 @@ def told(compared: Compared) -> str:
     over = "clients by a column of the data" if compared.clients is None else f"{compared.clients} clients"
     spread = "mean ± half the 95% interval" if compared.seeds > 1 else "one seed, no interval"
     missing = compared.planned - compared.done
-    lack = f" {missing} of {compared.planned} cells have no scores." if missing else ""
+    lack = f" {missing} of {compared.planned} runs have no scores." if missing else ""
     trials = f"{compared.seeds} seed{'s' if compared.seeds > 1 else ''}"
     return f"{compared.source}, {rows} x {columns}, {over}, {trials}: {spread} over the seeds.{lack}"
 

@@ -73,11 +73,21 @@ def components_section(evidence: Evidence) -> Section:
     pure = None if evidence.measured is None else purity(evidence.measured)
     with_support = any(component.support is not None for component in found)
     columns = [Column("No.", hint="Number of the component in the result"), Column("Features", "words")]
-    columns += [Column("Records", hint="Records that have it"), Column("Share")] if with_support else []
-    columns += [Column("Size", hint="Number of its features")]
-    columns += [Column("Filled", hint="Ones among the cells of its records and features")] if pure is not None else []
+    columns += (
+        [Column("Records", hint="Number of records that have the component"), Column("Share")] if with_support else []
+    )
+    columns += [Column("Size", hint="Number of features of the component")]
+    columns += (
+        [Column("Filled", hint="Share of ones among the matrix cells of its records and features")]
+        if pure is not None
+        else []
+    )
     stable = evidence.stability
-    columns += [Column("Found", hint="Share of refits on resampled records that find it")] if stable is not None else []
+    columns += (
+        [Column("Found", hint="Share of refits on resampled records that find the component again")]
+        if stable is not None
+        else []
+    )
     rows = []
     for component in found:
         support, size = component.support, len(component.features)
@@ -98,12 +108,12 @@ def components_section(evidence: Evidence) -> Section:
         rows.append(row)
     unnamed = None
     if evidence.result.columns is None:
-        unnamed = parts.note("The data named no features; x0 is the first column, x1 the second, and so on.")
+        unnamed = parts.note("The data has no feature names; x0 is the first column, x1 the second, and so on.")
     withheld = None
     if evidence.result.withheld:
         numbers = ", ".join(map(str, evidence.result.withheld))
         withheld = parts.note(
-            f"Withheld by the disclosure rules, since too few records have them: components {numbers}."
+            f"Withheld by the disclosure rules, because too few records have them: components {numbers}."
         )
     warned = [parts.note(f"Warning: {sentence}.") for sentence in evidence.result.conflicts()]
     return section(
@@ -116,12 +126,12 @@ def components_section(evidence: Evidence) -> Section:
 
 
 def _caption(evidence: Evidence, pure: Any) -> str:
-    told = ["Components, those of most records first"]
+    told = ["Components, ordered by the number of their records"]
     if all(support is None for support in evidence.supports):
         told = ["Components; how many records have each is not part of what this run releases"]
     if pure is not None:
-        told.append("filled: share of ones among the cells of its records and features")
-        told.append("features that are most frequent in its records, compared with the others, come first")
+        told.append("filled: share of ones among the matrix cells of its records and features")
+        told.append("features are ordered by lift, their frequency in these records relative to the others")
     if evidence.stability is not None:
         times = evidence.stability.n_resamples
         told.append(f"found: share of {counted(times, 'refit')} on resampled records that find the component again")
@@ -130,7 +140,7 @@ def _caption(evidence: Evidence, pure: Any) -> str:
 
 def _features(features: Sequence[str]) -> Html:
     if not features:
-        return tag("span", "none: it is empty", class_="fine")
+        return tag("span", "none, the component is empty", class_="fine")
     first, others = features[:SHOWN_FEATURES], features[SHOWN_FEATURES:]
     if not others:
         return parts.names(first)
@@ -153,11 +163,15 @@ def overlap_section(evidence: Evidence) -> Section | None:
         [_overlap_cell(features, records, (i, j), (a, b)) for j, b in enumerate(shown)] for i, a in enumerate(shown)
     ]
     words = [str(component) for component in shown]
-    told = "Below the diagonal the features two components share, "
-    told += "above it the records" if records is not None else "above it nothing, as assignments are not stored here"
-    told += ": in both / in either, in percent. Components are in the order of the table above."
+    told = "Below the diagonal: features that two components share; "
+    told += (
+        "above it: records that they share"
+        if records is not None
+        else "records are not shown, as no assignments are stored"
+    )
+    told += ". Values are Jaccard indices in percent. Components are in the order of the table above."
     if len(shown) < len(order):
-        told += f" The first {len(shown)} of {len(order)}; --csv DIR writes all."
+        told += f" The first {len(shown)} of {len(order)} are shown; --csv DIR writes all."
     heat = parts.heat_table(cells, rows=words, columns=words, caption=told)
     return section("Overlap", _beside(heat, _most_alike(evidence, features, order), columns=len(shown)))
 
@@ -190,7 +204,7 @@ def _most_alike(evidence: Evidence, features: NDArray[np.float64], order: Sequen
         for share, a, b in pairs[:ALIKE]
     ]
     columns = [Column("Components", "words"), Column("Shared features", "words"), Column("Share")]
-    return parts.table(columns, rows, caption="Most alike: the features that two components share")
+    return parts.table(columns, rows, caption="Pairs of components with the largest share of common features")
 
 
 def clients_section(evidence: Evidence) -> Section | None:
@@ -209,9 +223,9 @@ def clients_section(evidence: Evidence) -> Section | None:
     order = [component.number for component in described(evidence)][:MOST_IN_A_MAP]
     names = list(members)[:MOST_IN_A_MAP]
     shares = [[float(members[name][:, c].mean()) if len(members[name]) else 0.0 for c in order] for name in names]
-    caption = "How many records of a client have each component, in percent; a column is a component"
+    caption = "Share of the records of a client that have each component, in percent; columns are components"
     if len(names) < len(members):
-        caption += f"; the first {len(names)} of {len(members)} clients, --csv DIR writes all"
+        caption += f"; the first {len(names)} of {len(members)} clients are shown, --csv DIR writes all"
     heat = parts.heat_table(shares, rows=names, columns=[str(c) for c in order], caption=caption)
     counts = {} if evidence.measured is None else evidence.measured.counts_of_clients()
     return section("Clients", _beside(heat, _client_scores(evidence, counts), columns=len(order) + 3))

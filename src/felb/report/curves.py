@@ -15,14 +15,14 @@ TITLES = {
     "loss": "Loss ‖A − UV‖²",
     "errors": "Wrong cells",
     "f1": "F1",
-    "integrality_gap": "Distance of V from Boolean",
-    "change": "Change in a round",
+    "integrality_gap": "Integrality gap of V",
+    "change": "Change per round",
     "lam": "Weight λ of the regularizer",
-    "flips": "Switched entries of V",
+    "flips": "Changed entries of V",
     "gain": "Gain of a further component",
-    "inside": "Ones inside components, as inferred",
-    "outside": "Ones outside components, as inferred",
-    "clients": "Clients that answered",
+    "inside": "Estimated share of ones inside components",
+    "outside": "Estimated share of ones outside components",
+    "clients": "Clients that responded",
 }
 """Figures that have a name in words, in the order of the charts."""
 

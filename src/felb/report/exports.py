@@ -151,7 +151,7 @@ def _draw_overlap(figure: Any, evidence: Evidence) -> None:
     image = axes.imshow(shares, cmap=colours, vmin=0, vmax=1, interpolation="nearest")
     axes.set_xticks(range(len(order)), order, fontsize=7)
     axes.set_yticks(range(len(order)), order, fontsize=7)
-    axes.set_title("In both / in either: features below, records above", fontsize=9, loc="left", color=INK)
+    axes.set_title("Jaccard index: features below, records above the diagonal", fontsize=9, loc="left", color=INK)
     axes.spines[:].set_visible(False)
     figure.colorbar(image, ax=axes, shrink=0.8).outline.set_visible(False)
 

@@ -118,5 +118,7 @@ def interpretation(evidence: Evidence) -> dict[str, Any]:
 def at_hand(evidence: Evidence) -> Measured:
     """Return the result held against its data, or raise because there is none."""
     if evidence.measured is None:
-        raise InputError(f"{evidence.absent} What components mean is measured on the data; name it", parameter="data")
+        raise InputError(
+            f"{evidence.absent} The meaning of components is measured on the data; name the data", parameter="data"
+        )
     return evidence.measured

@@ -64,8 +64,8 @@ def draw_forecast(
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.minorticks_off()
     axes.set_ylim(0, 1.02)
-    axes.set_xlabel("total ε of the run (smaller protects more)")
-    axes.set_ylabel("F1 with what was planted")
+    axes.set_xlabel("total ε of the run (smaller values protect more)")
+    axes.set_ylabel("F1 against the planted signal")
     axes.set_title(title, loc="left", fontsize=10)
     axes.spines[["top", "right"]].set_visible(False)
     with replacing(path) as partial, partial.open("wb") as file:

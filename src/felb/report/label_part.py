@@ -34,7 +34,7 @@ def labels_section(evidence: Evidence) -> Section | None:
         shares,
         rows=[str(c) for c in order],
         columns=[found.labels[g] for g in shown],
-        caption="Of the records of a component (row), the share with each label, in percent",
+        caption="Share of the records of a component (row) that have each label (column), in percent",
     )
     table = found.columns()
     rows = [
@@ -55,5 +55,5 @@ def labels_section(evidence: Evidence) -> Section | None:
     columns += [Column("log₂ odds"), Column("q", hint="p-value of Fisher's exact test, adjusted for all tests")]
     caption = "Enriched labels at a false discovery rate of 5% (Fisher's exact test, Benjamini–Hochberg)"
     if len(rows) > MOST_ROWS:
-        caption += f"; the first {MOST_ROWS} of {len(rows)}"
+        caption += f"; the first {MOST_ROWS} of {len(rows)} are shown"
     return section("Labels", heat, parts.table(columns, rows[:MOST_ROWS], caption=caption, sortable=True))

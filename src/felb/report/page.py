@@ -104,7 +104,7 @@ class Page:
     sections: Sequence[Section]
     kicker: str = ""
     lead: Any = None
-    footer: Any = f"Made by felb {__version__}. This page is complete in itself and loads nothing."
+    footer: Any = f"Made by felb {__version__}. This page is self-contained and loads no other files."
 
     def html(self) -> str:
         """Return the whole page."""

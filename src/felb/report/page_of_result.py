@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from felb.report.page import Section
 
 SCORES = {
-    "f1": ("F1", 3, "agreement of the ones; 1 is best"),
+    "f1": ("F1", 3, "harmonic mean of precision and recall; 1 is best"),
     "precision": ("Precision", 3, "share of the reconstructed ones that are in the data"),
     "recall": ("Recall", 3, "share of the ones in the data that are reconstructed"),
     "coverage": ("Coverage", 3, "1 − wrong cells / ones in the data"),
     "rmsd": ("RMSD", 3, "square root of the share of wrong cells; 0 is best"),
-    "errors": ("Wrong cells", 0, "missed ones and false ones together"),
+    "errors": ("Wrong cells", 0, "number of missed ones and false ones"),
 }
 """Name, digits and meaning of the scores that are shown."""
 
@@ -89,27 +89,32 @@ def scores_with_intervals(evidence: Evidence) -> tuple[dict[str, float], dict[st
     if measured is not None:
         intervals, resamples = bootstrap(measured.rows)
         how = (
-            f"In brackets 95% bootstrap intervals over records ({number(resamples)} resamples): how far the scores of "
-            "these components would vary over other records of the same kind. They do not show how much the components "
-            "themselves would vary; the command felb stability measures that."
+            f"The brackets contain 95% bootstrap intervals over records ({number(resamples)} resamples). They show how "
+            "much the scores of these components vary over other records of the same population. They do not show how "
+            "much the components themselves vary; the command felb stability measures that."
         )
         return measured.counts.scores(), intervals, f"{_measured_on(measured)} {how}"
     counts = evidence.result.counts
     if counts is None:
-        return dict(evidence.result.scores), {}, "No intervals: the result does not keep the counts they need."
+        return (
+            dict(evidence.result.scores),
+            {},
+            "There are no intervals, because the result does not contain the counts that they need.",
+        )
     how = (
-        "In brackets 95% Wilson intervals from the summed counts of all clients. They take cells as independent, which "
-        "those of one record are not, and so are too narrow. With --data FILE they are made over records."
+        "The brackets contain 95% Wilson intervals from the summed counts of all clients. They treat matrix cells as "
+        "independent. The cells of one record are not, so the intervals are too narrow. With --data FILE, the report "
+        "contains bootstrap intervals over records instead."
     )
     return dict(evidence.result.scores), cell_intervals(counts), how
 
 
 def _measured_on(measured: Measured) -> str:
     if measured.same:
-        agreed = "the stored assignments" if measured.stored else "assignments made anew, as none that fit are stored"
+        agreed = "the stored assignments" if measured.stored else "new assignments, because none are stored for it"
         return f"Computed on the data of the run, with {agreed}."
     if measured.same is None:
-        return f"Computed on {measured.source}; the run does not identify its data, so they cannot be compared."
+        return f"Computed on {measured.source}; the result has no fingerprint of the data of the run to compare with."
     rows = number(len(measured.matrix))
     return f"Computed on {measured.source} ({rows} records), which is not the data of the run."
 
@@ -119,7 +124,7 @@ def scores_section(evidence: Evidence) -> Section:
     scores, intervals, how = scores_with_intervals(evidence)
     if not scores:
         told = (
-            "Scores are not part of what this run releases. Who holds the data can compute them: "
+            "Scores are not part of what this run releases. The owner of the data can compute them with "
             "felb report RESULT --data FILE."
         )
         return section("Scores", *map(parts.note, remarks(evidence.result)), parts.note(told))
@@ -131,7 +136,7 @@ def scores_section(evidence: Evidence) -> Section:
     warning = (
         parts.note(
             "This run was private. The scores, supports and pictures on this page are exact and not covered by its "
-            "guarantee: keep the page with the data.",
+            "guarantee: protect the page like the data.",
             kind="important",
         )
         if evidence.private
@@ -140,7 +145,7 @@ def scores_section(evidence: Evidence) -> Section:
     incomplete = (
         None
         if evidence.result.complete
-        else parts.note("A time limit ended the search; this is the best until then.", kind="important")
+        else parts.note("A time limit ended the search; the page shows the best result until then.", kind="important")
     )
     notes = [parts.note(remark, kind="important") for remark in remarks(evidence.result)]
     return section("Scores", warning, incomplete, *notes, parts.headlines(shown), parts.paragraph(how, fine=True))
@@ -161,13 +166,13 @@ def rounds_section(evidence: Evidence) -> Section:
     phases = rounds_by_phase(evidence.result.rounds())
     told = ", ".join(f"{phase} {number(times)}" for phase, times in phases.items())
     drawn = curves(history)
-    converged = "The search ended by itself." if evidence.result.converged else "The search ended before it converged."
+    converged = "The search converged." if evidence.result.converged else "The search ended before it converged."
     return section(
         "Rounds",
         tag("p", f"{counted(len(history), 'round')}: {told}. {converged}"),
         parts.grid(*drawn, narrow=True)
         if drawn
-        else parts.note("No figure was kept over more than one round, so there is no curve to draw."),
+        else parts.note("No value was recorded in more than one round, so there is no curve to draw."),
     )
 
 

@@ -42,8 +42,8 @@ def pictures_section(evidence: Evidence) -> Section:
         ),
         parts.grid(
             _picture(drawn.data, f"Data: {number(measured.matrix.nnz)} ones"),
-            _picture(drawn.reconstruction, f"Reconstruction: records × their components, {tp} ones right, {fp} false"),
-            _picture(drawn.residual, f"Residual: {fn} ones missed, {fp} false ones"),
+            _picture(drawn.reconstruction, f"Reconstruction: {tp} ones that are in the data, {fp} false ones"),
+            _picture(drawn.residual, f"Residual: {fn} missed ones, {fp} false ones"),
             narrow=True,
         ),
         parts.paragraph(_picture_note(drawn, unknown), fine=True),
@@ -62,11 +62,11 @@ def _picture(codes: NDArray[np.uint8], caption: str) -> Html:
 
 def _picture_note(drawn: Pictures, unknown: int) -> str:
     told = (
-        "Rows are records and columns are features, both ordered by their components, those of the largest tile first; "
-        "records and features without a component are at the end."
+        "Rows are records and columns are features. Both are ordered by their components, beginning with the component "
+        "that covers most cells; records and features without a component are at the end."
     )
     if unknown:
-        told += f" {counted(unknown, 'unknown cell')}, neither one nor zero, are left blank in data and residual."
+        told += f" The data has {counted(unknown, 'unknown cell')}; unknown cells are left blank in data and residual."
     if not drawn.chosen:
         return told
     shown = [
@@ -74,6 +74,6 @@ def _picture_note(drawn: Pictures, unknown: int) -> str:
         for some, all_, what in zip(drawn.data.shape, drawn.shape, ("records", "features"), strict=True)
     ]
     return (
-        f"{told} Shown are {' and '.join(shown)}, picked evenly along that order, at most a quarter of them without a "
-        "component unless there is room."
+        f"{told} The picture shows {' and '.join(shown)}, selected evenly in this order. At most a quarter of them "
+        "have no component, unless there are too few others."
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.report import parts
 from felb.report.page import Html, section, tag
-from felb.report.parts import Cell, Column, number
+from felb.report.parts import Cell, Column, counted, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from felb.report.page import Section
 
 NOT_PRIVATE = (
-    "This run was not differentially private. No noise was added; rows stayed with their clients, but sums, components "
-    "and counts are computed from them, and what few records have can give them away. Treat this page as derived from "
-    "personal data if the records are."
+    "This run was not differentially private, and no noise was added. Rows stayed at their clients, but sums, "
+    "components and counts are computed from them and may reveal records with rare features. If the records are "
+    "personal data, treat this page as derived from personal data."
 )
-POOLED = "The data was pooled: it was in one place, and nothing was sent."
+POOLED = "The data was pooled, that is, all records were at one place, and nothing was sent."
 UNFOLDED = 12
 """Kinds of arrays that are shown at once."""
 
@@ -36,7 +36,10 @@ def privacy_section(evidence: Evidence) -> Section:
     elif evidence.private:
         agreed = evidence.result.provenance.parameters["privacy"]
         told = {str(name): value for name, value in agreed.items()} if isinstance(agreed, Mapping) else {"": agreed}
-        content += [parts.note("This run was private; its specification:", kind="important"), parts.facts(told)]
+        content += [
+            parts.note("This run was private. Its privacy specification was:", kind="important"),
+            parts.facts(told),
+        ]
     else:
         content.append(parts.note(NOT_PRIVATE, kind="important"))
     content.append(_left(evidence))
@@ -54,11 +57,11 @@ def _left(evidence: Evidence) -> Html:
     unprotected = sum(kind["arrays"] for kind in kinds if kind["mechanism"] == "none")
     arrays = sum(kind["arrays"] for kind in kinds)
     told = (
-        f"{number(arrays)} arrays, {_size(size)} in all, left {number(len(clients))} client"
-        f"{'' if len(clients) == 1 else 's'} according to their outbound logs; "
+        f"According to the outbound logs, {number(arrays)} arrays of {_size(size)} in total left "
+        f"{counted(len(clients), 'client')}; "
     )
-    told += "none had noise." if unprotected == arrays else f"{number(unprotected)} of them without noise."
-    words, numbers = ("Task", "What", "Type", "Mechanism"), ("Largest", "Rounds", "Arrays", "Bytes")
+    told += "none had noise." if unprotected == arrays else f"{number(unprotected)} of them had no noise."
+    words, numbers = ("Task", "Array", "Type", "Mechanism"), ("Largest shape", "Rounds", "Arrays", "Bytes")
     columns = [*(Column(name, "words") for name in words), *(Column(name) for name in numbers)]
     rows = [
         (
@@ -71,7 +74,7 @@ def _left(evidence: Evidence) -> Html:
         )
         for kind in kinds
     ]
-    caption = "What left the clients, put together over rounds and clients"
+    caption = "Arrays that left the clients, summed over rounds and clients"
     table = parts.table(columns, rows, caption=caption, sortable=True)
     folded = table if len(kinds) <= UNFOLDED else parts.details(f"All {number(len(kinds))} kinds", table)
     return Html(parts.paragraph(told) + folded)
@@ -107,7 +110,7 @@ def _total(lines: list[Mapping[str, Any]]) -> str:
     """Return the largest running total of a client after these lines, if accountants were kept."""
     spent = [line["total"].get("epsilon") for line in lines if isinstance(line.get("total"), Mapping)]
     known = [float(epsilon) for epsilon in spent if epsilon is not None]
-    return f", ε up to {max(known):.3g} in all" if known else ""
+    return f", total ε up to {max(known):.3g}" if known else ""
 
 
 def _size(n: int) -> str:

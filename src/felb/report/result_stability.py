@@ -44,7 +44,7 @@ def stability_of(
     """
     result, measured = evidence.result, evidence.measured
     if measured is None:
-        raise InputError(f"{evidence.absent} Refits need the data; name it", parameter="data")
+        raise InputError(f"{evidence.absent} Refits need the data; name the data", parameter="data")
     if evidence.private:
         raise InputError("every refit of a private run spends its privacy budget again; fit without privacy instead")
     with warnings.catch_warnings():

@@ -43,15 +43,15 @@ out_option = click.option(
 def command() -> None:
     """Run the experiments of the paper and show their results.
 
-    An experiment consists of cells. A cell is one trial of a method under a setting. A cell is stored as soon as it is
-    measured, so that an interrupted experiment continues when it is run again.
+    An experiment consists of runs. A run is one trial of a method under a setting. It is stored as soon as it has
+    ended, so that an interrupted experiment continues when it is run again.
     """
 
 
 @command.command("list")
 @options.as_json
 def list_(as_json: bool) -> None:
-    """List the experiments and the number of cells of their quick and full forms."""
+    """List the experiments and the number of runs of their quick and full forms."""
     from felb.paper.catalogue import NAMES, find_study
 
     rows = [
@@ -78,12 +78,12 @@ def list_(as_json: bool) -> None:
 @click.argument("name")
 @quick_option
 @out_option
-@click.option("--jobs", help="Number of cells that run in parallel (default: the number of cores).", **options.COUNT)
+@click.option("--jobs", help="Number of runs in parallel (default: the number of cores).", **options.COUNT)
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time limit of each cell (default: that of the experiment; in full form 12 hours, on real data 10 minutes).",
+    help="Time limit of each run (default: that of the experiment; in full form 12 hours, on real data 10 minutes).",
 )
 @click.option(
     "--trials", help="Number of trials of each setting (default: 10 in full form, 3 on real data).", **options.COUNT
@@ -117,7 +117,7 @@ def run(
 ) -> None:
     """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
 
-    Cells that are stored in the folder are not run again. A cell that fails or exceeds its time limit is recorded as
+    Runs that are stored in the folder are not repeated. A run that fails or exceeds its time limit is recorded as
     such and has no value in the table. With NAME "all", --out is the parent folder of all experiments.
     """
     from felb.paper.catalogue import NAMES, find_study
@@ -163,7 +163,7 @@ def run(
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown page of the experiment.")
 @options.as_json
 def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bool, as_json: bool) -> None:
-    """Print the table of the experiment NAME from its stored cells, without running any.
+    """Print the table of the experiment NAME from its stored runs, without starting any.
 
     Without --out and --quick, the full form is shown if there is one, else the quick one.
     """
@@ -276,7 +276,7 @@ def drawn(record: StudyRecord, path: Path) -> tuple[Path | None, str]:
     from felb.paper.figures import draw_study
 
     if not record.count("done"):
-        return None, "no cell is done, so there is no figure"
+        return None, "no run is done, so there is no figure"
     try:
         draw_study(record, path)
     except MissingExtraError as error:
@@ -332,7 +332,7 @@ def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path
     for claim in claims:
         console.print(f"{claim.verdict:<15}{claim.says}: {claim.numbers}")
     console.print()
-    console.print(f"cells   {folder}", soft_wrap=True)
+    console.print(f"runs    {folder}", soft_wrap=True)
     if figure is not None:
         console.print(f"figure  {figure}", soft_wrap=True)
 
@@ -343,4 +343,4 @@ def resume_advice(name: str, *, quick: bool, own: Sequence[str] = (), **given: s
     for option, value in options.given(**given).items():
         words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
     words += [word for path in own for word in ("--method", path)]
-    return f"measured cells are kept; resume with: {shlex.join(words)}"
+    return f"finished runs are kept; resume with: {shlex.join(words)}"

@@ -30,7 +30,7 @@ class AbundanceStudy(ScalingStudy):
 
     name = "abundance"
     title = "Abundant data"
-    question = "How do methods use that every further client brings rows of its own?"
+    question = "How does quality change if every additional client contributes new rows?"
 
     rows_per_client: int = 500
 

@@ -26,7 +26,7 @@ class AggregationStudy(ManyClients):
 
     name = "aggregation"
     title = "Post-hoc aggregations"
-    question = "Which aggregation of locally found components reconstructs best?"
+    question = "Which aggregation of local components gives the best reconstruction?"
 
     rows_per_client: int = 500
     iterations: int = 1000
@@ -52,7 +52,7 @@ class AggregationStudy(ManyClients):
 
     def view(self) -> View:
         """RMSD over the number of clients, a panel for each aggregation."""
-        note = f"{self.note}. Where half of the clients have an entry, the vote keeps it, the mean does not."
+        note = f"{self.note}. If half of the clients have an entry, the vote keeps it and the mean does not."
         return View(
             "lines",
             "clients",

@@ -44,7 +44,7 @@ class ClientsStudy(Study):
 
     name = "clients"
     title = "The same rows over more clients"
-    question = "Does it matter to FELB and FELB-MU among how many clients, and how, the rows are split?"
+    question = "Do FELB and FELB-MU depend on how the rows are split, and among how many clients?"
     reads_data = True
 
     trials: int = 1
@@ -75,7 +75,7 @@ class ClientsStudy(Study):
         """F1 and time of both methods for each split."""
         note = (
             f"At most {self.rows} random rows of each data set and of these the {self.columns} columns with the most "
-            "ones; splits with fewer than ten rows a client are left out. Uneven: client sizes follow a Dirichlet "
+            "ones; splits with fewer than ten rows per client are omitted. Uneven: client sizes follow a Dirichlet "
             "distribution. By component: rows that share the first of the concepts that GreConD finds are at the same "
             "clients."
         )

@@ -56,9 +56,9 @@ class ConvergenceStudy(Study):
         )
         note = (
             f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.noise:.0%} of the cells flipped, "
-            f"{self.clients} clients, ten local steps a round, until V settles or {self.rounds} rounds. The loss is "
-            "that of the clients' relaxed factors, Σ ‖A_i − U_iV_i‖²; F1 is that of the shared components if they were "
-            "cut at ½ after the round. Tables show the end."
+            f"{self.clients} clients, ten local steps per round, until V converges or for {self.rounds} rounds. The "
+            "loss is that of the clients' relaxed factors, Σ ‖A_i − U_iV_i‖²; F1 is that of the shared components "
+            "thresholded at ½ after the round. Tables show the last round."
         )
         return View("rounds", "round", metrics, (FELB, FELB_MU), scale="names", note=note)
 

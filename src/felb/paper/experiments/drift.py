@@ -23,7 +23,7 @@ class DriftStudy(Study):
 
     name = "drift"
     title = "Client drift"
-    question = "What do rare synchronisations cost?"
+    question = "How do loss and F1* change if clients synchronise less often?"
 
     rows: int = 2000
     columns: int = 200

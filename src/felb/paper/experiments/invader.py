@@ -30,7 +30,7 @@ class InvaderStudy(Study):
 
     name = "invader"
     title = "A picture at five clients"
-    question = "What becomes of a picture that five clients see through noise?"
+    question = "How well do the methods recover a picture from the noisy copies of five clients?"
 
     scale: int = 5
     components: int = 8
@@ -56,9 +56,9 @@ class InvaderStudy(Study):
         )
         note = (
             f"Each of {self.clients} clients holds the picture with {self.noise:.0%} of the white cells turned black, "
-            f"{self.components} components. Below it what the method finds on the client's rows alone, and with all "
-            "clients together. The first column shows the cells that most clients have. F1*, precision and recall "
-            "compare with the picture itself."
+            f"{self.components} components. Below it are the results of the method on the client's rows alone and on "
+            "the rows of all clients. The first column shows the cells that are black at most clients. F1*, precision "
+            "and recall compare with the picture without noise."
         )
         return View("pictures", "result", metrics, labels(invader_methods()), scale="names", note=note)
 

@@ -35,7 +35,7 @@ class NoiseStudy(Study):
 
     name = "noise"
     title = "Robustness against noise"
-    question = "How well is a planted signal found, the more of the cells are flipped?"
+    question = "How well is a planted signal found if more and more matrix cells are flipped?"
 
     rows: int = 2000
     columns: int = 200
@@ -56,9 +56,9 @@ class NoiseStudy(Study):
     def view(self) -> View:
         """Four figures over the level."""
         note = (
-            f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.clients} clients; post-hoc methods "
-            "by majority vote, Asso with the published threshold of 1 (a grid of thresholds finds far more). F1 "
-            "compares with the noisy data, F1* with the planted signal."
+            f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.clients} clients. Post-hoc "
+            "methods aggregate by majority vote; Asso uses the published threshold of 1 (a grid of thresholds gives "
+            "far better results). F1 compares with the noisy data, F1* with the planted signal."
         )
         return View(
             "lines", "flipped cells", (RMSD, F1, F1_STAR, SECONDS), labels(self.methods), percent=True, note=note

@@ -58,7 +58,7 @@ class PrivacyStudy(Study):
 
     name = "privacy"
     title = "Noise for privacy"
-    question = "How much noise on the uploads do the methods stand, and what does it guarantee?"
+    question = "How much noise on the uploads do the methods tolerate, and what does it guarantee?"
 
     rows: int = 2000
     columns: int = 200
@@ -100,12 +100,13 @@ class PrivacyStudy(Study):
         )
         note = (
             f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.noise:.0%} of the cells flipped, "
-            f"{self.clients} clients; clipped to ‖V_i‖ <= {self.theta:g}. The axis is the level of noise on each "
-            "upload; it was extended until the curves end flat. ε of one upload is at δ = 0.05 for Gaussian noise; "
-            "without a clip it assumes a sensitivity of 1 that nothing ensures, so the run protects nobody and its "
-            "total is –. Totals are of a client (Gaussian at δ = 1e-5, the others pure); clients report exact losses "
-            "and counts besides, which no total includes. None of this is called private. The last panel is another "
-            "guarantee, to single records, by FederatedBMF (extra privacy)."
+            f"{self.clients} clients; uploads are clipped to ‖V_i‖ <= {self.theta:g}. The axis is the level of noise "
+            "on each upload; its range was extended until the curves are flat at its end. For Gaussian noise, ε of one "
+            "upload is at δ = 0.05. Without clipping, ε assumes a sensitivity of 1, which is not enforced; such a run "
+            "has no guarantee, and its total is –. Totals are those of a client (Gaussian noise at δ = 1e-5, the "
+            "others at δ = 0). Clients also report exact losses and counts, which no total includes, so none of these "
+            "runs is called private. The last panel has another guarantee, for single records, by FederatedBMF (extra "
+            "privacy)."
         )
         methods = (*labels(post_hoc_methods()), *labels(federated_methods()), OURS)
         panels = (*REAL, XOR, RECORD)

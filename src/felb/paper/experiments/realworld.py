@@ -118,10 +118,10 @@ class RealworldStudy(Study):
     def view(self) -> View:
         """Both tables, published figures beside measured ones of the same data."""
         note = (
-            f"At most {self.clients} clients, and no more than one for ten rows; ten local steps a round; post-hoc "
-            "methods by majority vote, entry by entry or, where it says so, of aligned components. RMSD in the unit of "
-            "the paper's table, 50·√(share of wrong cells). Ranks are among the seven methods of the paper, one "
-            "without a figure behind all others."
+            f"At most {self.clients} clients, and no more than one for ten rows; ten local steps per round. "
+            "Post-hoc methods aggregate by majority vote, entry by entry or, if stated, after alignment of components. "
+            "RMSD is in the unit of the paper's table, 50·√(share of wrong matrix cells). Ranks are among the seven "
+            "methods of the paper; a method without a value is ranked last."
             + (
                 " Data with more than a million ones has one trial."
                 if self.rows is None
@@ -129,7 +129,7 @@ class RealworldStudy(Study):
                 "the most ones."
             )
             + " Data of the paper that is not at hand is not run: `felb data info NAME` says where to get it. "
-            "Published figures stand beside measured ones only where the data has the published shape."
+            "Published values are shown beside measured ones only if the data has the published shape."
         )
         published = {
             metric: {row.name: row.table(key) for row in TABLE}

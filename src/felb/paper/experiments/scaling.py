@@ -83,7 +83,7 @@ class ScalingStudy(ManyClients):
 
     def view(self) -> View:
         """Three figures over the number of clients."""
-        note = f"{self.note}; post-hoc methods by majority vote."
+        note = f"{self.note}. Post-hoc methods aggregate by majority vote."
         return View("lines", "clients", (RMSD, F1_STAR, SECONDS), labels(self.methods), scale="log2", note=note)
 
 

@@ -27,7 +27,7 @@ class ScarcityStudy(ScalingStudy):
 
     name = "scarcity"
     title = "Scarce data"
-    question = "How do methods stand the same rows being split among more and more clients?"
+    question = "How does quality change if the same rows are split among more and more clients?"
 
     rows: int = 2**16
 
