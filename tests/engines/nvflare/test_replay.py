@@ -83,6 +83,25 @@ def test_false_sums_are_played_as_sums_or_refused(tmp_path):
         assert refused.value.code in ("request", "behind")
 
 
+@pytest.mark.parametrize("entry", [np.inf, np.nan, 1e300, 4.0, -1.0])
+def test_false_sums_do_not_leave_the_next_question_to_the_coordinator(tmp_path, entry):
+    loop = Loopback(tmp_path, Plan("r1", "fedprox", 4, 17, {"max_iter": 5}, sites=3), SHARDS, require_replay=True)
+    loop.round()
+    site, asked = loop.desks["site-0"], loop.request
+    true = loop.record.sums().between(0, 1)[0]
+    false = {name: value.copy() for name, value in true.items()}
+    false["V"][0, 0] = entry
+    chosen = other(asked, V=(np.arange(asked.values["V"].size).reshape(4, 17) % 2).astype(asked.values["V"].dtype))
+    for question in (chosen, asked):
+        with pytest.raises(Refusal, match="cannot be played"):
+            site.answer(question, [Sums(false, 3, number=0)])
+    with pytest.raises(Refusal, match="more sites"):
+        site.answer(asked, [Sums(dict(true), 4, number=0)])
+    with pytest.raises(Refusal, match="not the one that follows"):
+        site.answer(chosen, [true])
+    loop.finish()
+
+
 def test_a_site_that_was_away_catches_up_with_the_sums_it_missed(tmp_path):
     loop = Loopback(tmp_path, MU, SHARDS, require_replay=True)
     for _ in range(5):
@@ -105,6 +124,14 @@ def test_real_values_may_differ_by_rounding_and_nothing_else():
     assert not same_values({**own, "t": np.asarray(4)}, own)
     assert not same_values({**own, "on": np.array([False])}, own)
     assert not same_values({"V": own["V"]}, own)
+
+
+@pytest.mark.parametrize("huge", [1e12, np.inf, np.nan])
+def test_one_huge_value_does_not_leave_the_others_free(huge):
+    own = {"V": np.array([huge, 0.0, 0.5, 30.0])}
+    assert not same_values({"V": np.array([huge, 1.0, 0.5, 30.0])}, own)
+    assert not same_values({"V": np.array([1.0, 1.0, 0.0, 30.0])}, own)
+    assert same_values({"V": np.array([huge, 1e-6, 0.5, 30.0001])}, own) == np.isfinite(huge)
 
 
 def test_sums_travel_as_they_are():

@@ -134,8 +134,9 @@ class SiteSession:
         """The server's part of the run; made when it is known that the plan is of the size of the data."""
         if self._played is None and self._config.policy.require_replay:
             self.shard()
+            plan = self.plan
             self._played = Replay(
-                self._algorithm, self.plan.seed, self.folder / REPLAY, n_features=self.plan.n_features
+                self._algorithm, plan.seed, self.folder / REPLAY, n_features=plan.n_features, sites=plan.sites
             )
         return self._played
 
