@@ -344,14 +344,22 @@ def test_a_share_of_the_noise_is_accepted_where_the_policy_says_so():
 
 
 def test_a_delta_that_would_expose_a_record_of_the_site_is_refused_without_saying_how_many_it_has(tmp_path):
-    guaranteed = (
-        Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": 0.009}, records=100, sites=3).algorithm().privacy
-    )
-    Policy().check_delta(BinaryMatrix.of(np.ones((111, 4), bool)), guaranteed)
-    with pytest.raises(Refusal, match="delta") as refused:
-        Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), guaranteed)
-    assert "112" not in str(refused.value)
+    def guaranteed(delta):
+        plan = Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": delta}, records=90, sites=3)
+        return plan.algorithm().privacy
+
+    def refused(rows, delta):
+        try:
+            Policy().check_delta(BinaryMatrix.of(np.ones((rows, 4), bool)), guaranteed(delta))
+        except Refusal as refusal:
+            return str(rows) not in str(refusal)
+        return False
+
+    assert all(refused(rows, 1 / rows) for rows in (112, 150, 199, 200, 999))
     Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), None)
+    # One δ after the other, at no cost: all that is told is the first digit of the number of records.
+    deltas = [1 / (rows + 0.5) for rows in range(100, 420, 7)]
+    assert len({tuple(refused(rows, delta) for delta in deltas) for rows in range(100, 200, 9)}) == 1
 
 
 def test_refusals_are_noted_and_cannot_fill_the_disk(tmp_path, monkeypatch):
