@@ -113,6 +113,18 @@ def test_proposals_without_end_do_not_fill_the_disk(tmp_path, monkeypatch):
     site.vault.close()
 
 
+def test_a_policy_that_a_person_changes_holds_for_a_run_that_is_being_answered(tmp_path):
+    site = site_with(tmp_path, **OPEN)
+    assert site.ready(EXACT) == OK
+    assert site.ask(EXACT) == OK
+    for stricter, word in (({"min_rows": 5000}, "rows"), ({"disclosure": "strict"}, "disclosure")):
+        site.config = replace(site.config, policy=Policy(**{**OPEN, **stricter}))
+        assert site.ready(EXACT) == word
+    site.config = replace(site.config, policy=Policy(**OPEN))
+    assert site.ask(EXACT) == OK
+    site.vault.close()
+
+
 # -- budgets ---------------------------------------------------------------------------------------------------------
 
 

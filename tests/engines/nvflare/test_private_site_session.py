@@ -15,6 +15,7 @@ from felb.data.binary import BinaryMatrix
 from felb.data.shards import split
 from felb.engines.local import run
 from felb.engines.nvflare import refusals
+from felb.engines.nvflare.attempts import Attempts
 from felb.engines.nvflare.refusals import note_refusal, read_refusals
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_budget import Spent
@@ -26,7 +27,8 @@ from felb.federated.algorithms.private_candidates import Candidates
 from felb.federated.protocol import Request
 from felb.federated.responses import KEPT
 from felb.privacy import Privacy, discrete
-from felb.privacy.accountant import total_epsilon
+from felb.privacy.accountant import Accountant, total_epsilon
+from felb.privacy.cost import Cost
 from felb.runs.deployed import DeployedRun, result_of
 from felb.runs.result import Result
 
@@ -440,3 +442,15 @@ def test_a_file_of_settings_makes_the_plan(tmp_path):
             DeployedRun.read(path)
     path.write_text(RUN.partition("[privacy]")[0].replace("components = 3", 'components = "mdl"'))
     assert DeployedRun.read(path).plan.n_components == "mdl"
+
+
+def test_each_failure_of_a_round_is_charged_also_after_a_restart(tmp_path):
+    cost, accountant = {"statistics": Cost("gaussian", 0.1, "record")}, Accountant(1.0, 1e-5)
+    attempts = Attempts(tmp_path, accountant)
+    for lam in (1.0, 2.0, 3.0, 4.0):
+        request = Request.numbered(0, "statistics", {"lam": np.asarray(lam)})
+        attempts.begin(request, cost)
+        attempts.fail(request, cost)
+    again = Accountant(1.0, 1e-5)
+    Attempts(tmp_path, again)
+    assert accountant.mu == again.mu == pytest.approx(0.2)
