@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from loopback import Loopback
 
 from felb.data import partition
@@ -113,6 +114,23 @@ def test_a_site_that_was_away_catches_up_with_the_sums_it_missed(tmp_path):
     loop.absent = {}
     loop.finish()
     assert loop.desks["site-1"].have == loop.desks["site-0"].have
+
+
+@pytest.mark.parametrize("change", ["a record less", "another order"])
+def test_a_run_is_about_the_same_records_all_along(tmp_path, change):
+    loop = Loopback(tmp_path, MU, SHARDS, require_replay=True)
+    loop.round()
+    data = tmp_path / "site-0" / "data.npz"
+    rows = sp.load_npz(data)
+    sp.save_npz(data, rows[:-1] if change == "a record less" else rows[::-1])
+    loop.restart()
+    with pytest.raises(Refusal) as refused:
+        loop.round()
+    assert refused.value.code == "changed"
+    assert max(line["round"] for line in loop.lines("site-0")) == 0, "nothing of it left"
+    sp.save_npz(data, rows)
+    loop.restart()
+    loop.finish()
 
 
 def test_real_values_may_differ_by_rounding_and_nothing_else():

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from felb.privacy.plan import PrivacyPlan
 
 ASSIGNMENT, ATTEMPTS, REPLAY, LOCK = "assignment.npz", "attempts", "replay", "lock"
+DATA = "data.sha256"
 
 
 class SiteSession:
@@ -52,6 +53,7 @@ class SiteSession:
     Everything is kept under the site's own state folder, in a folder named by the run:
 
     plan.json          what was agreed on; the run's id stands for this plan and no other
+    data.sha256        fingerprint of the rows; the whole run is about the same ones
     responses/         responses and states of the last rounds; in a private run, every response and its cost
     attempts/          requests that failed, with what they cost
     replay/            sums of the rounds, from which the site derives the requests
@@ -242,8 +244,15 @@ class SiteSession:
             self.config.policy.check_disclosure(self.plan, n_rows=len(matrix))
             self.config.policy.check_rare_features(matrix, self.plan)
             self.config.policy.check_delta(matrix, self._algorithm.privacy)
+            self._check_rows(matrix)
             self._shard = matrix
         return self._shard
+
+    def _check_rows(self, matrix: BinaryMatrix) -> None:
+        """Refuse rows that have changed since the first answer: sums before and after would tell which."""
+        path = self.folder / DATA
+        if path.is_file() and path.read_text(encoding="utf-8") != matrix.fingerprint():
+            raise Refusal("the data is not what it was when this run began", code="changed")
 
     def check_ready(self) -> None:
         """Refuse what would be refused at the first request: data that does not fit, a budget that does not suffice."""
@@ -262,6 +271,9 @@ class SiteSession:
         """Set the run down in the site's budget for all runs, before anything of it is computed."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
+        if not (self.folder / DATA).is_file():
+            with replacing(self.folder / DATA) as partial:
+                partial.write_text(self.shard().fingerprint(), encoding="utf-8")
         guaranteed = self._algorithm.privacy
         self._check_spent()  # private runs may have begun since this one did
         if guaranteed is not None:
