@@ -249,6 +249,19 @@ def test_a_flood_of_refusals_starts_no_flood_of_lines_or_hooks(monkeypatch, caps
     go_on.set()
 
 
+@pytest.mark.parametrize("kind", ["pending", "roster"])
+def test_one_run_proposed_in_ever_other_ways_does_not_call_a_person_without_end(monkeypatch, capsys, kind):
+    called = []
+    monkeypatch.setattr(vault_process, "notify", lambda _, event: called.append(event))
+    console = Console(SimpleNamespace(config=lambda: SimpleNamespace(notify="hook")))
+    for number in range(5000):
+        console(Event(kind, "run", f"{number:032}"))
+    assert len(capsys.readouterr().out.splitlines()) == vault_process.MOST_LINES + 1
+    assert len(called) <= vault_process.MOST_LINES
+    console(Event("budget", "run", "little is left"))
+    assert "little is left" in capsys.readouterr().out
+
+
 def test_refusals_after_a_flood_are_in_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(refusals, "MOST_BYTES", 2000)
     for number in range(200):
