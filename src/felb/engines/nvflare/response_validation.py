@@ -1,7 +1,7 @@
 """Response validation at the coordinator: every response is checked before it enters a sum.
 
-Where sums are masked, nobody but the site can look at its response; then the sum is checked. So do sites with the sums
-that a coordinator tells them.
+Where sums are masked, nobody but the site can look at its response; then the sum is checked. Sites
+check the sums that a coordinator tells them in the same way.
 """
 
 from __future__ import annotations
