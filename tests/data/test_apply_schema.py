@@ -26,6 +26,7 @@ from raw_tables import (
 
 from felb.data import BinaryMatrix, Feature, Schema, convert, read
 from felb.data.propose_schema import infer
+from felb.data.raw_source import header_names
 from felb.data.schema import Handling, Roles
 from felb.errors import InputError, SchemaWarning
 
@@ -374,3 +375,12 @@ def test_a_small_packed_table_does_not_fill_the_machine(tmp_path, monkeypatch):
     (tmp_path / "line.csv").write_bytes(b"a" * ((1 << 24) + 1))
     with pytest.raises(InputError, match="a line has more than"):
         infer(str(tmp_path / "line.csv"))
+
+
+def test_the_names_of_very_many_columns_are_read_in_one_pass(tmp_path):
+    names = [f"c{i}" for i in range(100_000)]
+    (tmp_path / "wide.csv").write_text(",".join(names))
+    assert header_names(tmp_path / "wide.csv", ",") == names
+    (tmp_path / "wide.csv").write_text(",".join([*names, "c7"]))
+    with pytest.raises(InputError, match="'c7' occurs more than once"):
+        header_names(tmp_path / "wide.csv", ",")

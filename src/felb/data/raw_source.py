@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import zlib
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +174,7 @@ def header_names(path: Path, delimiter: str) -> list[str]:
             names = next(csv.reader(_lines(text, bounds.line), delimiter=delimiter), [])
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: the first line cannot be read ({error}); save the file as UTF-8 text") from error
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InputError(f"{path}: line 1: the column name {twice[0]!r} occurs more than once; make the names unique")
     if "" in names:
