@@ -17,8 +17,8 @@ Noise = Literal["xor", "additive", "destructive"]
 
 BLOCK_CELLS = 1 << 22
 """Cells drawn at a time, so that large data never exists densely."""
-MOST_FACTOR_CELLS = 1 << 33
-"""Of U and of V, which are held densely."""
+MOST_FACTOR_CELLS, MOST_CELLS = 1 << 33, 1 << 37
+"""Entries of U and of V, which are dense arrays, and cells of A, for each of which two random numbers are drawn."""
 
 DEFAULT_RANGE = (0.05, 0.25)
 
@@ -114,8 +114,8 @@ def _check(
     for name, value in (("n", n), ("m", m), ("k", k)):
         if not isinstance(value, int | np.integer) or value < 1:
             raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if max(n, m) * k > MOST_FACTOR_CELLS:
-        raise InputError(f"{n} x {m} cells with {k} components do not fit into memory; use fewer rows or columns")
+    if max(n, m) * k > MOST_FACTOR_CELLS or n * m > MOST_CELLS:
+        raise InputError(f"{n} x {m} cells with {k} components are too many to draw; use fewer rows or columns")
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
     if kind not in get_args(Noise):
