@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 import pytest
@@ -10,7 +11,7 @@ from felb import GreConD
 from felb.centralized.parameters import check_parameters
 from felb.errors import LONGEST_MESSAGE, InputError
 from felb.estimators.methods import METHODS, make
-from felb.records import parse_record, read_record
+from felb.records import parse_record, read_record, read_text, read_toml
 
 
 @dataclass(frozen=True)
@@ -103,3 +104,42 @@ def test_a_parameter_of_another_type_is_named(wrong):
 def test_a_parameter_of_a_federated_method_is_named(wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         make("felb", n_components=1, **wrong).fit([[0, 1], [1, 1]])
+
+
+def test_texts_and_settings_are_read_from_regular_files_of_bounded_size(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_bytes(b"\xef\xbb\xbfa = 1\r\n[b]\nc = [2.5]\n")
+    assert read_toml(path, advice="-") == {"a": 1, "b": {"c": [2.5]}}
+    assert read_text(path, advice="-").startswith("a = 1")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    (tmp_path / "latin").write_bytes(b"\xe4")
+    for name, message in (
+        ("pipe", "pipe or a device"),
+        ("device", "pipe or a device"),
+        ("latin", "not UTF-8"),
+        ("none", "cannot be read"),
+        (".", "cannot be read"),
+        ("a\0b", "no name of a file"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_toml(tmp_path / name, advice="-")
+    with pytest.raises(InputError, match="more than the 3 bytes"):
+        read_text(path, advice="-", limit=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ("a = " + "9" * 5000, "no TOML file"),
+        ("a = 0x" + "f" * 5000, "more than 64 bits"),
+        ("a = [[{b = 9223372036854775808}]]", "more than 64 bits"),
+        ("a = ", "no TOML file"),
+    ],
+)
+def test_settings_that_are_no_toml_are_refused(text, message, tmp_path):
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        read_toml(tmp_path / "s.toml", advice="write it anew")
+    assert str(caught.value).endswith("write it anew")

@@ -1,4 +1,4 @@
-"""Records that were stored as JSON, read back as typed values: one bounded parser for all of them.
+"""Records that were stored as JSON, read back as typed values, and settings in TOML: one bounded parser for all.
 
 A record is a frozen dataclass or a `msgspec.Struct`. What is read has no more bytes, no deeper nesting and no other
 keys than the record allows, every value has its type, and numbers are finite. Whatever is wrong is an `InputError` that
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from felb.errors import InputError, shortened
+from felb.errors import FelbError, InputError, shortened
 from felb.regular import open_regular
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 28
 """Of one record; a result with its history and the names of its columns stays far below."""
+MAX_TEXT = 1 << 26
+"""Bytes of one file of settings, names or a query that people write."""
 MAX_DEPTH = 32
 MAX_KEYS = 1 << 16
 """Of one object inside of a record that takes any keys."""
@@ -55,8 +58,42 @@ def read_bounded(path: str | os.PathLike[str], *, advice: str, limit: int = MAX_
         return content
     except FileNotFoundError:
         raise
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{shortened(source)} is no name of a file; {advice}") from error
     except OSError as error:
         raise InputError(f"{source} cannot be read ({error.strerror}); {advice}") from error
+
+
+def read_text(path: str | os.PathLike[str], *, advice: str, limit: int = MAX_TEXT) -> str:
+    """Read a regular text file in UTF-8, with or without a byte order mark, of at most `limit` bytes."""
+    try:
+        return read_bounded(path, advice=advice, limit=limit).decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); {advice}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}); {advice}") from error
+
+
+def read_toml(path: str | os.PathLike[str], *, advice: str) -> dict[str, Any]:
+    """Read the tables of a TOML file; whole numbers have 64 bits, as TOML asks for."""
+    try:
+        found = tomllib.loads(read_text(path, advice=advice))
+        _check_whole_numbers(found)
+    except FelbError:
+        raise
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else shortened(error)
+        raise InputError(f"{path} is no TOML file ({reason}); {advice}") from error
+    return found
+
+
+def _check_whole_numbers(value: Any) -> None:
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a whole number has more than 64 bits")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_whole_numbers(item)
 
 
 def parse_record(data: bytes | str, kind: type[T], *, source: str, advice: str) -> T:

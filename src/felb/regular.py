@@ -14,6 +14,22 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     return open(path, "rb", opener=_opener)  # Path.open takes no opener
 
 
+def file_size(path: str | os.PathLike[str]) -> int:
+    """Return the size of a regular file that is not empty; for anything else an `InputError` says what it is."""
+    try:
+        if os.path.isdir(path):  # noqa: PTH112
+            raise InputError("is a folder; give a file")
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}; check the path") from error
+    except ValueError as error:  # a name with a zero byte, or a felb error
+        raise error if isinstance(error, InputError) else InputError("is no name of a file; check the path") from error
+    if not size:
+        raise InputError("the file is empty; write it again")
+    return size
+
+
 def _opener(path: str, flags: int) -> int:
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe without a writer is not waited for
     mode = os.fstat(descriptor).st_mode

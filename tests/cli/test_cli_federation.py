@@ -90,7 +90,7 @@ def test_a_run_gets_the_roster_of_its_sites_from_the_coordinator(tmp_path):
         ({"sites": "[]"}, "list of names"),
         ({"sites": '["x"]', "terms": "{quorum = 2}"}, "quorum=2"),
         ({"terms": "{quorm = 2}"}, "'quorm'"),
-        ({"id": "[["}, "not TOML"),
+        ({"id": "[["}, "no TOML file"),
     ],
 )
 def test_settings_that_are_wrong_are_named(tmp_path, change, said):

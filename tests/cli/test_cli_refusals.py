@@ -317,3 +317,8 @@ def test_runs_that_cannot_be_resumed(refused, felb, result, good, in_folder):
     refused("simulate", "--resume", "result", "-o", "x", words=("cannot be combined with --out",), code=2)
     refused("simulate", "--resume", "result", "--rounds", 500, words=("cannot be combined with --rounds",), code=2)
     refused("simulate", "--resume", "result", "-k", 3, words=("cannot be combined with --components",), code=2)
+
+
+def test_endless_numbers_and_endless_nesting_are_refused(refused, good):
+    refused("choose-k", good, "-k", "1-999999999999", words=("compare fewer",), code=2)
+    refused("fit", good, "-k", 2, "-o", "x", "-p", "nothing=" + "[" * 100_000, words=("nothing",))

@@ -197,6 +197,17 @@ def test_inputs_of_different_shapes_are_not_added_up():
         sites.play(sites.server().aggregate(0, REQUEST), inputs)
 
 
+@pytest.mark.parametrize("n", [4, 5, 10])
+def test_a_site_that_sends_arrays_of_another_shape_is_left_out_and_stops_nobody(n):
+    sites, inputs = Sites(n), some_inputs(names_of(n))
+    odd = sites.names[-1]
+    inputs[odd] = np.concatenate([inputs[odd]] * 2)
+    server = sites.server()
+    for number in range(2):
+        total = sites.play(server.aggregate(number, REQUEST), inputs)
+        assert (total.missing, total.attempts, is_exact(total, inputs)) == ((odd,), 1, True)
+
+
 def test_survivors_that_were_named_before_a_restart_are_those_of_the_sum_or_there_is_none():
     sites, inputs = Sites(4), some_inputs(names_of(4))
     named = tuple(sites.names[:3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import sqlite3
 
@@ -24,6 +25,8 @@ from raw_tables import (
 )
 
 from felb.data import BinaryMatrix, Feature, Schema, convert, read
+from felb.data.propose_schema import infer
+from felb.data.raw_source import header_names
 from felb.data.schema import Handling, Roles
 from felb.errors import InputError, SchemaWarning
 
@@ -339,3 +342,45 @@ def test_random_surveys_agree_with_the_rules_read_literally(tmp_path):
     ]
     long = write_csv_table(tmp_path / "long.csv", ("id", "item", "value"), melted(rows))
     assert read(long, schema=SURVEY_SCHEMA).matrix == found
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet", ".arrow", ".dat", ".h5ad"])
+def test_only_regular_files_are_sources(suffix, tmp_path):
+    os.mkfifo(tmp_path / f"pipe{suffix}")
+    (tmp_path / f"device{suffix}").symlink_to("/dev/zero")
+    (tmp_path / f"folder{suffix}").mkdir()
+    for name, message in (("pipe", "a pipe or a device"), ("device", "a pipe or a device"), ("folder", "a folder")):
+        with pytest.raises(InputError, match=message):
+            infer(str(tmp_path / f"{name}{suffix}"))
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "duckdb", "omop"])
+def test_only_regular_files_are_databases(scheme, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(InputError):
+            infer(f"{scheme}://{tmp_path / name}?table=t")
+
+
+def test_a_small_packed_table_does_not_fill_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr("felb.data.limits.ALWAYS_BYTES", 1 << 16)
+    with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:
+        file.write(b"a,b\n" + b"1,x\n" * (1 << 18))
+    with pytest.raises(InputError, match="unpacks to more than"):
+        infer(str(tmp_path / "rows.csv.gz"))
+    (tmp_path / "cut.csv.gz").write_bytes((tmp_path / "rows.csv.gz").read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"unpacks to more than|damaged"):
+        infer(str(tmp_path / "cut.csv.gz"))
+    (tmp_path / "line.csv").write_bytes(b"a" * ((1 << 24) + 1))
+    with pytest.raises(InputError, match="a line has more than"):
+        infer(str(tmp_path / "line.csv"))
+
+
+def test_the_names_of_very_many_columns_are_read_in_one_pass(tmp_path):
+    names = [f"c{i}" for i in range(100_000)]
+    (tmp_path / "wide.csv").write_text(",".join(names))
+    assert header_names(tmp_path / "wide.csv", ",") == names
+    (tmp_path / "wide.csv").write_text(",".join([*names, "c7"]))
+    with pytest.raises(InputError, match="'c7' occurs more than once"):
+        header_names(tmp_path / "wide.csv", ",")

@@ -118,3 +118,25 @@ def test_what_cannot_be_proposed_or_merged_is_refused(people, tmp_path):
     (tmp_path / "q.json").write_text((tmp_path / "q.json").read_text().replace('"known": 400', '"known": -1'))
     with pytest.raises(InputError, match=r"count .*whole number"):
         read_proposal(tmp_path / "q.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"columns": {"age": {"counts": {}, "edges": [1e999], "known": 3}}},
+        {"columns": {"age": {"counts": {}, "edges": [10**400], "known": 3}}},
+        {"records": -1},
+        {"labels": {"x": 3}},
+        {"roles": {"record": 3}},
+        {"codes": []},
+    ],
+)
+def test_a_damaged_proposal_is_refused(change, people, tmp_path):
+    path = tmp_path / "p.json"
+    write_proposal(summarize(people), path, prefixes=False)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=r"p\.json"):
+        read_proposal(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(InputError, match="no proposal, or damaged"):
+        read_proposal(path)

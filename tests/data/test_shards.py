@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from felb.data import BinaryMatrix, partition, registry
@@ -115,3 +116,20 @@ def test_labels_that_are_written_alike_are_not_one_client():
     with pytest.raises(InputError, match=r"groups holds 1 \(int\) and '1' \(str\)"):
         split(matrix, np.array([1, "1", 2], dtype=object))
     assert list(split(matrix, np.array([1, 1, 2], dtype=object))[0]) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["a", float("nan"), "b"], "row 1 has no client label"),
+        (["a", None, "b"], "row 1 has no client label"),
+        (pd.array(["a", None, "b"], "string"), "row 1 has no client label"),
+        (pd.array([1, None, 2], "Int64"), "row 1 has no client label"),
+        (np.ma.masked_array([1, 2, 3], mask=[0, 1, 0]), "row 1 has no client label"),
+        (["1", 1, "b"], "written alike"),
+        ([[1], [1, 2], [3]], "one client label per row"),
+    ],
+)
+def test_labels_that_are_missing_or_written_alike_are_refused(labels, message):
+    with pytest.raises(InputError, match=message):
+        split(BinaryMatrix.of(np.eye(3, dtype=bool)), labels)

@@ -110,3 +110,23 @@ def test_wrong_partition_parameters():
         partition.uneven(10, 2, concentration=0)
     with pytest.raises(InputError, match="skew"):
         partition.by_component(np.ones((10, 2)), 2, skew=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wrong"),
+    [
+        ((2.5, 5, 2), {}),
+        (("a", 5, 2), {}),
+        ((None, 5, 2), {}),
+        ((10**12, 5, 2), {}),
+        ((10**6, 10**6, 2), {}),
+        ((20, 5, 2), {"seed": -1}),
+        ((20, 5, 2), {"seed": "x"}),
+        ((20, 5, 2), {"heights": (0.1,)}),
+        ((20, 5, 2), {"heights": "ab"}),
+        ((20, 5, 2), {"widths": (float("nan"), 1)}),
+    ],
+)
+def test_wrong_parameters_of_planted_data_are_named(shape, wrong):
+    with pytest.raises(InputError, match=next(iter(wrong), "whole number|too many")):
+        planted(*shape, **wrong)

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from felb.errors import InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
@@ -84,6 +85,22 @@ def test_one_laplace_entry_dominates_the_same_shift_spread_over_several():
 
 def test_many_unlikely_bits_are_simply_added():
     assert total_epsilon([Cost("bits", 1.0, "client", "replace", 2000)], 1e-5) == 2000
+
+
+def test_bits_without_number_are_added_up_in_no_memory():
+    assert total_epsilon([Cost("bits", 1e-14, "client", count=10**14)], 1e-5) == 1.0
+    assert total_epsilon([Cost("bits", 1e-9, "client", count=10**8)] * 2, 1e-5) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("count", "loss"), [(20, 0.3), (3000, 0.005), (40_000, 0.012)])
+def test_bits_cost_what_all_numbers_of_flips_tell(count, loss):
+    flips = np.arange(count + 1)
+    logs = scipy.stats.binom.logpmf(flips, count, 1 / (1 + math.exp(loss)))
+    told = total_epsilon([Cost("bits", loss, "client", count=count)], 1e-5)
+    for epsilon, sign in ((told * 1.001, 1), (told * 0.99, -1)):
+        # δ(ε) = Σ_j max(0, P(j) − e^ε Q(j)), over all j and without rounding.
+        delta = np.maximum(0.0, np.exp(logs) - np.exp(epsilon + logs[::-1])).sum()
+        assert sign * (1e-5 - delta) >= 0
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (2.0, 1e-6)])

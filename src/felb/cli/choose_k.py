@@ -9,6 +9,8 @@ import click
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
 
+MOST_NUMBERS = 10_000
+
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]
     """Numbers of components: 2-15, or 2,4,8."""
@@ -19,6 +21,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
         """Return the list of numbers."""
         try:
             spans = [[int(end) for end in part.split("-")] for part in str(value).split(",")]
+            if sum(span[-1] - span[0] for span in spans) > MOST_NUMBERS:
+                self.fail(f"{value!r} are more than {MOST_NUMBERS} numbers; compare fewer", param, ctx)
             found = [number for span in spans for number in range(span[0], span[-1] + 1)]
         except ValueError:
             found = []

@@ -204,7 +204,7 @@ def read_parameters(ctx: click.Context, option: click.Parameter, texts: tuple[st
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", ctx, option)
         try:
             found[name] = math.inf if value == "inf" else json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name] = value  # not JSON: a string
     return found
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from felb.errors import InputError
+from felb.records import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,10 +102,7 @@ def query_of(address: Address) -> str | None:
     if text is None:
         return None
     if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the query file {text[1:]} cannot be read ({error})") from error
+        text = read_text(text[1:], advice="the part query=@FILE of the URL must name a file that holds one query")
     query = text.strip().rstrip(";").strip()
     first = query.split(maxsplit=1)[0].upper() if query else "nothing"
     if first.lstrip("(") not in ("SELECT", "WITH", "VALUES", "FROM"):

@@ -18,6 +18,7 @@ from felb.data.database_url import Address, parse_url, query_of
 from felb.data.duck import identifier, literal, reading_of
 from felb.data.raw_source import RawSource, described, header_names, text_relation
 from felb.errors import InputError, missing_extra
+from felb.regular import file_size, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,9 +77,10 @@ def connected(address: Address, connection: duckdb.DuckDBPyConnection, folder: P
         with _postgres(address) as server:
             yield _Postgres(server, connection, folder, address.name)
     elif scheme == "sqlite":
-        with closing(sqlite3.connect(f"{_existing(address).absolute().as_uri()}?mode=ro", uri=True)) as file:
-            file.execute("PRAGMA query_only = ON")
-            yield _SQLite(file, connection, folder, address.name)
+        with closing(sqlite3.connect(f"{_database_file(address).absolute().as_uri()}?mode=ro", uri=True)) as file:
+            database = _SQLite(file, connection, folder, address.name)
+            database.forbid_writing()
+            yield database
     elif scheme == "folder":
         for path in sorted(_existing(address).iterdir()):
             relation = _file_relation(path)
@@ -89,7 +91,7 @@ def connected(address: Address, connection: duckdb.DuckDBPyConnection, folder: P
         yield _DuckDB(connection, address.name)
     else:
         with reading_of(address.name):
-            connection.execute(f"ATTACH {literal(str(_existing(address)))} AS felb_database (READ_ONLY)")
+            connection.execute(f"ATTACH {literal(str(_database_file(address)))} AS felb_database (READ_ONLY)")
             connection.execute("USE felb_database")
         yield _DuckDB(connection, address.name)
 
@@ -111,7 +113,7 @@ def _scheme_of(address: Address) -> str:
     path = _existing(address)
     if path.is_dir():
         return "folder"
-    with path.open("rb") as file:
+    with open_regular(_database_file(address)) as file:
         return "sqlite" if file.read(15) == b"SQLite format 3" else "duckdb"
 
 
@@ -119,6 +121,15 @@ def _existing(address: Address) -> Path:
     path = Path(address.place)
     if not path.exists():
         raise InputError(f"{address.name}: there is no file {address.place!r}; check the path in the URL")
+    return path
+
+
+def _database_file(address: Address) -> Path:
+    path = _existing(address)
+    try:
+        file_size(path)
+    except InputError as error:
+        raise InputError(f"{address.name}: {path}: {error}") from error
     return path
 
 
@@ -150,6 +161,10 @@ class _SQLite:
         self, file: sqlite3.Connection, connection: duckdb.DuckDBPyConnection, folder: Path, name: str
     ) -> None:
         self._file, self._connection, self._folder, self._name = file, connection, folder, name
+
+    def forbid_writing(self) -> None:
+        """Refuse statements that write."""
+        self._execute("PRAGMA query_only = ON")
 
     def columns(self, relation: str) -> list[str]:
         """Return the column names of what stands behind FROM."""

@@ -37,6 +37,7 @@ def session() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
         "autoload_known_extensions": False,
     }
     connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("SET enable_progress_bar = false")  # it would be drawn between the lines of the output
     try:
         yield connection, folder
     finally:

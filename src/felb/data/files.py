@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from felb.data.table import Table as Table
 from felb.data.table import marked, names_beside
 from felb.data.text import item_blocks, table_blocks
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
-from felb.regular import open_regular
+from felb.regular import file_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator
@@ -190,7 +189,7 @@ def table_stream(
     limits = Limits() if limits is None else limits
     marks = None if unknown is None else read(unknown, limits=limits).matrix
     try:
-        bounds = limits.of(_check_file(source))
+        bounds = limits.of(file_size(source))
         suffix, form = _format_of(source)
         if client_column is not None and not form.clients:
             raise InputError(
@@ -234,22 +233,6 @@ def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: s
             for note in applied.notes() if number == 0 else ():
                 warnings.warn(note, SchemaWarning, stacklevel=2)
             yield Table(matrix, clients, rows, applied)
-
-
-def _check_file(source: Path) -> int:
-    """Return the size of a regular file that is not empty, or raise."""
-    try:
-        if source.is_dir():
-            raise InputError("is a folder; give a file")
-        with open_regular(source) as file:
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}; check the path") from error
-    except ValueError as error:  # a name with a zero byte, or a felb error
-        raise error if isinstance(error, InputError) else InputError("is no name of a file; check the path") from error
-    if not size:
-        raise InputError("the file is empty; write it again")
-    return size
 
 
 def _format_of(source: Path) -> tuple[str, _Format]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from felb.data.schema import Feature, Handling, Roles, Schema
 from felb.data.schema_file import interval_name
 from felb.data.summarize import ColumnSummary, Summary, summarize
 from felb.errors import InputError
+from felb.records import MAX_BYTES, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,7 +227,7 @@ def write_proposal(summary: Summary, path: str | PathLike[str], *, prefixes: boo
 def read_proposal(path: str | PathLike[str]) -> tuple[Summary, bool]:
     """Read a proposal back, and whether its codes are beginnings of codes."""
     try:
-        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        raw = json.loads(read_text(path, advice="a proposal is made with felb schema propose", limit=MAX_BYTES))
         if raw.pop("format") != FORMAT:
             raise InputError(f"{path} is no proposal of this felb")
         prefixes = bool(raw.pop("prefixes"))
@@ -236,9 +238,9 @@ def read_proposal(path: str | PathLike[str]) -> tuple[Summary, bool]:
         summary = Summary(Roles(**raw.pop("roles")), columns=columns, **raw)
         _check_counts(summary)
         return summary, prefixes
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(
             f"{path} is no proposal, or damaged ({error}); make it again with felb schema propose"
         ) from error
@@ -250,3 +252,8 @@ def _check_counts(summary: Summary) -> None:
         counts += [found.rest, found.known, found.missing, *found.counts.values()]
     if any(type(count) is not int or count < 0 for count in counts):
         raise ValueError("a count is no whole number")
+    if not all(math.isfinite(edge) for found in summary.columns.values() for edge in found.edges):
+        raise ValueError("a quantile is no finite number")
+    texts = [*summary.labels.values(), *summary.skipped.values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a label is no text")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
+import zlib
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from felb.data.database_url import is_url
 from felb.data.duck import identifier, literal, reading_of, session
+from felb.data.limits import Bounds, Limits, open_bounded
 from felb.data.schema import Roles
 from felb.errors import InputError, missing_extra
+from felb.regular import file_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -125,11 +128,11 @@ def _file(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path, neede
             "(duckdb://, sqlite://, postgresql://, omop://)"
         )
     try:
-        with path.open("rb") as file:
-            if not file.read(1):
-                raise InputError(f"{path}: the file is empty")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}; check the path") from error
+        bounds = Limits().of(file_size(path))
+        if packed:
+            _check_unpacked(path, bounds)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     if suffix in SEPARATORS:
         return _text_table(path, SEPARATORS[suffix], connection, folder, needed)
     if suffix == ".parquet":
@@ -144,15 +147,34 @@ def _file(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path, neede
     return frame_source(_arrow_file(path), connection, folder, name=str(path))
 
 
+def _check_unpacked(path: Path, bounds: Bounds) -> None:
+    """Raise unless a packed file unpacks to as many bytes as it may; DuckDB would fill memory and disk with them."""
+    try:
+        with open_bounded(path, bounds) as file:
+            while file.read(1 << 20):
+                pass
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"the file is damaged or not packed by gzip ({error}); pack it again") from error
+    except InputError as error:
+        raise InputError(f"the file unpacks to more than {bounds.bytes} bytes; if they are meant, unpack it") from error
+
+
+def _lines(text: io.TextIOWrapper, longest: int) -> Iterator[str]:
+    while line := text.readline(longest):
+        if len(line) == longest and not line.endswith("\n"):
+            raise csv.Error(f"a line has more than {longest} characters")
+        yield line
+
+
 def header_names(path: Path, delimiter: str) -> list[str]:
     """Return the names in the first line of a text table."""
     try:
-        opening: Any = gzip.open if path.suffix.lower() == ".gz" else open
-        with opening(path, "rb") as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            names = next(csv.reader(text, delimiter=delimiter), [])
+        bounds = Limits().of(file_size(path))
+        with open_bounded(path, bounds) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            names = next(csv.reader(_lines(text, bounds.line), delimiter=delimiter), [])
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: the first line cannot be read ({error}); save the file as UTF-8 text") from error
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InputError(f"{path}: line 1: the column name {twice[0]!r} occurs more than once; make the names unique")
     if "" in names:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-import tomllib
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from felb.atomic import replacing
 from felb.data.schema import FORMAT, MISSING_VALUES, Feature, Handling, Roles, Schema
 from felb.errors import InputError
+from felb.records import read_text, read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,13 +55,7 @@ def read_schema(path: str | PathLike[str]) -> Schema:
     'from 18'
     """
     source = Path(path)
-    try:
-        raw = tomllib.loads(source.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise InputError(f"{source}: cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{source}: is no TOML file: {error}") from error
+    raw = read_toml(source, advice="`felb schema infer` writes a schema")
     try:
         return _schema(raw, source.parent)
     except InputError as error:
@@ -179,17 +174,18 @@ def _groups(mapping: dict[str, Any], folder: Path) -> dict[str, tuple[str, ...]]
     )
     found: dict[str, list[str]] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            for name in (code, group):
-                if name not in (rows.fieldnames or ()):
-                    raise InputError(f"[mapping]: {path.name} has no column {name!r}; it has {rows.fieldnames}")
-            for row in rows:
-                if not row[code] or not row[group]:
-                    raise InputError(f"[mapping]: {path.name}, line {rows.line_num} names no code or no group")
-                found.setdefault(row[group], []).append(row[code])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = csv.DictReader(io.StringIO(read_text(path, advice="it must be a table of codes and groups"), newline=""))
+        for name in (code, group):
+            if name not in (rows.fieldnames or ()):
+                raise InputError(f"{path.name} has no column {name!r}; it has {rows.fieldnames}")
+        for row in rows:
+            if not row[code] or not row[group]:
+                raise InputError(f"{path.name}, line {rows.line_num} names no code or no group")
+            found.setdefault(row[group], []).append(row[code])
+    except csv.Error as error:
         raise InputError(f"[mapping]: {path} cannot be read: {error}") from error
+    except InputError as error:
+        raise InputError(f"[mapping]: {error}") from error
     return {name: tuple(sorted(set(codes))) for name, codes in found.items()}
 
 

@@ -40,10 +40,10 @@ def split(matrix: BinaryMatrix, labels: ArrayLike) -> tuple[dict[str, BinaryMatr
 
     A client whose rows follow each other gets a view of them, any other client a copy.
     """
-    groups = np.asarray(labels)
+    groups = _labels(labels)
     if groups.ndim != 1 or groups.size != matrix.shape[0]:
         raise InputError(f"groups must hold one client label per row: {matrix.shape[0]} rows, labels of {groups.shape}")
-    missing = np.asarray(groups != groups) | (groups == None)  # noqa: E711  # NaN is not itself
+    missing = np.array([_missing(label) for label in groups]) if groups.dtype == object else groups != groups
     if missing.any():
         raise InputError(f"row {np.argmax(missing)} has no client label")
     if groups.dtype == object:
@@ -53,6 +53,27 @@ def split(matrix: BinaryMatrix, labels: ArrayLike) -> tuple[dict[str, BinaryMatr
     by_client = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
     rows = {str(value): picked for value, picked in zip(values, by_client, strict=True)}
     return {name: _rows_of(matrix, picked) for name, picked in rows.items()}, rows
+
+
+def _labels(labels: ArrayLike) -> NDArray[Any]:
+    """Return labels as an array that still tells missing ones, and texts from numbers."""
+    if isinstance(labels, np.ma.MaskedArray) and np.ma.is_masked(labels):
+        known = np.array(labels, dtype=object)
+        known[np.ma.getmaskarray(labels)] = None
+        return known
+    try:
+        groups = np.asarray(labels)
+        # A list of texts and other values would be an array of texts, "nan" among them.
+        return groups if isinstance(labels, np.ndarray) or groups.dtype.kind != "U" else np.asarray(labels, object)
+    except ValueError as error:  # lists of several lengths
+        raise InputError("groups must hold one client label per row, not lists of labels") from error
+
+
+def _missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)  # NaN is not itself
+    except TypeError:  # pandas.NA does not know whether it is itself
+        return True
 
 
 def _check_distinct(labels: NDArray[Any]) -> None:

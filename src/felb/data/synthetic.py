@@ -17,6 +17,8 @@ Noise = Literal["xor", "additive", "destructive"]
 
 BLOCK_CELLS = 1 << 22
 """Cells drawn at a time, so that large data never exists densely."""
+MOST_FACTOR_CELLS, MOST_CELLS = 1 << 33, 1 << 37
+"""Entries of U and of V, which are dense arrays, and cells of A, for each of which two random numbers are drawn."""
 
 DEFAULT_RANGE = (0.05, 0.25)
 
@@ -69,7 +71,7 @@ def planted(
     >>> data.A.shape, data.U.shape, data.V.shape
     ((200, 50), (200, 3), (3, 50))
     """
-    _check(n, m, k, noise=noise, kind=kind, density=density, heights=heights, widths=widths)
+    _check(n, m, k, noise=noise, kind=kind, density=density, heights=heights, widths=widths, seed=seed)
     structure, thinning, flips = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
     U, V = np.zeros((n, k), dtype=bool), np.zeros((k, m), dtype=bool)
     pick = _consecutive if contiguous else _scattered
@@ -107,15 +109,21 @@ def _check(
     density: float,
     heights: tuple[float, float],
     widths: tuple[float, float],
+    seed: int,
 ) -> None:
     for name, value in (("n", n), ("m", m), ("k", k)):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}")
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+    if max(n, m) * k > MOST_FACTOR_CELLS or n * m > MOST_CELLS:
+        raise InputError(f"{n} x {m} cells with {k} components are too many to draw; use fewer rows or columns")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
     if kind not in get_args(Noise):
         raise InputError(f"unknown kind of noise {kind!r}; use one of {', '.join(get_args(Noise))}")
     for name, share in (("noise", noise), ("density", density)):
         if not 0 <= share <= 1:
             raise InputError(f"{name} is a probability between 0 and 1, got {share}")
-    for name, (low, high) in (("heights", heights), ("widths", widths)):
-        if not 0 <= low <= high <= 1:
-            raise InputError(f"{name} is a range (low, high) of shares between 0 and 1, got {(low, high)}")
+    for name, limits in (("heights", heights), ("widths", widths)):
+        numbers = len(limits) == 2 and all(isinstance(limit, int | float | np.number) for limit in limits)
+        if not numbers or not 0 <= limits[0] <= limits[1] <= 1:
+            raise InputError(f"{name} is a range (low, high) of shares between 0 and 1, got {limits!r}")

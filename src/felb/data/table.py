@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.data.binary import check_column_names
 from felb.errors import InputError
+from felb.records import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -64,9 +65,9 @@ def names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
     if not beside.is_file():
         return None
     try:
-        names = beside.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        names = read_text(beside, advice="it holds one name per line").removesuffix("\n").split("\n")
         return check_column_names(names, n_columns) if len(names) == n_columns else None
-    except (OSError, UnicodeDecodeError, InputError) as error:
+    except InputError as error:
         raise InputError(
             f"column names in {beside.name}: {error}; correct that file or move it to another folder"
         ) from error

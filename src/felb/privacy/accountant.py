@@ -46,6 +46,13 @@ MAX_BITS_EPSILON = 500.0
 LOG_TRUNCATED = -60.0
 """Outcomes of randomized response rarer than e^this are counted as if they revealed everything."""
 
+LARGEST_EPSILON = 1e6
+"""Of a guarantee; beyond it nothing is guaranteed, and e^ε is no number."""
+
+MOST_BITS = 10**8
+"""Bits of randomized response beyond this many are not composed finely either: what a plan says must not fill memory
+before anybody has approved it."""
+
 SLACK = 1e-6
 """Relative distance kept from the agreed ε when noise is calibrated, so that rounding never looks like overspending."""
 
@@ -86,10 +93,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Raise unless 0 < ε < ∞ and 0 < δ < 1."""
-    if not (math.isfinite(epsilon) and epsilon > 0):
+    """Raise unless 0 < ε <= `LARGEST_EPSILON` and 0 < δ < 1."""
+    if not 0 < epsilon <= LARGEST_EPSILON:
         raise InputError(
-            f"epsilon must be positive and finite, got {epsilon}; smaller protects more, 1 is a good start"
+            f"epsilon must be positive and finite, at most {LARGEST_EPSILON:g}, got {epsilon}; smaller protects more, "
+            "1 is a good start"
         )
     if not 0 < delta < 1:
         raise InputError(f"delta must lie between 0 and 1, got {delta}; take less than one in the number of records")
@@ -110,6 +118,9 @@ def total_epsilon(costs: Iterable[Cost], delta: float) -> float:
             simple += cost.pure_epsilon
         else:
             (laplace if cost.kind == "laplace" else bits)[cost.loss] += cost.count
+    for loss, count in list(bits.items()):
+        if count > MOST_BITS:
+            simple += bits.pop(loss) * loss
     several = tuple(sorted(laplace.items())), tuple(sorted(bits.items()))
     return simple + _composed_epsilon(math.sqrt(squares), *several, delta)
 
@@ -156,12 +167,21 @@ def _composed_epsilon(
 
 
 def _flipped(count: int, loss: float) -> tuple[dict[int, float], dict[int, float]]:
-    """Return log P(j of `count` bits flipped) at p = 1/(1 + e^loss), and that of the client with the opposite bits."""
+    """Return log P(j of `count` bits flipped) at p = 1/(1 + e^loss), and that of the client with the opposite bits.
+
+    Only the j within √(30 count) of the mean are told apart. By Hoeffding's inequality the others together have a
+    probability of at most 2 e^-60; they stand as one outcome, −1, that the other client never has.
+    """
     from scipy.stats import binom
 
-    flips = np.arange(count + 1)
-    logs = binom.logpmf(flips, count, 1 / (1 + math.exp(loss)))
-    return dict(enumerate(logs.tolist())), dict(enumerate(logs[::-1].tolist()))
+    p = 1 / (1 + math.exp(loss))
+    mean, width = count * p, math.sqrt(-LOG_TRUNCATED / 2 * count)
+    flips = np.arange(max(0, math.floor(mean - width)), min(count, math.ceil(mean + width)) + 1)
+    likely = dict(zip(flips.tolist(), binom.logpmf(flips, count, p).tolist(), strict=True))
+    unlikely = dict(zip(flips.tolist(), binom.logpmf(count - flips, count, p).tolist(), strict=True))
+    if len(flips) <= count:
+        likely[-1] = math.log(2) + LOG_TRUNCATED
+    return likely, unlikely
 
 
 def calibrated_bits(epsilon: float, delta: float, count: int) -> float:

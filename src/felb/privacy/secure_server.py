@@ -8,6 +8,7 @@ without a reply, or with one that does not hold, is missing from that step on. T
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -257,11 +258,15 @@ class SecureServer:
             text = input_text(name, site, told.layout, told.vector)
             if len(told.vector) % 8 == 0 and self._roster.verifies(site, told.signature, text):
                 inputs[site] = told
-        if len({(told.layout, len(told.vector)) for told in inputs.values()}) > 1:
+        # A site whose arrays are not those of most others is left out, like one that is lost: it must not stop them.
+        looks = {site: (told.layout, len(told.vector)) for site, told in inputs.items()}
+        usual = Counter(looks.values()).most_common(1)
+        alike = {site: told for site, told in inputs.items() if looks[site] == usual[0][0]}
+        if len(alike) < self._least <= len(inputs):
             raise FederationError(f"round {context.round}: sites have sent arrays of different names or shapes")
-        if len(inputs) < self._least:
+        if len(alike) < self._least:
             raise TooFewError(f"only {len(inputs)} sites have sent their input, of {self._least} that must be in a sum")
-        return inputs, self._offers(opening, replies)
+        return alike, self._offers(opening, replies)
 
     def _confirmed(
         self, context: Context, survivors: tuple[str, ...], opening: Opening, *, offers: dict[str, KeyOffer]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from felb.metrics.history import History
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.guarantee import guarantee
 from felb.privacy.quorum import LEAST_SITES, MOST_SITES
+from felb.records import read_text, read_toml
 from felb.runs.result import Provenance, Result
 from felb.runs.result_places import RESULT
 from felb.runs.result_words import AGREED, RESAMPLED
@@ -86,12 +86,7 @@ class DeployedRun:
     def read(cls, path: str | os.PathLike[str], *, without: Sequence[str] = ()) -> DeployedRun:
         """Read a file of settings; paths in it are relative to it. Sites named in `without` are left out."""
         source = Path(path)
-        try:
-            raw = tomllib.loads(source.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise InputError(f"there is no file {path}; docs/how-to/deployment.md has an example") from error
-        except ValueError as error:
-            raise InputError(f"{path} is not TOML ({error})") from error
+        raw = read_toml(source, advice="docs/how-to/deployment.md has an example")
         unknown = sorted(set(raw) - set(SETTINGS))
         if unknown:
             raise InputError(f"{path} has the unknown setting {unknown[0]!r}; known are {', '.join(SETTINGS)}")
@@ -315,10 +310,7 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
 
 def read_columns(path: Path) -> tuple[str, ...]:
     """Read column names, one a line."""
-    try:
-        names = tuple(path.read_text(encoding="utf-8").splitlines())
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); it must hold one column name per line") from error
+    names = tuple(read_text(path, advice="it must hold one column name per line").splitlines())
     if not names or len(set(names)) != len(names):
         raise InputError(f"{path} must hold one unique column name per line")
     return names

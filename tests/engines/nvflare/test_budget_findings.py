@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from felb.engines.nvflare import site_policy
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_budget import Spent
 from felb.engines.nvflare.site_policy import Policy, Refusal
+from felb.engines.nvflare.site_session import SiteSession
 from felb.errors import InputError
 from felb.privacy.spec import Privacy
 
@@ -71,6 +73,24 @@ def test_m2_a_crash_between_keeping_and_noting_a_response_is_no_loss(tmp_path, m
     while loop.round():
         pass
     assert loop.outcome.components.shape == (2, 12)
+
+
+@pytest.mark.parametrize("file", ["lost", "older"])
+def test_a_budget_file_that_is_lost_or_put_back_makes_no_room_for_more_runs(tmp_path, file):
+    loop = Loopback(tmp_path / "a", private(), SHARDS)
+    spent = loop.spent("site-0").path
+    older = '{"runs": {}}'
+    assert loop.round()
+    spent.unlink() if file == "lost" else spent.write_text(older)
+    config = loop.configs["site-0"]
+    exact = replace(private(), run_id="exact", privacy=None, records=None)
+    for plan in (replace(private(), run_id="second"), exact, private()):
+        for session in loop.desks.values():
+            session.close()
+        with pytest.raises(Refusal, match="restore the latest file"):
+            SiteSession("site-0", plan.to_json(), config)
+    with pytest.raises(Refusal, match="restore the latest file"):
+        Spent(config.state).charge("data", (0.1, 1e-7), kind=("record", "add_remove"), limits=(None, None))
 
 
 # -- M3 ----------------------------------------------------------------------------------------------------------------

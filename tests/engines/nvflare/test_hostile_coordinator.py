@@ -113,6 +113,18 @@ def test_proposals_without_end_do_not_fill_the_disk(tmp_path, monkeypatch):
     site.vault.close()
 
 
+def test_a_policy_that_a_person_changes_holds_for_a_run_that_is_being_answered(tmp_path):
+    site = site_with(tmp_path, **OPEN)
+    assert site.ready(EXACT) == OK
+    assert site.ask(EXACT) == OK
+    for stricter, word in (({"min_rows": 5000}, "rows"), ({"disclosure": "strict"}, "disclosure")):
+        site.config = replace(site.config, policy=Policy(**{**OPEN, **stricter}))
+        assert site.ready(EXACT) == word
+    site.config = replace(site.config, policy=Policy(**OPEN))
+    assert site.ask(EXACT) == OK
+    site.vault.close()
+
+
 # -- budgets ---------------------------------------------------------------------------------------------------------
 
 
@@ -235,6 +247,19 @@ def test_a_flood_of_refusals_starts_no_flood_of_lines_or_hooks(monkeypatch, caps
         console(Event("round", "good", "sizes", 0))
     assert capsys.readouterr().out.count("round 0 answered") == 1
     go_on.set()
+
+
+@pytest.mark.parametrize("kind", ["pending", "roster"])
+def test_one_run_proposed_in_ever_other_ways_does_not_call_a_person_without_end(monkeypatch, capsys, kind):
+    called = []
+    monkeypatch.setattr(vault_process, "notify", lambda _, event: called.append(event))
+    console = Console(SimpleNamespace(config=lambda: SimpleNamespace(notify="hook")))
+    for number in range(5000):
+        console(Event(kind, "run", f"{number:032}"))
+    assert len(capsys.readouterr().out.splitlines()) == vault_process.MOST_LINES + 1
+    assert len(called) <= vault_process.MOST_LINES
+    console(Event("budget", "run", "little is left"))
+    assert "little is left" in capsys.readouterr().out
 
 
 def test_refusals_after_a_flood_are_in_the_log(tmp_path, monkeypatch):

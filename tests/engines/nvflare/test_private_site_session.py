@@ -15,6 +15,7 @@ from felb.data.binary import BinaryMatrix
 from felb.data.shards import split
 from felb.engines.local import run
 from felb.engines.nvflare import refusals
+from felb.engines.nvflare.attempts import Attempts
 from felb.engines.nvflare.refusals import note_refusal, read_refusals
 from felb.engines.nvflare.run_plan import Plan
 from felb.engines.nvflare.site_budget import Spent
@@ -26,7 +27,8 @@ from felb.federated.algorithms.private_candidates import Candidates
 from felb.federated.protocol import Request
 from felb.federated.responses import KEPT
 from felb.privacy import Privacy, discrete
-from felb.privacy.accountant import total_epsilon
+from felb.privacy.accountant import Accountant, total_epsilon
+from felb.privacy.cost import Cost
 from felb.runs.deployed import DeployedRun, result_of
 from felb.runs.result import Result
 
@@ -344,14 +346,22 @@ def test_a_share_of_the_noise_is_accepted_where_the_policy_says_so():
 
 
 def test_a_delta_that_would_expose_a_record_of_the_site_is_refused_without_saying_how_many_it_has(tmp_path):
-    guaranteed = (
-        Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": 0.009}, records=100, sites=3).algorithm().privacy
-    )
-    Policy().check_delta(BinaryMatrix.of(np.ones((111, 4), bool)), guaranteed)
-    with pytest.raises(Refusal, match="delta") as refused:
-        Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), guaranteed)
-    assert "112" not in str(refused.value)
+    def guaranteed(delta):
+        plan = Plan("p", "bmf", 3, 30, privacy={"epsilon": 1.0, "delta": delta}, records=90, sites=3)
+        return plan.algorithm().privacy
+
+    def refused(rows, delta):
+        try:
+            Policy().check_delta(BinaryMatrix.of(np.ones((rows, 4), bool)), guaranteed(delta))
+        except Refusal as refusal:
+            return str(rows) not in str(refusal)
+        return False
+
+    assert all(refused(rows, 1 / rows) for rows in (112, 150, 199, 200, 999))
     Policy().check_delta(BinaryMatrix.of(np.ones((112, 4), bool)), None)
+    # One δ after the other, at no cost: all that is told is the first digit of the number of records.
+    deltas = [1 / (rows + 0.5) for rows in range(100, 420, 7)]
+    assert len({tuple(refused(rows, delta) for delta in deltas) for rows in range(100, 200, 9)}) == 1
 
 
 def test_refusals_are_noted_and_cannot_fill_the_disk(tmp_path, monkeypatch):
@@ -432,3 +442,15 @@ def test_a_file_of_settings_makes_the_plan(tmp_path):
             DeployedRun.read(path)
     path.write_text(RUN.partition("[privacy]")[0].replace("components = 3", 'components = "mdl"'))
     assert DeployedRun.read(path).plan.n_components == "mdl"
+
+
+def test_each_failure_of_a_round_is_charged_also_after_a_restart(tmp_path):
+    cost, accountant = {"statistics": Cost("gaussian", 0.1, "record")}, Accountant(1.0, 1e-5)
+    attempts = Attempts(tmp_path, accountant)
+    for lam in (1.0, 2.0, 3.0, 4.0):
+        request = Request.numbered(0, "statistics", {"lam": np.asarray(lam)})
+        attempts.begin(request, cost)
+        attempts.fail(request, cost)
+    again = Accountant(1.0, 1e-5)
+    Attempts(tmp_path, again)
+    assert accountant.mu == again.mu == pytest.approx(0.2)

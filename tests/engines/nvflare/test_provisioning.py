@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import ssl
@@ -24,7 +25,7 @@ from felb.engines.nvflare import authority as authority_module
 from felb.engines.nvflare.authority import Authority
 from felb.engines.nvflare.certificates import CertificateRequest, key_fingerprint, signed_certificate
 from felb.engines.nvflare.certificates import subject as subject_of
-from felb.engines.nvflare.provisioning import COORDINATOR_ORG, Coordinator, Site
+from felb.engines.nvflare.provisioning import COORDINATOR_ORG, Coordinator, Invitation, Site
 from felb.engines.nvflare.revocation import REVOCATIONS, Revocations
 from felb.errors import InputError
 
@@ -418,3 +419,45 @@ def test_an_approval_for_a_weak_or_unknown_key_is_refused(tmp_path, key):
         archive.writestr("a.crt", ssl.DER_cert_to_PEM_cert(content))
     with pytest.raises(InputError, match=r"a\.signed\.zip is no approval"):
         signed_certificate(tmp_path / "a.signed.zip")
+
+
+DAMAGES = (b"", b"[]", b"\xff", b"[" * 100_000, b'{"name": NaN}', b"9" * 5000)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_files_of_a_federation_are_named(damage, place):
+    coordinator, site, authority = (
+        Coordinator.open(place / "fed"),
+        Site.open(place / "a"),
+        Authority.open(place / "stick"),
+    )
+    root = authority.root
+    for path, use in (
+        (place / "fed" / "invitation.json", lambda: coordinator.invitation),
+        (place / "fed" / "federation.json", lambda: coordinator.authority),
+        (place / "a" / "site.json", lambda: site.name),
+        (place / "stick" / "registry.json", authority.signed),
+        (place / "stick" / REVOCATIONS, lambda: Revocations.read(place / "stick" / REVOCATIONS, root)),
+        (place / "a.signed.zip", lambda: signed_certificate(place / "a.signed.zip")),
+        (place / "a.request.zip", lambda: CertificateRequest.read(place / "a.request.zip")),
+    ):
+        path.write_bytes(damage)
+        with pytest.raises(InputError, match=re.escape(path.name)):
+            use()
+
+
+def test_pipes_and_endless_links_are_no_files_of_a_federation(place):
+    os.mkfifo(place / "pipe")
+    root = Authority.open(place / "stick").root
+    for read in (
+        Invitation.read,
+        CertificateRequest.read,
+        signed_certificate,
+        lambda path: Revocations.read(path, root),
+    ):
+        with pytest.raises(InputError, match="pipe"):
+            read(place / "pipe")
+    (place / "loop").symlink_to(place / "loop")
+    for opened in (Coordinator.open, Site.open, Authority.open):
+        with pytest.raises(InputError, match="loop"):
+            opened(place / "loop")

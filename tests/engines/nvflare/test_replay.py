@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from loopback import Loopback
 
 from felb.data import partition
@@ -83,6 +84,25 @@ def test_false_sums_are_played_as_sums_or_refused(tmp_path):
         assert refused.value.code in ("request", "behind")
 
 
+@pytest.mark.parametrize("entry", [np.inf, np.nan, 1e300, 4.0, -1.0])
+def test_false_sums_do_not_leave_the_next_question_to_the_coordinator(tmp_path, entry):
+    loop = Loopback(tmp_path, Plan("r1", "fedprox", 4, 17, {"max_iter": 5}, sites=3), SHARDS, require_replay=True)
+    loop.round()
+    site, asked = loop.desks["site-0"], loop.request
+    true = loop.record.sums().between(0, 1)[0]
+    false = {name: value.copy() for name, value in true.items()}
+    false["V"][0, 0] = entry
+    chosen = other(asked, V=(np.arange(asked.values["V"].size).reshape(4, 17) % 2).astype(asked.values["V"].dtype))
+    for question in (chosen, asked):
+        with pytest.raises(Refusal, match="sums of round 0"):
+            site.answer(question, [Sums(false, 3, number=0)])
+    with pytest.raises(Refusal, match="more sites"):
+        site.answer(asked, [Sums(dict(true), 4, number=0)])
+    with pytest.raises(Refusal, match="not the one that follows"):
+        site.answer(chosen, [true])
+    loop.finish()
+
+
 def test_a_site_that_was_away_catches_up_with_the_sums_it_missed(tmp_path):
     loop = Loopback(tmp_path, MU, SHARDS, require_replay=True)
     for _ in range(5):
@@ -96,6 +116,23 @@ def test_a_site_that_was_away_catches_up_with_the_sums_it_missed(tmp_path):
     assert loop.desks["site-1"].have == loop.desks["site-0"].have
 
 
+@pytest.mark.parametrize("change", ["a record less", "another order"])
+def test_a_run_is_about_the_same_records_all_along(tmp_path, change):
+    loop = Loopback(tmp_path, MU, SHARDS, require_replay=True)
+    loop.round()
+    data = tmp_path / "site-0" / "data.npz"
+    rows = sp.load_npz(data)
+    sp.save_npz(data, rows[:-1] if change == "a record less" else rows[::-1])
+    loop.restart()
+    with pytest.raises(Refusal) as refused:
+        loop.round()
+    assert refused.value.code == "changed"
+    assert max(line["round"] for line in loop.lines("site-0")) == 0, "nothing of it left"
+    sp.save_npz(data, rows)
+    loop.restart()
+    loop.finish()
+
+
 def test_real_values_may_differ_by_rounding_and_nothing_else():
     own = {"V": np.array([0.5, 1.0], np.float32), "t": np.asarray(3), "on": np.array([True])}
     assert same_values({**own, "V": own["V"] * np.float32(1 + 1e-6)}, own)
@@ -105,6 +142,14 @@ def test_real_values_may_differ_by_rounding_and_nothing_else():
     assert not same_values({**own, "t": np.asarray(4)}, own)
     assert not same_values({**own, "on": np.array([False])}, own)
     assert not same_values({"V": own["V"]}, own)
+
+
+@pytest.mark.parametrize("huge", [1e12, np.inf, np.nan])
+def test_one_huge_value_does_not_leave_the_others_free(huge):
+    own = {"V": np.array([huge, 0.0, 0.5, 30.0])}
+    assert not same_values({"V": np.array([huge, 1.0, 0.5, 30.0])}, own)
+    assert not same_values({"V": np.array([1.0, 1.0, 0.0, 30.0])}, own)
+    assert same_values({"V": np.array([huge, 1e-6, 0.5, 30.0001])}, own) == np.isfinite(huge)
 
 
 def test_sums_travel_as_they_are():

@@ -83,6 +83,23 @@ def test_impossible_counts_are_rejected(validator):
         validator.admit(pack(values), ASSIGN, site="a")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": np.array([-(2**62), 0, 0, 24])},
+        {"counts": np.array([20, 20, 20, 24])},
+        {"counts": np.array([0, 0, 0, 2**62])},
+        {"supports": np.array([-1, 0, 0])},
+    ],
+)
+def test_m4_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
+    true = {name: 3 * np.asarray(value, np.int64) for name, value in good(validator, ASSIGN).items()}
+    true["counts"] = np.array([6, 6, 6, 24])
+    validator.admit_sum(Sums(true, 3), ASSIGN)
+    with pytest.raises(FederationError, match="sum of round 0 was rejected"):
+        validator.admit_sum(Sums({**true, **change}, 3), ASSIGN)
+
+
 @pytest.mark.parametrize("data", [None, b"", b"garbage", "text", {"V": V}])
 def test_what_is_no_message_is_rejected(validator, data):
     with pytest.raises(FederationError, match="rejected"):
@@ -115,6 +132,8 @@ def test_answers_of_every_federated_method_are_admitted_and_lead_to_the_local_re
             rng = np.random.default_rng(0)
             clients[site], update = algorithm.respond(clients.get(site), shard, request, rng=rng)
             releases.append(validator.admit(pack(update.values), request, site=site))
-        execution.receive(Sums.of(releases))
+        sums = Sums.of(releases)
+        validator.admit_sum(sums, request)
+        execution.receive(sums)
     expected = run(algorithm, shards, seed=0).outcome
     np.testing.assert_array_equal(execution.outcome.components, expected.components)

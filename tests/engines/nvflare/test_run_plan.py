@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 
 import pytest
 
@@ -61,11 +62,24 @@ def test_both_sides_make_the_same_plan_of_plain_data():
         ({"resample": 1}, "resample must be true or false"),
         ({"method": "bmf", "parameters": {}, "resample": True, "privacy": {"epsilon": 1.0}}, "budget again"),
         ({"sites": 10**6}, "sites must be"),
+        ({"method": "bmf", "parameters": {}, "privacy": {"epsilon": 1e300}, "records": 9, "sites": 3}, "at most 1e"),
     ],
 )
 def test_arguments_that_are_wrong_or_hostile_are_refused(change, said):
     with pytest.raises(InputError, match=said):
         Plan.of({**GOOD, **change})
+
+
+def test_a_plan_of_very_many_noisy_bits_takes_no_memory_before_it_is_approved():
+    pytest.importorskip("dp_accounting")
+    agreed = {"privacy": {"epsilon": 1.0, "unit": "client"}, "records": 1000, "sites": 3}
+    tracemalloc.start()
+    try:
+        plan = Plan("run", "asso+vote", 4096, 48_828, **agreed)
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+    assert plan.algorithm().privacy.upload_mechanism().epsilon > 0
 
 
 def test_the_number_of_components_may_be_left_to_the_run():

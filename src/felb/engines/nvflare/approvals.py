@@ -14,6 +14,7 @@ from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.run_plan import RUN_ID, Plan
 from felb.engines.nvflare.site_policy import Refusal
 from felb.errors import InputError
+from felb.records import read_record
 
 if TYPE_CHECKING:
     import os
@@ -150,9 +151,4 @@ class Approvals:
 
     @staticmethod
     def _load(path: Path) -> Approval:
-        try:
-            return Approval(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise InputError(
-                f"{path} is damaged ({error}); delete it, and let the coordinator propose the run again"
-            ) from error
+        return read_record(path, Approval, advice="delete it, and let the coordinator propose the run again")

@@ -61,7 +61,7 @@ class Attempts:
         for path in sorted(folder.glob("*.json")):
             found = self._read(path)
             if found["failed"]:
-                self._charge(int(found["round"]), {w: Cost.from_json(c) for w, c in found["costs"].items()})
+                self._charge(path, int(found["round"]), {w: Cost.from_json(c) for w, c in found["costs"].items()})
 
     def begin(self, request: Request, costs: Mapping[str, Cost]) -> bool:
         """Set a request down; return whether it was before, by a process that ended while it answered.
@@ -88,13 +88,15 @@ class Attempts:
 
     def fail(self, request: Request, costs: Mapping[str, Cost]) -> None:
         """Charge a request that failed; a repetition of it fails at once."""
-        self._write(self._path(request), request, costs, failed=True)
-        self._charge(request.round, costs)
+        path = self._path(request)
+        self._write(path, request, costs, failed=True)
+        self._charge(path, request.round, costs)
 
-    def _charge(self, number: int, costs: Mapping[str, Cost]) -> None:
+    def _charge(self, path: Path, number: int, costs: Mapping[str, Cost]) -> None:
         if self._accountant is not None and costs:
-            nothing = np.zeros(0)
-            self._accountant.charge(*(Charge(FAILED, number, what, nothing, cost) for what, cost in costs.items()))
+            # Which request it was is all there is to tell: others of the same round are charged as well.
+            told = np.frombuffer(path.stem.encode(), np.uint8)
+            self._accountant.charge(*(Charge(FAILED, number, what, told, cost) for what, cost in costs.items()))
 
     def _path(self, request: Request) -> Path:
         return self.folder / f"{request.round:07}-{digest(request)[:16]}.json"

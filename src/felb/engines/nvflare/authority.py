@@ -6,7 +6,7 @@ its sites run without it.
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import shutil
 import tempfile
@@ -31,12 +31,13 @@ from felb.engines.nvflare.flare import flare
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.revocation import REVOCATIONS, Revocations
 from felb.errors import InputError
+from felb.records import read_record
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 REGISTRY, PROFILE, ROOT, KEY = "registry.json", "profile.yaml", "rootCA.pem", "rootCA.key"
+RESTORE = "restore it from a copy"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 RESERVED = frozenset({"server", "coordinator", "admin", "relay", "root", "authority", "all"})
 """Words that FLARE or felb gives a meaning of its own; no site is called so."""
@@ -55,6 +56,11 @@ class Signed:
     signing: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Registry:
+    signed: tuple[Signed, ...]
+
+
 class Authority:
     """What may sign for a federation.
 
@@ -64,7 +70,7 @@ class Authority:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).resolve()
+        self.folder = Path(os.path.realpath(folder))
 
     @classmethod
     def found(cls, folder: str | os.PathLike[str], *, name: str, host: str, port: int) -> tuple[Authority, str]:
@@ -127,9 +133,9 @@ class Authority:
         """Return everything that was ever signed, in order."""
         path = self.folder / REGISTRY
         try:
-            return tuple(Signed(**line) for line in json.loads(path.read_text(encoding="utf-8"))["signed"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is damaged ({error}); restore it, it says what was signed") from error
+            return read_record(path, _Registry, advice=RESTORE).signed
+        except FileNotFoundError as error:
+            raise InputError(f"there is no file {path}; {RESTORE}") from error
 
     def current_key(self, name: str) -> str | None:
         """Return the key that was last signed for a site."""
@@ -271,7 +277,7 @@ class Authority:
 
     @property
     def _profile(self) -> dict[str, Any]:
-        return dict(json.loads((self.folder / PROFILE).read_text(encoding="utf-8")))
+        return read_record(self.folder / PROFILE, dict[str, Any], advice=RESTORE)
 
     def _keep(self, entries: tuple[Signed, ...]) -> None:
         write_json(self.folder / REGISTRY, {"signed": [asdict(entry) for entry in entries]})

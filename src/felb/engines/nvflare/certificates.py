@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.engines.nvflare.vault_key import ANNOUNCED, announced, without_announcement
 from felb.errors import InputError
+from felb.regular import open_regular
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +28,8 @@ SITE_KIND, SITE_TYPE = "site", "client"
 """How FLARE names the only kind of request that a site may send, and its certificate."""
 LEAST_KEY_BITS = 2048
 MOST_BYTES = 1 << 20
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, NotImplementedError, zipfile.BadZipFile)
+"""What an archive raises that is none, or not of a request."""
 _HEX = re.compile(r"[0-9A-F]{64}")
 
 
@@ -77,7 +80,7 @@ class CertificateRequest:
             found = cls(said["project"], name, said["org"], said["kind"], said["cert_type"], key, content, signing)
         except FileNotFoundError as error:
             raise InputError(f"there is no file {path}; give the .request.zip a site has sent") from error
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, UnsupportedAlgorithm) as error:
+        except (*UNREADABLE, UnsupportedAlgorithm) as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"{path} is no request of a site ({reason}); ask for it again") from error
         if not all(isinstance(value, str) for value in (found.federation, found.name, found.org, found.kind)):
@@ -100,7 +103,7 @@ def signed_certificate(path: str | os.PathLike[str]) -> x509.Certificate:
         members = _members(_bounded(Path(path)))
         certificate = x509.load_pem_x509_certificate(members[json.loads(members["signed.json"])["cert_file"]])
         key_fingerprint(certificate.public_key())
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, UnsupportedAlgorithm) as error:
+    except (*UNREADABLE, UnsupportedAlgorithm) as error:
         raise InputError(f"{path} is no approval ({error}); give the .signed.zip the coordinator has sent") from error
     return certificate
 
@@ -155,7 +158,7 @@ def read_fingerprint(text: str, *, name: str = "--key-fingerprint") -> str:
 
 
 def _bounded(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES} bytes")

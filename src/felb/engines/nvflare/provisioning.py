@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 import sys
 import tempfile
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.atomic import replace_folder, replacing
 from felb.choices import CERTIFICATE_DAYS
-from felb.engines.nvflare.authority import Authority, check_name, organisation
+from felb.engines.nvflare.authority import RESTORE, Authority, check_name, organisation
 from felb.engines.nvflare.certificates import CertificateRequest, key_fingerprint, signed_certificate
 from felb.engines.nvflare.flare import COORDINATOR_ORG, FlareError, flare, require_flare, server_command, site_command
 from felb.engines.nvflare.hardening import listen_on_loopback, lock_server, lock_site, write_json
@@ -24,9 +24,9 @@ from felb.engines.nvflare.site_roster import SiteRosters
 from felb.engines.nvflare.vault_key import announce, vault_key
 from felb.engines.nvflare.vault_words import COURIER_FILE, SITE
 from felb.errors import InputError
+from felb.records import read_record
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from felb.privacy.secure_roster import Member, Roster
@@ -56,18 +56,16 @@ class Invitation:
     def read(cls, path: str | os.PathLike[str]) -> Invitation:
         """Read the file a coordinator sends."""
         try:
-            return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise InputError(
-                f"{path} is not an invitation ({error}); ask the coordinator for invitation.json"
-            ) from error
+            return read_record(path, cls, advice="ask the coordinator for invitation.json")
+        except (FileNotFoundError, InputError) as error:
+            raise InputError(f"{path} is not an invitation ({error})") from error
 
 
 class Coordinator:
     """A coordinator's folder: server, the coordinator's own access, runs, and where its authority is."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).resolve()
+        self.folder = Path(os.path.realpath(folder))
         self.server, self.person, self.runs = self.folder / "server", self.folder / "person", self.folder / "runs"
 
     @classmethod
@@ -133,7 +131,7 @@ class Coordinator:
     @property
     def authority(self) -> Authority:
         """The certificate authority, if it is at hand."""
-        said = json.loads((self.folder / FEDERATION).read_text(encoding="utf-8"))
+        said = read_record(self.folder / FEDERATION, dict[str, Any], advice=RESTORE)
         return Authority.open(said.get("authority", self.folder / "authority"))
 
     def approve(
@@ -214,7 +212,7 @@ class Site:
     """A site's folder: its key, its kit, its policy, and what it remembers of runs."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).resolve()
+        self.folder = Path(os.path.realpath(folder))
         self.kit, self.state = self.folder / "kit", self.folder / "state"
 
     @classmethod
@@ -356,7 +354,7 @@ class Site:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        return dict(json.loads((self.folder / SITE).read_text(encoding="utf-8")))
+        return read_record(self.folder / SITE, dict[str, Any], advice=RESTORE)
 
     @property
     def _settings_file(self) -> Path:
@@ -364,7 +362,7 @@ class Site:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return dict(json.loads(self._settings_file.read_text(encoding="utf-8")))
+        return read_record(self._settings_file, dict[str, Any], advice=RESTORE)
 
     @property
     def _home(self) -> Path:

@@ -17,6 +17,7 @@ REASONS = {
     "columns": "the site's columns are not those of the plan",
     "unknown": "the site has unknown cells, which this run does not take",
     "data": "the site's data cannot be read",
+    "changed": "the site's data has changed since the run began; begin another run",
     "pending": "the run waits for approval at the site: `felb site pending`, then `felb site approve`",
     "roster": "the roster waits for confirmation at the site: `felb site roster show`, then `felb site roster confirm`",
     "secure": "the site takes part only if sums are masked: secure = true in [terms]",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from felb.federated.protocol import Algorithm, Request
 
 CLOSE = 1e-4
-"""Largest difference of real values, relative to the largest of their array."""
+"""Largest difference of real values, relative to their own size, or to the largest of their array if it is below 1."""
 MOST_CLIENTS = 100_000
 MOST_ROUNDS_AT_ONCE = 100_000
 
@@ -46,9 +46,13 @@ class Replay:
     algorithm, seed : of the approved plan
     folder : where the sums are kept
     n_features : m, by which it is known what the sums of a task look like
+    sites : that take part by the plan, so that no sum is of more
     """
 
-    def __init__(self, algorithm: Algorithm, seed: int, folder: Path, *, n_features: int) -> None:
+    def __init__(
+        self, algorithm: Algorithm, seed: int, folder: Path, *, n_features: int, sites: int | None = None
+    ) -> None:
+        self._sites = MOST_CLIENTS if sites is None else sites
         self._validator = ResponseValidator(algorithm, n_features)
         self._journal = Journal(folder, advice=f"delete {folder}; the coordinator sends all sums again")
         self._execution = Execution(algorithm, seed=seed, journal=self._journal)
@@ -68,6 +72,8 @@ class Replay:
             request = self._execution.request
             if request is None:
                 break
+            if part.clients > self._sites:
+                raise Refusal(f"the sums of round {part.round} are of more sites than there are", code="request")
             try:
                 with np.errstate(all="ignore"):
                     self._validator.admit_sum(part, request)
@@ -102,9 +108,20 @@ def same_values(values: Mapping[str, NDArray[Any]], derived: Mapping[str, NDArra
         if own.dtype.kind != "f":
             if not np.array_equal(value, own):
                 return False
-        elif own.size and not np.all(np.abs(value - own) <= CLOSE * max(1e-12, float(np.abs(own).max()))):
+        elif own.size and not _close(value, own):
             return False
     return True
+
+
+def _close(value: NDArray[Any], own: NDArray[Any]) -> bool:
+    """Return whether real values are derived ones up to rounding.
+
+    Entries below 1 are close by at most `CLOSE` itself: one that false sums have made huge, or infinite, must not leave
+    the others to whoever asks.
+    """
+    size = np.abs(own)
+    scale = min(1.0, max(1e-12, float(size.max())))
+    return bool(np.isfinite(size).all() and np.all(np.abs(value - own) <= CLOSE * np.maximum(size, scale)))
 
 
 def pack_sums(sums: Sequence[Sums]) -> tuple[list[list[int]], bytes]:

@@ -1,6 +1,7 @@
 """Response validation at the coordinator: every response is checked before it enters a sum.
 
-Where sums are masked, nobody but the site can look at its response; then the sum is checked for names and shapes.
+Where sums are masked, nobody but the site can look at its response; then the sum is checked. Sites
+check the sums that a coordinator tells them in the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.federated.protocol import Algorithm, Release, Request
+    from felb.federated.protocol import Algorithm, Release, Request, Sums
 
 REHEARSED_ROWS = 4
 ROOM_FOR_NAMES = 1 << 14
@@ -89,14 +90,19 @@ class ResponseValidator:
             raise FederationError(f"the response of {site} to round {request.round} was rejected: {error}") from error
         return _gate(site).release(Update(values), request, rng=np.random.default_rng(0))
 
-    def admit_sum(self, sums: Mapping[str, NDArray[Any]], request: Request) -> None:
-        """Raise unless a sum holds the arrays that the task tells, in their shapes, of finite numbers."""
+    def admit_sum(self, sums: Sums, request: Request) -> None:
+        """Raise unless a sum holds the arrays that the task tells, in their shapes, of numbers that some rows have."""
         expected = self.expect(request)
         look = {name: (value.shape, value.dtype.kind == "f") for name, value in sums.items()}
         if look != {name: (want.shape, want.dtype.kind == "f") for name, want in expected.items()}:
             raise FederationError(
                 f"the sum of round {request.round} holds other arrays than {', '.join(sorted(expected))}"
             )
+        try:
+            noisy = self._algorithm.privacy is not None
+            check_response(dict(sums), request, n_features=self._n_features, noisy=noisy, sites=sums.clients)
+        except FederationError as error:
+            raise FederationError(f"the sum of round {request.round} was rejected: {error}") from error
 
 
 def check(values: Mapping[str, NDArray[Any]], expected: Mapping[str, Expected], *, noisy: bool = False) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.atomic import replacing
 from felb.errors import InputError
+from felb.records import read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,7 @@ class Revocations:
         from cryptography.exceptions import InvalidSignature
 
         try:
-            outer = json.loads(path.read_text(encoding="utf-8"))
+            outer = json.loads(read_text(path, advice="copy it again"))
             text = outer["list"]
             padding, algorithm = _scheme()
             authority: Any = x509.load_pem_x509_certificate(root).public_key()
@@ -85,7 +86,7 @@ class Revocations:
             raise InputError(
                 f"{path} is not signed by the authority of this federation; sign the list again"
             ) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{path} is no list of revocations ({error}); copy it again from the authority") from error
         return found
 

@@ -12,6 +12,7 @@ import msgspec
 
 from felb.atomic import replacing, wait_for_lock
 from felb.engines.nvflare.site_policy import Refusal
+from felb.federated.responses import answered_rounds
 from felb.privacy.cost import Neighbours, Unit  # noqa: TC001  # msgspec looks them up
 from felb.records import Natural, read_record
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Kind = tuple[str, str]
 """Unit and neighbour relation of a guarantee."""
 SPENT, LOCK = "spent.json", "spent.lock"
+PLAN, RESPONSES = "plan.json", "responses"
+"""In the folder of a run."""
 USUAL: Kind = ("record", "add_remove")
 ROUNDING = 1e-9
 """Of sums that are compared with a limit: ten times 0.1 are 1."""
@@ -91,6 +94,18 @@ class Spent:
                 "this site has answered private runs, and answers no exact ones about the same records", code="privacy"
             )
 
+    def check_complete(self) -> None:
+        """Refuse all runs if a private one has given responses and is not in the file: an older file was put back."""
+        runs = self.runs()
+        for plan in self.path.parent.glob(f"*/{PLAN}"):
+            folder = plan.parent
+            if folder.name not in runs and answered_rounds(folder / RESPONSES) and _is_counted(plan):
+                raise Refusal(
+                    f"{self.path} does not know run {folder.name}, to which this site has given private responses; "
+                    "restore the latest file, it says what was spent",
+                    code="budget",
+                )
+
     def check_answers(self, run_id: str, found: int) -> None:
         """Refuse to go on with a run of which fewer responses are there than were given: what it spent is unknown."""
         if found < int(self.runs().get(run_id, {}).get("answers", 0)):
@@ -125,6 +140,7 @@ class Spent:
             runs = self.runs()
             if run_id in runs:
                 return
+            self.check_complete()
             self._check_room(kind, epsilon, delta, limits=limits)
             began = datetime.now(UTC).isoformat(timespec="seconds")
             guarantee = {"epsilon": epsilon, "delta": delta, "unit": kind[0], "neighbours": kind[1]}
@@ -153,3 +169,9 @@ class Spent:
     def _alone(self) -> IO[bytes]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         return wait_for_lock(self._lock, seconds=PATIENCE)
+
+
+def _is_counted(plan: Path) -> bool:
+    """Return whether a run of this plan stands in the budget; noise as in the paper may have no total to be counted."""
+    privacy = json.loads(plan.read_text(encoding="utf-8")).get("privacy")
+    return privacy is not None and privacy.get("mechanism") != "paper"

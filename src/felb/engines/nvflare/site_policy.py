@@ -13,7 +13,7 @@ from felb.data import Schema, read
 from felb.errors import FelbError, InputError, SchemaWarning
 from felb.privacy.cost import Neighbours, Unit
 from felb.privacy.disclosure import Disclosure
-from felb.privacy.spec import LARGEST_DELTA
+from felb.privacy.spec import LARGEST_DELTA, public_size
 from felb.records import read_record
 
 if TYPE_CHECKING:
@@ -284,12 +284,16 @@ class Policy:
             raise Refusal(f"this site accepts delta up to {largest:g}, and {delta:g} is asked for", code="delta")
 
     def check_delta(self, matrix: BinaryMatrix, guaranteed: PrivacyPlan | None) -> None:
-        """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells."""
+        """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells.
+
+        The bound 2 `public_size(n)` stands for n: a coordinator that proposes one δ after the other, which costs
+        nothing, would otherwise find the very number of records.
+        """
         if guaranteed is None:
             return
         if matrix.unknown is not None:
             raise Refusal("this site has unknown cells, for which no private run can be had", code="unknown")
-        if guaranteed.privacy.unit == "record" and guaranteed.delta * len(matrix) >= 1:
+        if guaranteed.privacy.unit == "record" and 2 * guaranteed.delta * public_size(len(matrix)) >= 1:
             raise Refusal(
                 "the plan's delta is too large for this site: state more records, or a smaller delta", code="delta"
             )

@@ -18,7 +18,7 @@ from felb.engines.nvflare.attempts import Attempts, planned_costs
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.replay import Replay
 from felb.engines.nvflare.run_plan import Plan, fingerprint
-from felb.engines.nvflare.site_budget import Spent
+from felb.engines.nvflare.site_budget import PLAN, RESPONSES, Spent
 from felb.engines.nvflare.site_logs import OUTBOUND
 from felb.engines.nvflare.site_policy import Refusal, SiteConfig
 from felb.engines.nvflare.site_sample import drawn_half
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from felb.privacy.outbound_log import OutboundRecord
     from felb.privacy.plan import PrivacyPlan
 
-ASSIGNMENT, RESPONSES, PLAN = "assignment.npz", "responses", "plan.json"
-ATTEMPTS, REPLAY, LOCK = "attempts", "replay", "lock"
+ASSIGNMENT, ATTEMPTS, REPLAY, LOCK = "assignment.npz", "attempts", "replay", "lock"
+DATA = "data.sha256"
 
 
 class SiteSession:
@@ -53,6 +53,7 @@ class SiteSession:
     Everything is kept under the site's own state folder, in a folder named by the run:
 
     plan.json          what was agreed on; the run's id stands for this plan and no other
+    data.sha256        fingerprint of the rows; the whole run is about the same ones
     responses/         responses and states of the last rounds; in a private run, every response and its cost
     attempts/          requests that failed, with what they cost
     replay/            sums of the rounds, from which the site derives the requests
@@ -75,6 +76,7 @@ class SiteSession:
     Attributes
     ----------
     close : lets another process answer for the run
+    config : the settings that it goes by
     stale : the disk has failed, and what is in memory is not what is on it: the session is to be opened again
     """
 
@@ -86,7 +88,7 @@ class SiteSession:
         config.policy.check(self.plan, self._algorithm.privacy)
         self.name = name
         self.folder = Path(config.state) / self.plan.run_id
-        self._config, self._end_process = config, end_process
+        self.config, self._end_process = config, end_process
         self._shard: BinaryMatrix | None = None
         self.stale = False
         self._check_known()
@@ -104,6 +106,7 @@ class SiteSession:
                 charged=guaranteed is not None,
             )
             self._attempts = Attempts(self.folder / ATTEMPTS, self._responses.accountant)
+            Spent(config.state).check_complete()
             self._check_spent()
             drop_unsent(self.folder / OUTBOUND, answered_rounds(self.folder / RESPONSES))
         except BaseException:
@@ -132,10 +135,11 @@ class SiteSession:
     @property
     def _replay(self) -> Replay | None:
         """The server's part of the run; made when it is known that the plan is of the size of the data."""
-        if self._played is None and self._config.policy.require_replay:
+        if self._played is None and self.config.policy.require_replay:
             self.shard()
+            plan = self.plan
             self._played = Replay(
-                self._algorithm, self.plan.seed, self.folder / REPLAY, n_features=self.plan.n_features
+                self._algorithm, plan.seed, self.folder / REPLAY, n_features=plan.n_features, sites=plan.sites
             )
         return self._played
 
@@ -200,7 +204,7 @@ class SiteSession:
             give_up()
             end()
 
-        timer = threading.Timer(self._config.policy.max_seconds, end_now)
+        timer = threading.Timer(self.config.policy.max_seconds, end_now)
         timer.daemon = True
         timer.start()
         try:
@@ -229,41 +233,51 @@ class SiteSession:
         """Return the site's rows, read once."""
         if self._shard is None:
             try:
-                matrix = self._config.read()
-                names = self._config.agreed_names(matrix)
+                matrix = self.config.read()
+                names = self.config.agreed_names(matrix)
             except (InputError, MissingExtraError, OSError, ValueError) as error:
                 raise Refusal(f"the data cannot be read: {error}", code="data") from error
             if self.plan.resample:
                 matrix = drawn_half(matrix, self.folder, answered=self.answered)
             columns = None if names is None else fingerprint(names)
-            self._config.policy.check_data(matrix, self.plan, columns=columns)
-            self._config.policy.check_disclosure(self.plan, n_rows=len(matrix))
-            self._config.policy.check_rare_features(matrix, self.plan)
-            self._config.policy.check_delta(matrix, self._algorithm.privacy)
+            self.config.policy.check_data(matrix, self.plan, columns=columns)
+            self.config.policy.check_disclosure(self.plan, n_rows=len(matrix))
+            self.config.policy.check_rare_features(matrix, self.plan)
+            self.config.policy.check_delta(matrix, self._algorithm.privacy)
+            self._check_rows(matrix)
             self._shard = matrix
         return self._shard
+
+    def _check_rows(self, matrix: BinaryMatrix) -> None:
+        """Refuse rows that have changed since the first answer: sums before and after would tell which."""
+        path = self.folder / DATA
+        if path.is_file() and path.read_text(encoding="utf-8") != matrix.fingerprint():
+            raise Refusal("the data is not what it was when this run began", code="changed")
 
     def check_ready(self) -> None:
         """Refuse what would be refused at the first request: data that does not fit, a budget that does not suffice."""
         self.shard()
         guaranteed = self._algorithm.privacy
         if guaranteed is not None:
-            Spent(self._config.state).check(self.plan.run_id, guaranteed, **self._total_limits)
+            Spent(self.config.state).check(self.plan.run_id, guaranteed, **self._total_limits)
 
     @property
     def _total_limits(self) -> dict[str, float | None]:
         """What all runs of this site together may cost."""
-        epsilon, delta = self._config.policy.total_limits(self.plan)
+        epsilon, delta = self.config.policy.total_limits(self.plan)
         return {"limit": epsilon, "delta_limit": delta}
 
     def _reserve(self) -> None:
         """Set the run down in the site's budget for all runs, before anything of it is computed."""
         if not self._known_plan.is_file():
             write_json(self._known_plan, self.plan.to_json())
+        if not (self.folder / DATA).is_file():
+            with replacing(self.folder / DATA) as partial:
+                partial.write_text(self.shard().fingerprint(), encoding="utf-8")
         guaranteed = self._algorithm.privacy
         self._check_spent()  # private runs may have begun since this one did
         if guaranteed is not None:
-            Spent(self._config.state).reserve(self.plan.run_id, guaranteed, **self._total_limits)
+            Spent(self.config.state).reserve(self.plan.run_id, guaranteed, **self._total_limits)
 
     def _release(self, update: Update, request: Request, state: Any) -> Release:
         """Release an update through the gate."""
@@ -272,7 +286,7 @@ class SiteSession:
             self._keep_assignment(state.assigned)
         released = self._gate.release(update, request, rng=self._noise, state=state)
         if self._algorithm.privacy is not None:
-            Spent(self._config.state).note_answers(self.plan.run_id, len(self._responses))
+            Spent(self.config.state).note_answers(self.plan.run_id, len(self._responses))
         return released
 
     def _note(self, record: OutboundRecord) -> None:
@@ -287,9 +301,9 @@ class SiteSession:
 
     def _check_spent(self) -> None:
         """Refuse an exact run after private ones, and a private one of which responses are lost."""
-        guaranteed, spent = self._algorithm.privacy, Spent(self._config.state)
+        guaranteed, spent = self._algorithm.privacy, Spent(self.config.state)
         if guaranteed is None or math.isinf(guaranteed.total_epsilon):
-            spent.check_exact(allowed=self._config.policy.exact_after_private)
+            spent.check_exact(allowed=self.config.policy.exact_after_private)
         else:
             spent.check_answers(self.plan.run_id, len(self._responses))
 
@@ -300,7 +314,7 @@ class SiteSession:
                 raise Refusal(
                     "this site knows a run of this name with another plan; the new one needs another id", code="known"
                 )
-        elif self._algorithm.privacy is not None and self.plan.run_id in Spent(self._config.state).runs():
+        elif self._algorithm.privacy is not None and self.plan.run_id in Spent(self.config.state).runs():
             raise Refusal("this site has answered a run of this name and lost its responses", code="known")
 
     @property

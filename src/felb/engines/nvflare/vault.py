@@ -182,7 +182,7 @@ class Vault:
         config = self._config()
         known = self._sessions.get(plan.run_id)
         self._approve(plan, config, plan.algorithm().privacy if known is None else known.privacy)
-        if known is not None and known.stale:
+        if known is not None and (known.stale or known.config != config):  # a person may have changed the policy
             self._sessions.pop(plan.run_id).close()
             known = None
         if known is not None and known.plan == plan:

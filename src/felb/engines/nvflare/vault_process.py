@@ -34,7 +34,13 @@ NOTIFY_SECONDS = 30.0
 MOST_HOOKS, MOST_REFUSALS_TOLD = 100, 10
 """Events that wait for the hook, and refusals among them: whoever floods the vault starts no flood of processes."""
 MOST_LINES, HOUR = 200, 3600.0
-"""Refusals that the console shows in an hour; all are in the log of refusals."""
+"""Events of a kind in `ANYBODYS` that the console shows in an hour."""
+ANYBODYS = {
+    "refused": "further refusals are not shown for a while; see felb site log --refused",
+    "pending": "further proposals are not shown for a while; see felb site pending",
+    "roster": "further rosters are not shown for a while; see felb site roster show",
+}
+"""Kinds of events that need no approved run, with what is shown when there are too many."""
 LOG_BYTES, LOGS = 2_000_000, 3
 OVERTIME = 75
 """Exit code of a vault that computed longer for a request than its policy allows; it is started again."""
@@ -75,21 +81,21 @@ def notify(command: str, event: Event) -> None:
 class Console:
     """Prints events, and calls the hook for those a person should know of, one after the other.
 
-    Whoever has the socket makes events at will, so lines that come again and again are printed once, and refusals have
-    a limit.
+    Whoever has the socket makes events at will, so lines that come again and again are printed once, and refusals and
+    proposals have a limit.
     """
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._seen: deque[Any] = deque(maxlen=MOST_LINES)
-        self._refusals: deque[float] = deque(maxlen=MOST_LINES)
+        self._recent = {kind: deque[float](maxlen=MOST_LINES) for kind in ANYBODYS}
         self._waiting: queue.Queue[tuple[str, Event]] = queue.Queue(MOST_HOOKS)
         threading.Thread(target=self._call_hooks, daemon=True).start()
 
     def __call__(self, event: Event) -> None:
         """Print a line and have the hook called, unless it is one too many."""
         same = (event.kind, event.run, event.text, event.round)
-        if same in self._seen or (event.kind == "refused" and not self._has_room()):
+        if same in self._seen or (event.kind in ANYBODYS and not self._has_room(event.kind)):
             return
         self._seen.append(same)
         sys.stdout.write(line_of(event) + "\n")
@@ -102,13 +108,13 @@ class Console:
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait((config.notify, event))
 
-    def _has_room(self) -> bool:
-        now = time.monotonic()
-        if len(self._refusals) == MOST_LINES and now - self._refusals[0] < HOUR:
+    def _has_room(self, kind: str) -> bool:
+        now, recent = time.monotonic(), self._recent[kind]
+        if len(recent) == MOST_LINES and now - recent[0] < HOUR:
             return False
-        self._refusals.append(now)
-        if len(self._refusals) == MOST_LINES:
-            sys.stdout.write("further refusals are not shown for a while; see felb site log --refused\n")
+        recent.append(now)
+        if len(recent) == MOST_LINES:
+            sys.stdout.write(ANYBODYS[kind] + "\n")
         return True
 
     def _call_hooks(self) -> None:
