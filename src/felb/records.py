@@ -67,13 +67,17 @@ def read_bounded(path: str | os.PathLike[str], *, advice: str, limit: int = MAX_
 
 
 def read_text(path: str | os.PathLike[str], *, advice: str, limit: int = MAX_TEXT) -> str:
-    """Read a regular text file in UTF-8, with or without a byte order mark, of at most `limit` bytes."""
+    """Read a regular text file in UTF-8, with or without a byte order mark, of at most `limit` bytes.
+
+    Lines end with a line feed, whatever system the file comes from.
+    """
     try:
-        return read_bounded(path, advice=advice, limit=limit).decode("utf-8-sig")
+        text = read_bounded(path, advice=advice, limit=limit).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); {advice}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}); {advice}") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_toml(path: str | os.PathLike[str], *, advice: str) -> dict[str, Any]:

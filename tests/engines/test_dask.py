@@ -233,7 +233,7 @@ def test_an_unreadable_file_is_named(client, tmp_path):
         (lambda: open_blocks("x.felb", rows=0), "at least one row"),
         (lambda: open_blocks("x.felb", groups=3), "cannot be read with groups="),
         (lambda: quick().fit(array(), groups=np.zeros(300)), "every block"),
-        (lambda: quick().fit(array(), unknown=DENSE), "as NaN in dense chunks"),
+        (lambda: quick().fit(array(), unknown=DENSE), "NaN in dense chunks"),
         (lambda: quick().fit(array()[:, 0]), "expected 2D"),
         (lambda: felb.Asso(4).fit(array()), "only the federated methods take"),
     ],
