@@ -14,7 +14,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.federated.steps.init import SPECTRAL_ROUNDS
 from felb.metrics import DECIDED
-from felb.optim.checks import check_inertia, check_weights
+from felb.optim.checks import check_inertia, check_local_steps, check_weights
 from felb.optim.palm import Objective
 from felb.optim.schedules import Geometric
 
@@ -134,7 +134,6 @@ class FelbParameters:
     def __post_init__(self) -> None:
         check_weights(
             n_components=(self.n_components, 1),
-            local_steps=(self.local_steps, 1),
             max_iter=(self.max_rounds, 1),
             l1=(self.kappa, 0),
             l2=(self.lam, 0),
@@ -142,6 +141,7 @@ class FelbParameters:
             proximity=(self.gamma, 0),
             tol=(self.tol, 0),
         )
+        check_local_steps(self.local_steps)
         check_inertia(self.beta)
 
     @classmethod

@@ -20,7 +20,7 @@ from felb.federated.steps.known import Known, required
 from felb.kernels.fixed_point import SKETCH_BITS, WEIGHTED_BITS, on_grid
 from felb.kernels.passes import row_pass, squared_loss
 from felb.metrics import DECIDED, integrality_gap
-from felb.optim.checks import check_weights
+from felb.optim.checks import check_local_steps, check_weights
 from felb.optim.schedules import Geometric
 from felb.optim.steps import Lipschitz, Penalty
 
@@ -119,10 +119,10 @@ class Schedule:
             l1=(self.kappa, 0),
             l2=(self.lam, 0),
             l2_rate=(self.rate, 0),
-            local_steps=(self.local_steps, 1),
             max_iter=(self.max_rounds, 1),
             tol=(self.tol, 0),
         )
+        check_local_steps(self.local_steps)
 
     def lam_at(self, t: int) -> float:
         """λ_t in a round."""
