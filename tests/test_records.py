@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import pytest
 
@@ -99,6 +100,8 @@ def test_a_parameter_of_another_type_is_named(wrong):
         {"dtype": "float16"},
         {"participation": 0.5},
         {"max_iter": [1]},
+        {"proximity": 10**30},
+        {"proximity": Fraction(1, 2)},
     ],
 )
 def test_a_parameter_of_a_federated_method_is_named(wrong):

@@ -14,12 +14,14 @@ from felb.errors import InputError, shortened
 LARGEST = (1 << 31) - 1
 """Of a whole number; a kernel counts with no more bits."""
 
+NUMBERS = (int, float, np.integer, np.floating)
+"""Types of numbers that NumPy and the kernels know; fractions and decimals are not among them."""
 PRECISIONS = ("float32", "float64")
 ExtendedReal = float
 """A number that may be infinite, as the annotation of a parameter."""
 _WORDS = {
     "int": "a whole number",
-    "float": "a finite number",
+    "float": "a finite number of at most 64 bits",
     "ExtendedReal": "a number or inf",
     "bool": "True or False",
     "str": "a word",
@@ -53,9 +55,9 @@ def _is(value: Any, kind: str) -> bool:
     if kind == "int":
         return isinstance(value, numbers.Integral) and abs(int(value)) <= LARGEST
     if kind == "float":
-        return isinstance(value, numbers.Real) and _is_finite(value)
+        return isinstance(value, NUMBERS) and _is_finite(value)
     if kind == "ExtendedReal":
-        return _is(value, "float") or (isinstance(value, numbers.Real) and value == math.inf)
+        return _is(value, "float") or (isinstance(value, NUMBERS) and value == math.inf)
     if kind == "Sequence[float]":
         sequence = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim == 1)
         return sequence and all(_is(item, "float") for item in value)
@@ -64,11 +66,10 @@ def _is(value: Any, kind: str) -> bool:
     return any(base.__name__ == kind for base in type(value).__mro__)
 
 
-def _is_finite(value: numbers.Real) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, numbers.Integral):
+        return -(1 << 63) <= int(value) < 1 << 63  # kernels know no larger ones
+    return math.isfinite(value)
 
 
 def _check_seed(seed: Any) -> None:
