@@ -10,6 +10,7 @@ from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
 
 MOST_NUMBERS = 10_000
+"""Numbers of components that one command compares at most."""
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]

@@ -9,12 +9,13 @@ import sys
 import threading
 from pathlib import Path
 
+from felb.data.hdf5_walk import BYTES_A_SECOND
 from felb.errors import InputError
 
 PROGRAM = Path(__file__).with_name("hdf5_walk.py")
-PATIENCE, BYTES_A_SECOND = 60.0, 1e6
-"""Seconds by the clock that the walk of a file may take, and how many bytes of the file add one; it ends itself earlier
-when it has used a few seconds of a processor, where the system can see to that."""
+PATIENCE = 60.0
+"""Seconds by the clock that the walk of a file may take, beside those that its size adds. Where the system can limit
+the processor time of the walk, it ends earlier."""
 
 
 class Probe:
