@@ -26,7 +26,7 @@ import machine
 from figures import Section
 from shapes import SHAPES, generate
 
-from felb.atomic import replacing
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from figures import Figure

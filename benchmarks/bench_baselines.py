@@ -17,10 +17,10 @@ from machine import facts
 from real_data import real
 
 import felb
-from felb.atomic import replacing
 from felb.data import partition
 from felb.estimators.methods import POOLED, make
 from felb.metrics import confusion
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

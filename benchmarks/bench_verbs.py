@@ -21,9 +21,9 @@ import click
 from figures import Figure, Section, at_most
 from machine import facts
 
-from felb.atomic import replacing
 from felb.cli import felb
 from felb.privacy.outbound_log import OutboundLog, OutboundRecord
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -29,12 +29,12 @@ from real_data import real
 from seeded_noise import draw_by_seed
 
 import felb
-from felb.atomic import replacing
 from felb.data import partition, planted
 from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.privacy.spec import LARGEST_DELTA
 from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,10 +24,10 @@ from machine import load_average
 from real_data import FOLDER, real
 
 import felb
-from felb.atomic import replacing
 from felb.data import partition
 from felb.metrics import confusion
 from felb.paper.subset import subset
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

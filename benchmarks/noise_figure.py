@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from felb.atomic import replacing
 from felb.data import partition, planted
 from felb.estimators.bmf_estimator import FederatedBMF
 from felb.estimators.felb_estimators import FELB, FELBMU
 from felb.metrics import confusion
 from felb.optim.belief import known_components, learn_rates, recover
 from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
+from felb.safe_files import replacing
 
 ROOT = Path(__file__).parents[1]
 NOISE = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)

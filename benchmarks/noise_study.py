@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from machine import facts
 
-from felb.atomic import replacing
 from felb.data import partition, planted
 from felb.estimators.methods import make
 from felb.metrics import confusion
+from felb.safe_files import replacing
 
 TABLE = Path(__file__).with_name("NOISE.md")
 NOISE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)

@@ -25,11 +25,11 @@ from machine import facts
 from shapes import PAPER, SHAPES, generate
 
 import felb
-from felb.atomic import replacing
 from felb.data import partition
 from felb.data.shards import named, split
 from felb.engines.local import run
 from felb.estimators.methods import make_federated
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from felb.federated.loop import Run, RunProgress

@@ -28,7 +28,6 @@ from real_data import real
 from seeded_noise import draw_by_seed
 
 import felb
-from felb.atomic import replacing
 from felb.data import partition, planted
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.private_candidates import find_candidates
@@ -39,6 +38,7 @@ from felb.privacy import Privacy
 from felb.privacy import private_cooccurrence as pairs
 from felb.privacy.choice import choose, clipped_gains
 from felb.privacy.spec import LARGEST_DELTA, WIDE
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,10 +27,10 @@ from sklearn.decomposition import NMF
 from threadpoolctl import threadpool_limits
 
 import felb
-from felb.atomic import replacing
 from felb.data import planted
 from felb.federated.algorithms import bmf
 from felb.federated.steps.compose import step
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -27,9 +27,9 @@ from machine import facts
 from real_data import FOLDER, real
 
 import felb
-from felb.atomic import replacing
 from felb.data import partition, planted
 from felb.metrics import confusion
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import replacing
 from felb.data.binary import BinaryMatrix
 from felb.engines.local import InProcess, plain_sums
 from felb.estimators.bmf_estimator import FederatedBMF
@@ -35,6 +34,7 @@ from felb.federated.masked_sums import MaskedSums, from_vector
 from felb.federated.steps.init import GRAM_SKETCH
 from felb.kernels.fixed_point import from_sketch
 from felb.privacy.secure_messages import FromSite, MaskedInput, decode
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -29,7 +29,7 @@ from machine import facts, load_average
 from real_data import FOLDER, real
 
 import felb
-from felb.atomic import replacing
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

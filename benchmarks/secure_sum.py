@@ -20,11 +20,11 @@ from pathlib import Path
 import machine
 import numpy as np
 
-from felb.atomic import replacing
 from felb.privacy.secure_roster import Roster, member_of, new_signing_key, signer
 from felb.privacy.secure_server import SecureServer
 from felb.privacy.secure_site import SecureSite, SiteState
 from felb.privacy.secure_sum import Terms
+from felb.safe_files import replacing
 
 OUT = Path(__file__).with_name("SECURE_SUM.md")
 SIZE, REQUEST = 20 * 62_423, "0" * 64

@@ -22,8 +22,8 @@ from machine import facts
 
 import felb
 from felb.analysis import choose_k
-from felb.atomic import replacing
 from felb.data import load, partition, planted
+from felb.safe_files import replacing
 
 TABLE = Path(__file__).with_name("STABILITY.md")
 KEPT = Path(__file__).with_name("stability.json")

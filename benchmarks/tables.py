@@ -25,9 +25,9 @@ import duckdb
 import numpy as np
 from machine import facts
 
-from felb.atomic import replacing
 from felb.data import BinaryMatrix, Feature, Schema, read
 from felb.data.schema import Handling, Roles
+from felb.safe_files import replacing
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER / "TABLES.md"

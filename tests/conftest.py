@@ -68,7 +68,7 @@ REPEATED = (
     "runs/test_resume.py::test_a_pooled_fit",
     "runs/test_resume.py::test_an_interruption_amid",
     "runs/test_resume.py::test_the_result_is_exactly",
-    "test_atomic_kills.py::test_",
+    "test_safe_files_kills.py::test_",
     "test_demo.py::test_",
     "test_docs.py::test_a_tutorial",
     "test_docs.py::test_commands",
@@ -82,7 +82,7 @@ REPEATED = (
 def no_waiting_for_the_disk():
     """What a process has written outlives it; only a machine that dies needs more, and none does here.
 
-    Processes that a test starts wait, and `test_atomic.py` asserts that `os.fsync` is called where it must be.
+    Processes that a test starts wait, and `test_safe_files.py` asserts that `os.fsync` is called where it must be.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)

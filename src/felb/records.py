@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 import msgspec
 
 from felb.errors import FelbError, InputError, shortened
-from felb.regular import open_regular
+from felb.safe_files import open_regular
 
 if TYPE_CHECKING:
     import os

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from felb.atomic import try_lock
 from felb.cli import main
 from felb.cli.output import print_status
 from felb.engines.nvflare.approvals import Approvals, plan_digest
@@ -25,6 +24,7 @@ from felb.errors import InputError
 from felb.estimators.methods import METHODS
 from felb.privacy.secure_roster import Roster, member_of, new_signing_key
 from felb.runs.deployed import DeployedRun, participation
+from felb.safe_files import try_lock
 
 EXACT = Plan("cardio", "bmf", 4, 17, {"effort": "fast"})
 

@@ -23,9 +23,9 @@ from felb.estimators.methods import FEDERATED, METHODS, POST_HOC, make_federated
 from felb.federated.gate import Gate
 from felb.federated.journal import Journal
 from felb.federated.loop import play
+from felb.federated.participation import CLIENT_STREAM, random_stream
 from felb.federated.protocol import ClientStates, Sums
 from felb.federated.responses import Responses
-from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.federated.task_table import TASKS, declared_arrays
 from felb.federated.wire import pack
 from felb.metrics import confusion

@@ -243,7 +243,7 @@ def found(outcome):
 def reference(plan, shards):
     """The loop of the design, written out: task, gate, sum, next request."""
     from felb.federated.execution import Execution
-    from felb.federated.streams import CLIENT_STREAM, random_stream
+    from felb.federated.participation import CLIENT_STREAM, random_stream
 
     algorithm = plan.algorithm()
     execution, states = Execution(algorithm, seed=plan.seed), {}

@@ -9,7 +9,7 @@ from felb.engines import local
 from felb.federated.aggregate import curvature_mean
 from felb.federated.algorithms.felb import LOCAL_FACTOR, felb_mu
 from felb.federated.algorithms.felb import felb as felb_algorithm
-from felb.federated.streams import CLIENT_STREAM, random_stream
+from felb.federated.participation import CLIENT_STREAM, random_stream
 from felb.kernels.fixed_point import WEIGHTED_BITS, whole_multiples
 from felb.metrics import confusion
 from felb.optim.palm import Objective, Point, palm_blocks, palm_step

@@ -153,7 +153,7 @@ def test_a_folder_of_something_else_is_not_taken(here, tmp_path):
 def test_a_folder_in_which_a_process_died_at_its_manifest_is_taken(tmp_path):
     folder = tmp_path / "cmp"
     folder.mkdir()
-    dying = "import sys, felb.atomic as a; from pathlib import Path; a.beside(Path(sys.argv[1]), a.PARTIAL).touch()"
+    dying = "import sys, felb.safe_files as a; from pathlib import Path; a.beside(Path(sys.argv[1]), a.PARTIAL).touch()"
     subprocess.run([sys.executable, "-c", dying, str(folder / "comparison.json")], check=True)
     assert [path.suffix for path in folder.iterdir()] == [".partial"]
     with cell_runner.claim_folder(folder, manifest="comparison.json", what="comparison"):

@@ -15,7 +15,7 @@ SOURCE = Path(felb.__file__).parent
 CLIENTS = 4
 NUMERICS = ("kernels/", "optim/", "metrics/", "federated/steps/")
 """The method itself; what the default one needs of them are its nine phases."""
-MOST_OUTSIDE, MOST_IN_ALL = 50, 90
+MOST_OUTSIDE, MOST_IN_ALL = 45, 85
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from felb.data.binary import BinaryMatrix
 from felb.errors import ConvergenceWarning, InputError
 from felb.estimators.bmf_estimator import FederatedBMF
 from felb.estimators.federated_estimator import FederatedEstimator
-from felb.federated.streams import RESAMPLE_STREAM, random_stream
+from felb.federated.participation import RESAMPLE_STREAM, random_stream
 from felb.kernels.assign import assign_rows
 from felb.metrics.matching import NO_MATCH, match_components
 from felb.progress_bar import steps_shown

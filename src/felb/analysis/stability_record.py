@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from felb.atomic import replacing
 from felb.errors import InputError
 from felb.records import Natural, read_record
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

@@ -12,8 +12,7 @@ import click
 from felb.cli import options
 from felb.cli.choose_k import Numbers
 from felb.cli.output import marked_grid, plain_console, print_facts, print_json, warnings_as_notes
-from felb.cli.progress import step_progress
-from felb.cli.resuming import advising
+from felb.cli.progress import advising, step_progress
 from felb.errors import InputError
 from felb.estimators.methods import summaries
 

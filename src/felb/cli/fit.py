@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from felb.cli import options, resuming
+from felb.cli import options, progress
 from felb.cli.output import print_result
-from felb.cli.privacy_options import spec
 from felb.estimators.methods import DEFAULT, summaries
 
 EPILOG = options.methods(*summaries())
@@ -17,14 +16,14 @@ EPILOG = options.methods(*summaries())
 @click.command("fit", epilog=EPILOG)
 @click.argument("data", required=False)
 @click.option("-o", "--out", type=click.Path(), help="Folder for the result; required unless --resume is given.")
-@resuming.option
+@progress.resume_option
 @click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="Method; see the list below.")
 @options.components
 @click.option("--max-iter", help="Maximum number of iterations.", **options.COUNT)
 @options.weights
 @options.time_limit
 @options.param
-@spec
+@options.privacy_spec
 @options.dask
 @click.option(
     "--jobs",
@@ -74,7 +73,7 @@ def command(
     from felb.runs.job import Job
 
     if resumed is not None:
-        resuming.go_on("fit", resumed, dask=dask, as_json=as_json)
+        progress.resume_run("fit", resumed, dask=dask, as_json=as_json)
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
@@ -96,6 +95,6 @@ def command(
     job.check_names()
     from felb.runs.job_runner import fit  # slow to import, and not needed to refuse wrong names
 
-    with resuming.running("fit", out, rounds=None) as advance:
+    with progress.running("fit", out, rounds=None) as advance:
         result = fit(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)

@@ -6,11 +6,13 @@ import json
 import math
 import textwrap
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, get_args
 
 import click
 
-from felb.choices import DISCLOSURE_PRESETS, SPLITS
+from felb.choices import DISCLOSURE_PRESETS, SPLITS, MechanismName, NoisePlace
+from felb.privacy.cost import Neighbours, Unit
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -231,3 +233,45 @@ def methods(*names_and_summaries: tuple[str, str]) -> str:
     for name, summary in names_and_summaries:
         lines.append(textwrap.fill(summary, 76, initial_indent=f"  {name:<10}", subsequent_indent=" " * 12))
     return "\n".join(lines)
+
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
+PRIVACY_CHOICES = {
+    "mechanism": (MechanismName, "Privacy mechanism (default: cooccurrence; uploads with --unit client)."),
+    "noise": (
+        NoisePlace,
+        "Whether each client adds the full noise (client), or only a share of it (distributed; needs secure "
+        "aggregation) (default: client).",
+    ),
+    "unit": (Unit, "Protected unit (default: that of the mechanism)."),
+    "neighbours": (Neighbours, "Neighbouring data sets: one unit added or removed, or replaced (default: add_remove)."),
+}
+
+
+def privacy_spec(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options to a command, which receives ``privacy``: keywords of `felb.privacy.Privacy`, or None."""
+
+    @wraps(function)
+    def command(*, epsilon: float | None, delta: float | None, bounds: dict[str, Any], **others: Any) -> Any:
+        chosen = {name: others.pop(name) for name in PRIVACY_CHOICES}
+        privacy = given(epsilon=epsilon, delta=delta, **chosen) | bounds
+        return function(privacy=privacy or None, **others)
+
+    return together(
+        click.option(
+            "--epsilon", type=POSITIVE, metavar="X", help="Privacy budget: total ε of the run (default: no privacy)."
+        ),
+        click.option(
+            "--delta", type=POSITIVE, metavar="X", help="Total δ of the run (default: 1/(10 records), at most 1e-5)."
+        ),
+        *(click.option(f"--{name}", type=click.Choice(get_args(kind)), help=text)
+          for name, (kind, text) in PRIVACY_CHOICES.items()),
+        click.option(
+            "--privacy",
+            "bounds",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=read_parameters,
+            help="Another parameter of the privacy specification, for example row_bound=20; can be repeated.",
+        ),
+    )(command)  # fmt: skip

@@ -12,7 +12,6 @@ from felb.cli import options
 from felb.cli.forecast import print_forecast
 from felb.cli.log_table import print_outbound
 from felb.cli.output import plain_console, print_json
-from felb.cli.privacy_options import spec
 from felb.cli.progress import step_progress
 from felb.errors import InputError
 
@@ -67,7 +66,7 @@ def log(run: str, client: str | None, as_json: bool) -> None:
 @click.option(
     "--row-bound", help="Number of ones of a record that count in full (default: found with noise).", **options.COUNT
 )
-@spec
+@options.privacy_spec
 @click.option(
     "--png",
     type=click.Path(),

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from felb.choices import FELB_SETTINGS
-from felb.cli import options, resuming
+from felb.cli import options, progress
 from felb.cli.output import print_result
-from felb.cli.privacy_options import spec
 from felb.estimators.methods import DEFAULT, make_federated, summaries
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ EPILOG = options.methods(*summaries(pooled=False))
 @click.command("simulate", epilog=EPILOG)
 @click.argument("data", required=False)
 @click.option("-o", "--out", type=click.Path(), help="Folder for the result; required unless --resume is given.")
-@resuming.option
+@progress.resume_option
 @options.clients
 @click.option("--method", default=DEFAULT, show_default=True, metavar="METHOD", help="Method; see the list below.")
 @options.components
@@ -67,7 +66,7 @@ EPILOG = options.methods(*summaries(pooled=False))
 )
 @options.time_limit
 @options.param
-@spec
+@options.privacy_spec
 @options.disclosure("none")
 @options.seed
 @options.reading
@@ -117,7 +116,7 @@ def command(
     from felb.runs.job import Job
 
     if resumed is not None:
-        resuming.go_on("simulate", resumed, rounds_of=planned, as_json=as_json)
+        progress.resume_run("simulate", resumed, rounds_of=planned, as_json=as_json)
         return
     if data is None or out is None:
         raise click.UsageError("Give DATA and --out, or --resume OUT.")
@@ -142,7 +141,7 @@ def command(
     job.check_names()
     from felb.runs.job_runner import simulate  # slow to import, and not needed to refuse wrong names
 
-    with resuming.running("simulate", out, rounds=planned(job)) as advance:
+    with progress.running("simulate", out, rounds=planned(job)) as advance:
         result = simulate(job, out, force=force, on_round=advance)
     print_result(result, out, as_json=as_json)
 

@@ -18,7 +18,7 @@ from felb.data.database_url import Address, parse_url, query_of
 from felb.data.duck import identifier, literal, reading_of
 from felb.data.raw_source import RawSource, described, header_names, text_relation
 from felb.errors import InputError, missing_extra
-from felb.regular import file_size, open_regular
+from felb.safe_files import file_size, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from felb.data.table import Table as Table
 from felb.data.table import marked, names_beside
 from felb.data.text import item_blocks, table_blocks
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
-from felb.regular import file_size
+from felb.safe_files import file_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator

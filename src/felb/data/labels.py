@@ -10,7 +10,7 @@ import numpy as np
 from felb.data.registry import read_data
 from felb.data.variables import opened
 from felb.errors import InputError
-from felb.regular import open_regular
+from felb.safe_files import open_regular
 
 OBS = "obs:"
 """Before the name of a column of ``obs``."""

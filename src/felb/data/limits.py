@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import IO, TYPE_CHECKING, cast
 
 from felb.errors import InputError
-from felb.regular import open_regular
+from felb.safe_files import open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path

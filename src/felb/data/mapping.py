@@ -21,7 +21,7 @@ from felb.data.storage import BLOCK_BYTES, MAGIC, OLD_MAGIC, Header, aligned, bl
 from felb.data.validation import check_chunk, check_disjoint
 from felb.errors import InputError
 from felb.records import parse_record
-from felb.regular import open_regular
+from felb.safe_files import open_regular
 
 if TYPE_CHECKING:
     from os import PathLike

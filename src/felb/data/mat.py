@@ -17,7 +17,7 @@ import numpy as np
 from felb.data.coercion import check_sparse, checked_csr, dense_blocks, sparse_rows
 from felb.data.validation import check_parts
 from felb.errors import InputError
-from felb.regular import open_regular
+from felb.safe_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

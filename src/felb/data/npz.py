@@ -16,7 +16,7 @@ from felb.data.coercion import SPARSE_BLOCK_ENTRIES, check_sparse, checked_csr, 
 from felb.data.limits import Limits
 from felb.data.validation import check_coordinates, check_indptr, check_parts
 from felb.errors import InputError, shortened
-from felb.regular import open_regular
+from felb.safe_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replacing
 from felb.data.schema import Feature, Handling, Roles, Schema
 from felb.data.schema_file import interval_name
 from felb.data.summarize import ColumnSummary, Summary, summarize
 from felb.errors import InputError
 from felb.records import MAX_BYTES, read_text
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

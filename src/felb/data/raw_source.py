@@ -16,7 +16,7 @@ from felb.data.duck import identifier, literal, reading_of, session
 from felb.data.limits import Bounds, Limits, open_bounded
 from felb.data.schema import Roles
 from felb.errors import InputError, missing_extra
-from felb.regular import file_size
+from felb.safe_files import file_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

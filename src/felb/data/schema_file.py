@@ -10,10 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replacing
 from felb.data.schema import FORMAT, MISSING_VALUES, Feature, Handling, Roles, Schema
 from felb.errors import InputError
 from felb.records import read_text, read_toml
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,10 +26,10 @@ from typing import IO, TYPE_CHECKING, Self
 import msgspec
 import numpy as np
 
-from felb.atomic import replacing
 from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import InputError
 from felb.records import Natural  # noqa: TC001  # msgspec reads the types of a struct
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,9 +20,8 @@ from felb.deadline import Deadline, within
 from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate, check_resumable, client_gate
 from felb.federated.loop import Run, RunProgress, play
-from felb.federated.participation import Participation
+from felb.federated.participation import CLIENT_STREAM, NOISE_STREAM, Participation, random_stream
 from felb.federated.protocol import ClientStates, Release, Request, Sums, Update
-from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread
 from felb.kernels.schedule import available_cpus, split_rows, threads_at_most
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,12 +19,12 @@ from felb.data.shards import check_shards, is_list_of_matrices, named, split
 from felb.deadline import Deadline
 from felb.engines.local import run
 from felb.errors import InputError
-from felb.estimators.round_progress import rounds_shown
 from felb.privacy.guarantee import guarantee
 from felb.privacy.spec import Population
+from felb.progress_bar import steps_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from felb.federated.participation import Participation
     from felb.federated.protocol import Algorithm, Outcome
     from felb.metrics import Counts
+
+    OnRound = Callable[[RunProgress], None]
 
 ONE_CLIENT = "client-01"
 
@@ -100,7 +103,7 @@ class FederatedEstimator(BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
-        on_round: Callable[[RunProgress], None] | None = None,
+        on_round: OnRound | None = None,
         verbose: bool = False,
     ) -> Self:
         """Find components shared by all clients.
@@ -114,12 +117,27 @@ class FederatedEstimator(BooleanFactorization):
         on_round : called after each round; the `history` of what it is given has a row for every round so far
         verbose : show a progress bar over the rounds
         """
-        with rounds_shown(self._most_rounds, on_round, verbose=verbose) as watch:
+        with self._rounds_shown(on_round, verbose=verbose) as watch:
             if self._is_elsewhere(X, groups):
                 self._fit_blocks(X, watch)
             else:
                 self._fit(X, groups, watch)
         return self
+
+    @contextmanager
+    def _rounds_shown(self, on_round: OnRound | None, *, verbose: bool) -> Iterator[OnRound | None]:
+        """Yield a function to call after each round: it calls `on_round` and, if `verbose`, moves a bar on stderr."""
+        if not verbose:
+            yield on_round
+            return
+        with steps_shown("rounds", self._most_rounds, verbose=True) as advance:
+
+            def watch(progress: RunProgress) -> None:
+                advance(len(progress.history), progress.history.note)
+                if on_round is not None:
+                    on_round(progress)
+
+            yield watch
 
     def _most_rounds(self) -> int | None:
         check_parameters(self)
@@ -131,11 +149,11 @@ class FederatedEstimator(BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
-        on_round: Callable[[RunProgress], None] | None = None,
+        on_round: OnRound | None = None,
         verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        with rounds_shown(self._most_rounds, on_round, verbose=verbose) as watch:
+        with self._rounds_shown(on_round, verbose=verbose) as watch:
             if not self._is_elsewhere(X, groups):
                 return self._fit(X, groups, watch)
             self._fit_blocks(X, watch)

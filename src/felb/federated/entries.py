@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import replacing
 from felb.errors import InputError
 from felb.federated.wire import pack, read_arrays
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,17 +1,22 @@
-"""Who plays a round: a sample of the clients, those that drop out, those that join when a run is under way."""
+"""Who plays a round: a sample of the clients, dropouts, late joiners; and the random numbers of each of them."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from felb.errors import FederationError, InputError
-from felb.federated.streams import SAMPLING_STREAM, random_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from felb.federated.protocol import Request
+
+SAMPLING_STREAM, CLIENT_STREAM, NOISE_STREAM, RESAMPLE_STREAM = 1, 2, 3, 4
+"""Purposes of streams: client sampling, the steps of a client, the noise of its gate, bootstrap samples of its rows."""
 
 MAX_ATTEMPTS = 20
 """How often a round is called again when too few clients answer."""
@@ -82,3 +87,12 @@ class Participation:
             f"round {request.round}: fewer than {needed} of {count} clients answered, {MAX_ATTEMPTS} times in a row; "
             "lower the quorum or the dropout"
         )
+
+
+def random_stream(seed: int, purpose: int, round_: int, name: str = "") -> np.random.Generator:
+    """Return the random stream of a purpose, round and client.
+
+    It is the same on every transport, and a round that is played again draws the same numbers.
+    """
+    client = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, round_, client)))

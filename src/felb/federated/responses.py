@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import clear_leftovers
 from felb.errors import FederationError, InputError, PrivacyError
 from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
 from felb.federated.wire import digest
 from felb.privacy.accountant import Charge
 from felb.privacy.cost import Cost
+from felb.safe_files import clear_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

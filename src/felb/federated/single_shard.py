@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from felb.federated.gate import Gate
 from felb.federated.loop import play
+from felb.federated.participation import CLIENT_STREAM, random_stream
 from felb.federated.protocol import ClientStates, Sums
-from felb.federated.streams import CLIENT_STREAM, random_stream
 
 if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
+SHOWN = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
+"""Metrics of a round that are shown beside a progress bar: key, label, number of digits."""
+
 
 class History(Sequence["Row"]):
     """An immutable list of rounds, each a mapping of metrics; ``history["loss"]`` gives one metric over time.
@@ -57,6 +60,12 @@ class History(Sequence["Row"]):
 
     def __repr__(self) -> str:
         return f"History({len(self)} rounds)"
+
+    @property
+    def note(self) -> str:
+        """The latest metrics in words, to stand beside a progress bar."""
+        last = self._rows[-1]
+        return " ".join(f"{label} {last[key]:.{digits}f}" for key, label, digits in SHOWN if key in last)
 
     def plus(self, row: Row) -> History:
         """Return a history with one more round."""

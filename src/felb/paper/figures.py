@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import replacing
 from felb.errors import InputError, missing_extra
 from felb.metrics.intervals import mean_interval
 from felb.paper.method_styles import OTHER, STYLES, method_style
 from felb.paper.tables import place_text
 from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from felb.atomic import replacing
 from felb.errors import InputError
 from felb.metrics.intervals import Interval, mean_interval
 from felb.runs.cell_records import CELLS, CellRecord
 from felb.runs.result import finite
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import replacing, try_lock
 from felb.deadline import Deadline
 from felb.errors import InputError, PrivacyError, missing_extra
 from felb.privacy.cost import Cost, Neighbours, Unit
 from felb.records import read_record
+from felb.safe_files import replacing, try_lock
 
 if TYPE_CHECKING:
     import os

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from felb.atomic import replacing
 from felb.errors import InputError
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

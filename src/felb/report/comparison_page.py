@@ -8,11 +8,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felb.atomic import replacing
 from felb.report import charts, parts
 from felb.report.marked_tables import MarkedTable, TableCell, escaped, marks
 from felb.report.page import Page, section, tag
 from felb.runs.comparison import SCORES, SHOWN
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import replacing
 from felb.errors import InputError, missing_extra
 from felb.report.component_parts import described, overlap, purity
 from felb.report.curves import TITLES, figures, is_wide
 from felb.report.images import PALETTES, enlarged, pictures_of, png
 from felb.report.page_of_result import scores_with_intervals
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

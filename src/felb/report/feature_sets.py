@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replacing
 from felb.errors import InputError
 from felb.metrics.association_rules import component_rules
 from felb.report.component_parts import described
 from felb.runs.result import finite
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felb.atomic import replacing
 from felb.errors import InputError, missing_extra
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
-from felb.atomic import replacing
 from felb.errors import InputError
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.atomic import replacing
 from felb.data.binary import BinaryMatrix
 from felb.data.shards import is_list_of_matrices
 from felb.errors import InputError, missing_extra
 from felb.metrics.counts import to_boolean
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from felb.atomic import replacing
 from felb.errors import InputError, missing_extra
 from felb.runs.result import finite
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

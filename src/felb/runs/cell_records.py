@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from felb.atomic import replacing
 from felb.runs.result import finite
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

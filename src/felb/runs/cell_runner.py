@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
-from felb.atomic import PARTIAL, try_lock
 from felb.errors import InputError
 from felb.runs.cell_pool import Pool
 from felb.runs.cell_records import CELLS, CellRecord
 from felb.runs.result import machine_facts
+from felb.safe_files import PARTIAL, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from felb._version import __version__
-from felb.atomic import replacing
 from felb.data.database_url import source_name
 from felb.errors import InputError
 from felb.estimators.methods import METHODS, check_known
@@ -27,6 +26,7 @@ from felb.runs.cell_records import CELLS, CellRecord
 from felb.runs.cell_runner import Cells, claim_folder, measure_cells, provenance
 from felb.runs.job import Job
 from felb.runs.result import finite
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

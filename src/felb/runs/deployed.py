@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import NEW, beside, clear_leftovers, replace_folder
 from felb.centralized.base import LARGEST_SEED
 from felb.data.schema import Schema
 from felb.engines.nvflare.run_plan import Plan, fingerprint
@@ -24,6 +23,7 @@ from felb.records import read_text, read_toml
 from felb.runs.result import Provenance, Result
 from felb.runs.result_places import RESULT
 from felb.runs.result_words import AGREED, RESAMPLED
+from felb.safe_files import NEW, beside, clear_leftovers, replace_folder
 
 if TYPE_CHECKING:
     import os

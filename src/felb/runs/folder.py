@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from felb.atomic import NEW, beside, clear_leftovers, remove_folder, replace_folder, replacing, try_lock
 from felb.errors import ConnectionLostError, FelbError, InputError, PrivacyError
 from felb.federated.journal import Journal
 from felb.federated.responses import StoredResponses, answered_rounds
@@ -20,6 +19,7 @@ from felb.records import read_record
 from felb.runs.job import Job
 from felb.runs.result import file_stem
 from felb.runs.result_places import OUTBOUND, RESULT
+from felb.safe_files import NEW, beside, clear_leftovers, remove_folder, replace_folder, replacing, try_lock
 
 if TYPE_CHECKING:
     import os

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import scipy.sparse as sp
 
-from felb.atomic import replacing
 from felb.data import planted
 from felb.errors import InputError
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     import os

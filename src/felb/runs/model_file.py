@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from felb.atomic import replacing
 from felb.data.limits import Limits
 from felb.errors import InputError, shortened
-from felb.regular import open_regular
 from felb.runs.result import BELIEF, COMPONENTS, SCHEMA, STATEMENT, Result
 from felb.runs.result_places import MODEL_SUFFIX, RESULT
+from felb.safe_files import open_regular, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -229,7 +229,7 @@ class Result:
         }
 
     def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
-        """Write all files into an existing folder; `felb.atomic.replace_folder` then puts it in its place."""
+        """Write all files into an existing folder; `felb.safe_files.replace_folder` then puts it in its place."""
         sp.save_npz(folder / COMPONENTS, sp.csr_array(self.components))
         with (folder / "components.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)

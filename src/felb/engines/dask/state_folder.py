@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replacing
 from felb.engines.dask.worker_tasks import sees
 from felb.errors import InputError
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

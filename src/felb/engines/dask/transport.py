@@ -17,9 +17,8 @@ from felb.engines.dask import worker_tasks as tasks
 from felb.engines.dask.connection import failures_explained, gathered
 from felb.errors import FederationError
 from felb.federated.gate import Gate
-from felb.federated.participation import Participation
+from felb.federated.participation import NOISE_STREAM, Participation, random_stream
 from felb.federated.protocol import ClientStates, Sums
-from felb.federated.streams import NOISE_STREAM, random_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,8 +17,8 @@ from felb.data.blocks import Block
 from felb.errors import InputError
 from felb.federated.entries import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
 from felb.federated.gate import Gate
+from felb.federated.participation import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.federated.protocol import Release, Sums, Update, add_in_pairs
-from felb.federated.streams import CLIENT_STREAM, NOISE_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread_again
 from felb.kernels.schedule import threads_at_most
 

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from felb.atomic import wait_for_lock
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.run_plan import RUN_ID, Plan
 from felb.engines.nvflare.site_policy import Refusal
 from felb.errors import InputError
 from felb.records import read_record
+from felb.safe_files import wait_for_lock
 
 if TYPE_CHECKING:
     import os

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replacing, try_lock
 from felb.choices import CERTIFICATE_DAYS
 from felb.engines.nvflare.certificates import (
     SITE_KIND,
@@ -32,6 +31,7 @@ from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.revocation import REVOCATIONS, Revocations
 from felb.errors import InputError
 from felb.records import read_record
+from felb.safe_files import replacing, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

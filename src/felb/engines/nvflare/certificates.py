@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.engines.nvflare.vault_key import ANNOUNCED, announced, without_announcement
 from felb.errors import InputError
-from felb.regular import open_regular
+from felb.safe_files import open_regular
 
 if TYPE_CHECKING:
     import os

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replacing
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from felb.atomic import replacing, sync_folder
 from felb.engines.nvflare.approvals import plan_digest
 from felb.engines.nvflare.site_policy import Refusal
 from felb.errors import FederationError
@@ -18,6 +17,7 @@ from felb.federated.masked_sums import as_vector
 from felb.federated.wire import digest
 from felb.privacy.secure_site import SecureSite, SiteState
 from felb.privacy.secure_sum import Terms
+from felb.safe_files import replacing, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from felb.atomic import replacing
 from felb.errors import InputError
 from felb.records import read_bounded
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replace_folder, replacing
 from felb.choices import CERTIFICATE_DAYS
 from felb.engines.nvflare.authority import RESTORE, Authority, check_name, organisation
 from felb.engines.nvflare.certificates import CertificateRequest, key_fingerprint, signed_certificate
@@ -25,6 +24,7 @@ from felb.engines.nvflare.vault_key import announce, vault_key
 from felb.engines.nvflare.vault_words import COURIER_FILE, SITE
 from felb.errors import InputError
 from felb.records import read_record
+from felb.safe_files import replace_folder, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

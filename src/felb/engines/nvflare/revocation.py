@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import replacing
 from felb.errors import InputError
 from felb.records import read_text
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

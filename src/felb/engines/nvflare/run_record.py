@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.run_plan import RUN_ID, Plan
 from felb.engines.nvflare.site_roster import read_roster
 from felb.engines.nvflare.sum_store import SumStore
@@ -17,6 +16,7 @@ from felb.errors import FederationError, InputError
 from felb.federated.execution import Execution
 from felb.federated.journal import Journal
 from felb.records import read_record
+from felb.safe_files import replacing, try_lock
 
 if TYPE_CHECKING:
     import os

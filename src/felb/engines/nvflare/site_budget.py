@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from felb.atomic import replacing, wait_for_lock
 from felb.engines.nvflare.site_policy import Refusal
 from felb.federated.responses import answered_rounds
 from felb.privacy.cost import Neighbours, Unit  # noqa: TC001  # msgspec looks them up
 from felb.records import Natural, read_record
+from felb.safe_files import replacing, wait_for_lock
 
 if TYPE_CHECKING:
     import os

@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from felb.atomic import try_lock
 from felb.engines.nvflare.flare import environment
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.provisioning import Site
 from felb.errors import InputError
+from felb.safe_files import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from felb.atomic import replacing
 from felb.engines.nvflare.approvals import SHORT
 from felb.engines.nvflare.authority import check_name, organisation
 from felb.engines.nvflare.certificates import written
 from felb.engines.nvflare.vault_key import vault_key
 from felb.errors import InputError
 from felb.records import read_bounded
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

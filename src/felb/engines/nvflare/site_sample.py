@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.atomic import replacing
 from felb.engines.nvflare.site_policy import Refusal
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from felb.atomic import replacing, try_lock
 from felb.engines.nvflare.attempts import Attempts, planned_costs
 from felb.engines.nvflare.hardening import write_json
 from felb.engines.nvflare.replay import Replay
@@ -24,14 +23,15 @@ from felb.engines.nvflare.site_policy import Refusal, SiteConfig
 from felb.engines.nvflare.site_sample import drawn_half
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
+from felb.federated.participation import CLIENT_STREAM, random_stream
 from felb.federated.request_rules import Limits, check_request, request_table
 from felb.federated.responses import StoredResponses, answered_rounds
 from felb.federated.steps.assignment import ASSIGN
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
-from felb.federated.streams import CLIENT_STREAM, random_stream
 from felb.kernels.blas import one_blas_thread_again
 from felb.privacy.log_chain import drop_unsent
 from felb.privacy.outbound_log import OutboundLog, read_log
+from felb.safe_files import replacing, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import try_lock
 from felb.engines.nvflare.coordinator_session import Line, Unreachable
 from felb.engines.nvflare.run_record import LOCK, STATUS, RunRecord, Status
 from felb.errors import FederationError, FelbError, InputError
+from felb.safe_files import try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,11 +18,11 @@ from collections import deque
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from felb.atomic import try_lock
 from felb.engines.nvflare.provisioning import Site
 from felb.engines.nvflare.vault import Vault
 from felb.engines.nvflare.vault_socket import VaultServer
 from felb.errors import InputError, shortened
+from felb.safe_files import try_lock
 
 if TYPE_CHECKING:
     from felb.engines.nvflare.site_policy import SiteConfig

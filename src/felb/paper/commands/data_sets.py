@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table as Grid
 
-from felb.atomic import replacing
 from felb.cli import options
 from felb.cli.output import plain_console, print_json
 from felb.errors import InputError
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from felb.data import Table

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from felb.atomic import replacing
 from felb.cli import options
 from felb.cli.output import marked_grid, plain_console, print_facts, print_json
-from felb.cli.progress import step_progress
-from felb.cli.resuming import advising
+from felb.cli.progress import advising, step_progress
 from felb.errors import InputError, MissingExtraError
+from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

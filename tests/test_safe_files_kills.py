@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from felb import Job, simulate
-from felb import atomic as atomic_module
-from felb.atomic import NEW, beside, clear_leftovers, replace_folder, replacing
+from felb import safe_files as atomic_module
 from felb.data import BinaryMatrix, convert
 from felb.runs import job_runner
 from felb.runs.folder import JOB, JOURNAL, RESPONSES, RunFolder
 from felb.runs.result import Result
+from felb.safe_files import NEW, beside, clear_leftovers, replace_folder, replacing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked to be killed")
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from felb.atomic import replace_folder, replacing, try_lock
+from felb.safe_files import replace_folder, replacing, try_lock
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -101,7 +101,7 @@ def test_a_lock_is_held_by_one_until_it_is_closed_or_killed(tmp_path):
     assert try_lock(path) is None
     held.close()
     code = (
-        "import sys, pathlib; from felb.atomic import try_lock\n"
+        "import sys, pathlib; from felb.safe_files import try_lock\n"
         "held = try_lock(pathlib.Path(sys.argv[1])); print(held is not None, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
@@ -120,7 +120,7 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
     def no_locks(*_):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr("felb.atomic.fcntl.flock", no_locks)
+    monkeypatch.setattr("felb.safe_files.fcntl.flock", no_locks)
     held = try_lock(tmp_path / "lock")
     assert held is not None
     held.close()
