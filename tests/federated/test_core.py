@@ -8,8 +8,8 @@ import pytest
 
 from felb.data import BinaryMatrix
 from felb.errors import FederationError, InputError
-from felb.federated.algorithms.felb import LOCAL_FACTOR, ClientState, aggregated, felb, felb_server
-from felb.federated.algorithms.felb_setting import CHOICES, FelbParameters, Setting
+from felb.federated.algorithms.felb import LOCAL_FACTOR, ClientState, aggregated, felb, felb_mu, felb_server
+from felb.federated.algorithms.felb_setting import CHOICES, SETTINGS, FelbParameters, Setting
 from felb.federated.entries import from_arrays, to_arrays
 from felb.federated.gate import Gate
 from felb.federated.protocol import Algorithm, Checkpoint, Release, Request, Sums, Update
@@ -116,6 +116,18 @@ def test_parameters_are_checked_once_at_the_edge(change, message):
 def test_settings_are_checked(field):
     with pytest.raises(InputError, match=field):
         Setting(**{field: "moon"})
+
+
+@pytest.mark.parametrize("floor", [-0.1, 0.5, float("nan")])
+def test_the_floor_of_multiplicative_steps_lies_below_the_cut(floor):
+    with pytest.raises(InputError, match="floor"):
+        Setting(floor=floor)
+
+
+def test_only_the_printed_algorithm_lets_multiplicative_steps_end_at_zero():
+    floors = {name: felb_mu(30, 4, setting=setting).tasks[LOCAL_FACTOR].parameters.rule.floor
+              for name, setting in SETTINGS.items()}  # fmt: skip
+    assert floors == {"recommended": 0.001, "unweighted": 0.001, "literal": 0.0}
 
 
 def parameters(**changes):

@@ -53,6 +53,25 @@ def test_absolute_weights_do_depend_on_repeated_rows():
     assert np.abs(fits[0].relaxed_components_ - fits[1].relaxed_components_).max() > 0.01
 
 
+# -- entries at zero -----------------------------------------------------------------------------------------------
+
+
+def test_an_entry_that_was_zero_can_be_found():
+    """Multiplicative steps alone keep a zero for ever; FELB-MU raises entries before each of them."""
+    data = planted(300, 40, 3, noise=0.0, density=1.0, seed=2)
+    V = data.V.astype(np.float32)
+    lost = np.ascontiguousarray(np.where(np.arange(40) < 20, V, 0).T)
+    gaps = {}
+    for floor in (0.0, 0.001):
+        point = Point.start(data.U.astype(np.float32), lost)
+        for _ in range(40):
+            rule = Multiplicative(floor=floor)
+            point, _ = palm_step(data.A, point, Objective(kappa=0.0, relative=True), rule=rule, lam=0.0)
+        gaps[floor] = float(np.abs(point.Vt.T - V)[:, 20:].max())
+    assert gaps[0.0] == 1.0
+    assert gaps[0.001] < 0.5, "where components overlap, their entries are smaller"
+
+
 # -- split ---------------------------------------------------------------------------------------------------------
 
 

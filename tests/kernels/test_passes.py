@@ -280,6 +280,20 @@ def test_negative_points_are_lifted_where_the_rule_needs_it():
     np.testing.assert_array_equal(without.U, lifted.U)
 
 
+@pytest.mark.parametrize("k", [1, 16, 20, 33])
+@pytest.mark.parametrize("own", [False, True])
+def test_points_are_raised_to_the_floor_of_a_multiplicative_step(k, own):
+    A, penalty = matrix(300, 100, 0.1), Penalty(0.001, 0.02, own=own)
+    U, _, Vt = factors(300, 100, k)
+    raised = row_pass(A, np.maximum(U, np.float32(0.25)), Vt, rule=MultiplicativeStep(penalty))
+    floored = row_pass(A, U, Vt, rule=MultiplicativeStep(penalty, 0.25))
+    for got, expected in zip(floored, raised, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    locked = row_pass(A, U, Vt, rule=MultiplicativeStep(penalty))
+    assert not locked.U[::5].any(), "rows of zeros stay as they are"
+    assert floored.U[::5].any()
+
+
 def test_the_result_may_replace_the_previous_factor():
     A = matrix(300, 100, 0.1)
     for dtype in (np.float32, np.float64):
@@ -377,8 +391,13 @@ def test_parameters_are_checked():
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(
     "rule",
-    [lambda p: GradientStep(0.05, p), lambda p: ComponentStep(1.5, p), MultiplicativeStep],
-    ids=["gradient", "component", "mu"],
+    [
+        lambda p: GradientStep(0.05, p),
+        lambda p: ComponentStep(1.5, p),
+        MultiplicativeStep,
+        lambda p: MultiplicativeStep(p, 0.3),
+    ],
+    ids=["gradient", "component", "mu", "mu, floor"],
 )
 def test_rows_are_drawn_towards_a_target(k, exact, own, rule):
     rng = np.random.default_rng(k)

@@ -90,8 +90,13 @@ class Lipschitz:
 
 @dataclass(frozen=True, slots=True)
 class Multiplicative:
-    """One step size per entry, η = X ⊘ XG, which turns the gradient step into X ⊙ a ⊘ XG (Lee and Seung)."""
+    """One step size per entry, η = X ⊘ XG, which turns the gradient step into X ⊙ a ⊘ XG (Lee and Seung).
 
+    A multiplicative step cannot leave zero. Entries are therefore raised to `floor` before each step; with 0, an entry
+    that has once become zero remains zero.
+    """
+
+    floor: float = 0.0
     name: str = "multiplicative"
 
     def first_rows(self, A: BinaryMatrix, Vt: Array) -> Array:
@@ -100,7 +105,7 @@ class Multiplicative:
 
     def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:  # noqa: ARG002
         """Return a multiplicative step."""
-        return MultiplicativeStep(penalty)
+        return MultiplicativeStep(penalty, self.floor)
 
 
 # -- steps -------------------------------------------------------------------------------------------------------
@@ -191,11 +196,10 @@ class ComponentStep:
 
 @dataclass(frozen=True, slots=True)
 class MultiplicativeStep:
-    """u ← prox_η(η ⊙ a) with η = u ⊘ uG; needs (and keeps) u >= 0."""
+    """u ← prox_η(η ⊙ a) with η = u ⊘ uG, for points that are raised to `lowest` >= 0; the result is >= 0."""
 
     penalty: Penalty
-
-    lowest = 0.0
+    lowest: float = 0.0
 
     def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
         """Return the rows that follow `u`."""

@@ -44,7 +44,7 @@ START_HEIGHT = 0.75
 """Typical entry of a component at the spectral start: above the cut at ½, below the end of the box."""
 
 FLOOR = 0.05
-"""Random entries of the start are below this; a multiplicative step cannot leave zero."""
+"""Random entries of the start are below this, so that no two components start alike."""
 
 FLIPPED = 0.01
 """Share of the entries of V̂ that may still change sides in the last round."""
@@ -56,9 +56,10 @@ def felb(n_features: int, n_components: int, *, setting: Setting = RECOMMENDED, 
     return _algorithm("felb", n_features, FelbParameters.of(n_components, rule, setting=setting, **parameters))
 
 
-def felb_mu(n_features: int, n_components: int, **parameters: Any) -> Algorithm:
+def felb_mu(n_features: int, n_components: int, *, setting: Setting = RECOMMENDED, **parameters: Any) -> Algorithm:
     """FELB-MU: FELB with multiplicative steps."""
-    return _algorithm("felb-mu", n_features, FelbParameters.of(n_components, Multiplicative(), **parameters))
+    rule = Multiplicative(floor=setting.floor)
+    return _algorithm("felb-mu", n_features, FelbParameters.of(n_components, rule, setting=setting, **parameters))
 
 
 def _algorithm(name: str, n_features: int, parameters: FelbParameters) -> Algorithm:

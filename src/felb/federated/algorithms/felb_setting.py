@@ -45,6 +45,8 @@ class Setting:
         and V_i in turn
     step : size of the gradient steps of FELB. "component": one for each component, by its row of the Gram matrix;
         "factor": one for all, by the norm of that matrix. Multiplicative steps have a size for each entry
+    floor : entries of the factors are raised to this before a multiplicative step of FELB-MU, since such a step cannot
+        leave zero; with 0, an entry that has once become zero remains zero
     units : of κ, λ and γ. "curvature": of the client's own data term, which grows with its rows; the mean curvature
         tr(UᵀU)/k for κ and λ (tr(VVᵀ)/k for U), its geometric mean with (UᵀU)_ll for γ; "absolute": 1
     average : of the V_i. "curvature": component l of client i weighs (U_iᵀU_i)_ll; "equal": clients weigh the same
@@ -67,6 +69,7 @@ class Setting:
     start: Literal["spectral", "random", "independent"] = "spectral"
     order: Literal["blocks", "alternating"] = "blocks"
     step: Literal["component", "factor"] = "component"
+    floor: float = 0.001
     units: Literal["curvature", "absolute"] = "curvature"
     average: Literal["curvature", "equal"] = "curvature"
     aggregation: Literal["proximal", "mean"] = "proximal"
@@ -84,6 +87,8 @@ class Setting:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if not 0 <= self.floor < 0.5:
+            raise InputError(f"floor must lie in [0, 0.5), got {self.floor!r}")
         if self.order == "blocks" and self.clock == "steps":
             raise InputError("clock='steps' counts alternating steps; use it with order='alternating'")
 
@@ -98,6 +103,7 @@ LITERAL = Setting(
     start="independent",
     order="alternating",
     step="factor",
+    floor=0.0,
     units="absolute",
     average="equal",
     clock="steps",
