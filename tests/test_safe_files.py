@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from felb.errors import InputError
 from felb.safe_files import replace_folder, replacing, try_lock
 
 
@@ -21,6 +22,12 @@ def test_a_file_appears_when_it_is_complete(tmp_path):
         assert target.read_text() == "old"
     assert target.read_text() == "new"
     assert list(tmp_path.iterdir()) == [tmp_path / "x.txt"]
+
+
+def test_a_missing_folder_is_named_and_not_made(tmp_path):
+    with pytest.raises(InputError, match="there is no folder"), replacing(tmp_path / "missing" / "x.txt"):
+        pass
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

@@ -42,6 +42,8 @@ def replacing(path: str | os.PathLike[str], *, clear: bool = True) -> Iterator[P
     With `clear`, what killed processes left in the folder is removed before.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {target}: there is no folder {target.parent}; make it, or give another one")
     if clear:
         clear_leftovers(target.parent)
     partial = beside(target, PARTIAL)

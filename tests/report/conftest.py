@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from stored_runs import Stored, store
 
+from felb.runs.result import fingerprint_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -20,7 +22,7 @@ def run(tmp_path_factory) -> Stored:
 
 @pytest.fixture
 def rewrite():
-    """Change result.json of a run folder."""
+    """Change result.json of a run folder, and let its private.json belong to the changed one."""
 
     def change(folder: Path, **fields: Any) -> None:
         path = folder / "result.json"
@@ -31,7 +33,11 @@ def rewrite():
             for parent in parents:
                 target = target[parent]
             target[last] = value
-        path.write_text(json.dumps(raw), encoding="utf-8")
+        text = json.dumps(raw)
+        path.write_text(text, encoding="utf-8")
+        if (folder / "private.json").is_file():  # still of this result
+            own = json.loads((folder / "private.json").read_text(encoding="utf-8"))
+            (folder / "private.json").write_text(json.dumps({**own, "result": fingerprint_of(text)}), encoding="utf-8")
 
     return change
 

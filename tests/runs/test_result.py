@@ -223,3 +223,15 @@ def test_l2_what_tells_the_data_from_other_data_is_not_in_what_is_shared(tmp_pat
     received = Result.read(tmp_path / "out")
     assert received.provenance.data["fingerprint"] is None
     assert received.scores == found.scores
+
+
+def test_private_facts_of_another_result_are_refused(tmp_path):
+    for seed in (0, 1):
+        simulate(Job("zoo", "grecond+or", 3, clients=3, seed=seed), tmp_path / f"{seed}")
+    own = json.loads((tmp_path / "0" / "private.json").read_text())
+    (tmp_path / "1" / "private.json").write_text(json.dumps(own))
+    with pytest.raises(InputError, match=r"private\.json is not of the result\.json"):
+        Result.read(tmp_path / "1")
+    del own["result"]  # as versions before this one wrote it
+    (tmp_path / "0" / "private.json").write_text(json.dumps(own))
+    assert Result.read(tmp_path / "0").provenance.data["fingerprint"]

@@ -192,7 +192,7 @@ def _writing(path: str | PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose a folder with free space") from error
+        raise InputError(f"cannot write {path}: {error.strerror}; check the folder and its free space") from error
 
 
 class BlockChecksum:

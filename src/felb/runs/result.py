@@ -262,6 +262,7 @@ class Result:
         )
         if any(value is not None for value in (*owned["clients"].values(), *owned["data"].values(), self.features)):
             path = folder / PRIVATE
+            owned["result"] = fingerprint_of(text)
             path.write_text(json.dumps(owned, indent=1, allow_nan=False), encoding="utf-8")
             path.chmod(0o600)
         (folder / RESULT).write_text(text, encoding="utf-8")
@@ -348,6 +349,11 @@ def file_stem(client: str) -> str:
         digest = hashlib.blake2b(stem.encode(), digest_size=12).hexdigest()
         return f"{stem[: LONGEST_STEM - 25]}~{digest}"
     return stem or "~"
+
+
+def fingerprint_of(text: str) -> str:
+    """Return by what private.json knows the result.json that it belongs to."""
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def finite(value: Any) -> Any:

@@ -24,6 +24,7 @@ from felb.runs.result import (
     SCHEMA,
     Provenance,
     Result,
+    fingerprint_of,
     read_boolean,
 )
 from felb.runs.result_places import RESULT, check_result_folder, is_model_file
@@ -49,6 +50,8 @@ def _read_folder(path: Path) -> Result:
     shape, features = (stored.n_components, stored.n_features), None
     if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
         owned = read_record(path / PRIVATE, _Owned, advice=AGAIN)
+        if owned.result not in (None, fingerprint_of((path / RESULT).read_text(encoding="utf-8"))):
+            raise InputError(f"{path / PRIVATE} is not of the {RESULT} beside it; bring back its own, or remove it")
         stored.clients = {**stored.clients, **owned.clients}
         stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
         if owned.features is not None:
@@ -118,6 +121,7 @@ class _Owned(msgspec.Struct, forbid_unknown_fields=True):
     clients: dict[str, Natural | None]
     data: dict[str, Any]
     features: dict[str, Any] | None = None
+    result: str | None = None  # earlier versions did not say what it belongs to
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
