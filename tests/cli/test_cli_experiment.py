@@ -101,7 +101,13 @@ def test_pages_are_written_for_every_experiment_in_a_folder(felb, stored, in_fol
     pytest.importorskip("matplotlib")
     done = felb("experiment", "pages", "felb-experiments", "--to", "pages")
     assert (done.code, done.err) == (0, "")
-    assert sorted(path.name for path in (in_folder / "pages").iterdir()) == ["README.md", "noise.md", "noise.png"]
+    written = ["README.md", "noise.csv", "noise.md", "noise.png"]
+    assert sorted(path.name for path in (in_folder / "pages").iterdir()) == written
+    header, *runs = (in_folder / "pages" / "noise.csv").read_text(encoding="utf-8").splitlines()
+    assert header.startswith("panel,method,place,trial,status,date,")
+    states = [line.split(",")[4] for line in runs]
+    assert (len(states), states.count("not run")) == (len(TINY.cells()), 1)
+    assert "(noise.csv)" in (in_folder / "pages" / "noise.md").read_text(encoding="utf-8")
     assert "(noise.md)" in (in_folder / "pages" / "README.md").read_text(encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from felb.report.marked_tables import MarkedTable, TableCell, escaped, marks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from felb.metrics.intervals import Interval
     from felb.paper.study import Claim, Metric, Place, StudyRecord
@@ -186,13 +186,26 @@ def provenance_text(record: StudyRecord) -> str:
 
 def to_csv(record: StudyRecord) -> str:
     """Return one line for each panel, method, place and figure, with mean, interval and number of trials."""
+    return _csv_text(COLUMNS, (row.values() for row in to_rows(record)))
+
+
+def runs_to_csv(record: StudyRecord) -> str:
+    """Return one line for each planned run: how it ended, and the figures that the tables show."""
+    keys = [metric.key for metric in record.view.metrics]
+    rows = []
+    for planned in record.planned:
+        found = record.cells.get(planned.key)
+        ended = ("not run", None) if found is None else (found.status, found.provenance.get("date"))
+        figures = [None if found is None else found.figures.get(key) for key in keys]
+        rows.append([planned.panel, planned.method, planned.place, planned.trial, *ended, *figures])
+    return _csv_text(("panel", "method", "place", "trial", "status", "date", *keys), rows)
+
+
+def _csv_text(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["experiment", "form", "panel", "method", "place", "figure", "mean", "low", "high", "trials", "published"]
-    )
-    for row in to_rows(record):
-        writer.writerow(["" if value is None else value for value in row.values()])
+    writer.writerow(columns)
+    writer.writerows(["" if value is None else value for value in row] for row in rows)
     return out.getvalue()
 
 
@@ -223,8 +236,15 @@ def to_rows(record: StudyRecord) -> list[dict[str, Any]]:
     return rows
 
 
-def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | None = None, level: int = 1) -> str:
-    """Return a page: question, figure, claims, tables, provenance."""
+def to_markdown(
+    record: StudyRecord,
+    claims: Sequence[Claim],
+    *,
+    figure: str | None = None,
+    runs: str | None = None,
+    level: int = 1,
+) -> str:
+    """Return a page: question, figure, claims, tables, provenance; `figure` and `runs` are files to link to."""
     mark = "#" * level
     lines = [f"{mark} {record.title}", "", record.question, "", escaped(record.view.note), ""]
     if figure is not None:
@@ -246,6 +266,8 @@ def to_markdown(record: StudyRecord, claims: Sequence[Claim], *, figure: str | N
     if record.settings.get("data"):
         command += " --data FOLDER"
     lines += [f"{mark}# Made by", "", f"`{command}`, {record.form} form; {provenance_text(record)}.", ""]
+    if runs is not None:
+        lines += [f"[{runs}]({runs}) lists all runs.", ""]
     return "\n".join(lines)
 
 

@@ -203,11 +203,11 @@ def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
 @click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="Folder for the pages.")
 @options.as_json
 def pages(folder: str, target: str, as_json: bool) -> None:
-    """Write a Markdown page with table, claims and figure for each experiment in FOLDER, and an index."""
+    """Write a Markdown page with table, claims and figure for each experiment in FOLDER, its runs, and an index."""
     from felb.paper.catalogue import NAMES, find_study
     from felb.paper.figures import draw_study
     from felb.paper.study import MANIFEST, StudyRecord
-    from felb.paper.tables import index_markdown, to_markdown
+    from felb.paper.tables import index_markdown, runs_to_csv, to_markdown
 
     place, entries, written = Path(target), [], []
     found = {path.parent: StudyRecord.read(path.parent) for path in sorted(Path(folder).glob(f"*/{MANIFEST}"))}
@@ -218,10 +218,12 @@ def pages(folder: str, target: str, as_json: bool) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for record in sorted(found.values(), key=lambda record: NAMES.index(record.name)):
         claims = find_study(record.name, quick=record.form == "quick").judge(record)
-        draw_study(record, place / f"{record.name}.png")
-        write(place / f"{record.name}.md", to_markdown(record, claims, figure=f"{record.name}.png"))
-        entries.append((record, claims, f"{record.name}.md"))
-        written.append(str(place / f"{record.name}.md"))
+        page, figure, runs = (f"{record.name}.{suffix}" for suffix in ("md", "png", "csv"))
+        draw_study(record, place / figure)
+        write(place / page, to_markdown(record, claims, figure=figure, runs=runs))
+        write(place / runs, runs_to_csv(record))
+        entries.append((record, claims, page))
+        written += [str(place / page), str(place / runs)]
     write(place / "README.md", index_markdown(entries))
     written.append(str(place / "README.md"))
     if as_json:
