@@ -16,6 +16,7 @@ from felb.kernels import schedule
 from felb.kernels.passes import (
     RowPass,
     factor_step,
+    factor_steps,
     gather,
     row_pass,
     row_pass_into,
@@ -435,3 +436,20 @@ def test_float64_sweeps_over_given_rows_are_those_of_numpy(n, k):
         factor_step(X[rows], gathered[rows], gram, rule=HalsStep(2)) for rows in (slice(0, n // 3), slice(n // 3, n))
     ]
     np.testing.assert_array_equal(np.concatenate(parts), moved)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize(("rule_name", "prox_name"), RULES)
+def test_several_steps_are_one_after_the_other(rule_name, prox_name, drawn, dtype):
+    rng = np.random.default_rng(3)
+    X, before, gathered, target = (rng.random((131, 17)).astype(dtype) for _ in range(4))
+    options = {"rule": rule_of(rule_name, prox_name), "beta": 0.0 if rule_name == "hals" else 0.1}
+    if drawn and rule_name != "hals":
+        options["target"] = target
+    gram = X.T @ X
+    found = factor_steps(X, gathered, gram, steps=4, X_prev=before, **options)
+    for _ in range(4):
+        X, before = factor_step(X, gathered, gram, X_prev=before, **options), X
+    np.testing.assert_array_equal(found[0], X)
+    np.testing.assert_array_equal(found[1], before)

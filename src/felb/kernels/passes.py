@@ -225,6 +225,21 @@ def factor_step(
     ``factor_step(Vt, AtU, UtU, rule=...)`` is the step of V that follows a `row_pass`; rows are drawn towards `target`,
     if one is given and the rule's penalty says how strongly.
     """
+    return factor_steps(X, gathered, gram, steps=1, rule=rule, X_prev=X_prev, beta=beta, target=target)[0]
+
+
+def factor_steps(
+    X: NDArray[Any],
+    gathered: NDArray[Any],
+    gram: NDArray[Any],
+    *,
+    steps: int,
+    rule: Rule,
+    X_prev: NDArray[Any] | None = None,
+    beta: float = 0.0,
+    target: NDArray[Any] | None = None,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return X after `steps` times `factor_step`, and what it was before the last one; arguments are prepared once."""
     X = _floats(X, "X")
     n, k = X.shape
     _check_shape("gathered", gathered, (n, k))
@@ -236,16 +251,23 @@ def factor_step(
     if X.dtype == np.float64 and numbers is not None and numbers.code == HALS and not beta:
         doubles = _kernels()
         if doubles is not None:
-            swept: NDArray[np.float64] = np.maximum(X, numbers.lowest)
-            doubles.sweep_doubles_into(swept, plain_view(gathered), plain_view(gram), int(numbers.step))
-            return swept
+            for _ in range(steps):
+                swept: NDArray[np.float64] = np.maximum(X, numbers.lowest)
+                doubles.sweep_doubles_into(swept, plain_view(gathered), plain_view(gram), int(numbers.step))
+                X, X_prev = swept, X
+            return X, X_prev
     if compiled is None or numbers is None:
-        return plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta, target=target)
-    out = np.empty_like(X)
-    factors = plain_view(X), plain_view(X_prev), plain_view(X if target is None else target), out
-    scratch = scratch_space(n, k)
-    compiled.dense_pass(factors, plain_view(gathered), _gram(gram), tuple(numbers), scratch, width_of(k))
-    return out
+        for _ in range(steps):
+            moved = plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta, target=target)
+            X, X_prev = moved, X
+        return X, X_prev
+    held = plain_view(gathered), _gram(gram), tuple(numbers), scratch_space(n, k), width_of(k)
+    X, X_prev, towards = plain_view(X), plain_view(X_prev), None if target is None else plain_view(target)
+    for _ in range(steps):
+        out = np.empty_like(X)
+        compiled.dense_pass((X, X_prev, X if towards is None else towards, out), *held)
+        X, X_prev = out, X
+    return X, X_prev
 
 
 def squared_loss(nnz: float, AtU: NDArray[Any], UtU: NDArray[Any], Vt: NDArray[Any]) -> float:

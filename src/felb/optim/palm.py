@@ -11,11 +11,11 @@ fixed V, then as many of V for fixed U; A is touched twice, however many steps t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.kernels.passes import Statistics, factor_step, gather, row_pass, squared_loss, statistics_pass
+from felb.kernels.passes import Statistics, factor_step, factor_steps, gather, row_pass, squared_loss, statistics_pass
 from felb.optim.prox import elb_penalty
 from felb.optim.steps import Penalty
 
@@ -108,14 +108,11 @@ def palm_blocks(
     """
     gathered, gram = gather(A, point.Vt, threads=threads), point.Vt.T @ point.Vt
     step = rule.step(gram, objective.penalty(lam, gram), beta=beta)
-    U, U_before = point.U, point.U_before
-    for _ in range(steps):
-        U, U_before = factor_step(U, gathered, gram, rule=step, X_prev=U_before, beta=beta), U
+    options: dict[str, Any] = {"steps": steps, "beta": beta}
+    U, U_before = factor_steps(point.U, gathered, gram, rule=step, X_prev=point.U_before, **options)
     AtU, UtU = statistics_pass(A, U, threads=threads)
     step = rule.step(UtU, objective.penalty(lam, UtU), beta=beta)
-    Vt, Vt_before = point.Vt, point.Vt_before
-    for _ in range(steps):
-        Vt, Vt_before = factor_step(Vt, AtU, UtU, rule=step, X_prev=Vt_before, beta=beta, target=target), Vt
+    Vt, Vt_before = factor_steps(point.Vt, AtU, UtU, rule=step, X_prev=point.Vt_before, target=target, **options)
     return Point(U, Vt, U_before, Vt_before), Statistics(AtU, UtU)
 
 

@@ -44,7 +44,7 @@ START_HEIGHT = 0.75
 """Typical entry of a component at the spectral start: above the cut at ½, below the end of the box."""
 
 FLOOR = 0.05
-"""Random entries of the start are below this, so that no two components start alike."""
+"""Random entries of the start are below this; a multiplicative step moves small entries slowly."""
 
 FLIPPED = 0.01
 """Share of the entries of V̂ that may still change sides in the last round."""
