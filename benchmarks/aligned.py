@@ -22,7 +22,7 @@ import numpy as np
 from real_data import FOLDER, real
 
 import felb
-from felb.centralized.method import Factors, PooledFactorization
+from felb.centralized.method import CentralizedFactorization, Factors
 from felb.data import load, partition
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ MODELS = {
 }
 
 
-class Once(PooledFactorization):
+class Once(CentralizedFactorization):
     """A model that remembers what it has found at each client; clients are told apart by their seeds."""
 
     time_limit = None
 
-    def __init__(self, model: PooledFactorization) -> None:
+    def __init__(self, model: CentralizedFactorization) -> None:
         self.model = model
         self.n_components = model.n_components
         self.found: dict[int, Factors] = {}

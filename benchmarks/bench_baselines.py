@@ -25,7 +25,7 @@ from felb.safe_files import replacing
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.centralized.method import PooledFactorization
+    from felb.centralized.method import CentralizedFactorization
     from felb.data import BinaryMatrix
     from felb.metrics import Counts
 
@@ -37,7 +37,7 @@ R_SECONDS = 16.0
 MUSHROOM_CONCEPTS = 119
 
 
-def own_counts(model: PooledFactorization, A: BinaryMatrix) -> Counts:
+def own_counts(model: CentralizedFactorization, A: BinaryMatrix) -> Counts:
     """Fit and count the errors of the algorithm's own U."""
     return confusion(A, model.fit_transform(A), model.components_)
 

@@ -1,4 +1,4 @@
-"""FELB and FELB-MU over more and more clients on real data, against ELBMF on the pooled rows and against bars.
+"""FELB and FELB-MU over more and more clients on real data, against ELBMF on the centralized rows and against bars.
 
     python benchmarks/felb_real.py                                       every matrix of the data folder
     python benchmarks/felb_real.py --sets msweb bmf_mushroom --clients 50 --methods FELB-MU
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 CELLS = Path(__file__).with_name("felb_real_cells")
 COMPONENTS, SEED, ROWS_A_CLIENT = 20, 0, 10
 CLIENTS = (1, 10, 50, 200)
-POOLED = "ELBMF"
-METHODS: dict[str, Callable[..., Any]] = {POOLED: felb.ELBMF, "FELB": felb.FELB, "FELB-MU": felb.FELBMU}
+CENTRALIZED = "ELBMF"
+METHODS: dict[str, Callable[..., Any]] = {CENTRALIZED: felb.ELBMF, "FELB": felb.FELB, "FELB-MU": felb.FELBMU}
 REFERENCE = {
     "msweb": 0.770,
     "bmf_mushroom": 0.847,
@@ -44,7 +44,7 @@ REFERENCE = {
     "cps_280k": 0.751,
     "tcga_mutation": 0.203,
 }
-"""F1 of ELBMF on the pooled rows, felb 0.1."""
+"""F1 of ELBMF on the centralized rows, felb 0.1."""
 
 BELOW = {"FELB-MU": 0.02, "FELB": 0.04}
 """How far below ELBMF the methods may be with 50 clients."""
@@ -61,14 +61,14 @@ Scores = dict[tuple[str, int], float]
 def fitted(A: felb.BinaryMatrix, method: str, clients: int) -> dict[str, Any]:
     """Fit one cell; return F1, seconds and rounds."""
     model = METHODS[method](min(COMPONENTS, *A.shape), random_state=SEED)
-    groups = {} if method == POOLED else {"groups": partition.even(len(A), clients, seed=SEED)}
+    groups = {} if method == CENTRALIZED else {"groups": partition.even(len(A), clients, seed=SEED)}
     start, used = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a method collapses is what F1 shows
         U = model.fit_transform(A, **groups)
     seconds, used = time.perf_counter() - start, time.process_time() - used
     counts = confusion(A, U, model.components_)
-    if method == POOLED:  # its own U is cut, rows assigned anew fit better
+    if method == CENTRALIZED:  # its own U is cut, rows assigned anew fit better
         counts = max(counts, confusion(A, model.transform(A), model.components_), key=lambda c: c.f1)
     return {
         "f1": counts.f1,
@@ -109,7 +109,7 @@ def measure(folder: Path, name: str, A: felb.BinaryMatrix, *, method: str, clien
 def run(folder: Path, name: str, data: Path, *, methods: list[str], clients: list[int]) -> Scores:
     """Measure what is missing of a data set; return all its F1, those of ELBMF under one client."""
     A = None
-    wanted = [(method, count) for method in methods for count in ([1] if method == POOLED else clients)]
+    wanted = [(method, count) for method in methods for count in ([1] if method == CENTRALIZED else clients)]
     scores: Scores = {}
     for method, count in wanted:
         found = measured(folder, name, method, count)
@@ -129,13 +129,13 @@ def run(folder: Path, name: str, data: Path, *, methods: list[str], clients: lis
 
 def bars(name: str, scores: Scores) -> Iterator[tuple[str, float]]:
     """Yield what is demanded of a data set and by how much it is exceeded; negative if it is missed."""
-    pooled = REFERENCE.get(name, scores.get((POOLED, 1)))
+    centralized = REFERENCE.get(name, scores.get((CENTRALIZED, 1)))
     for method, below in BELOW.items():
         mid = scores.get((method, 50))
         if mid is None:
             continue
-        if pooled is not None:
-            yield f"{method} C=50 >= ELBMF {pooled:.3f} - {below}", mid - (pooled - below)
+        if centralized is not None:
+            yield f"{method} C=50 >= ELBMF {centralized:.3f} - {below}", mid - (centralized - below)
         for count, near in NEAR.items():
             if (method, count) in scores:
                 yield f"{method} C=50 within {near} of C={count}", near - abs(mid - scores[method, count])
@@ -148,11 +148,11 @@ def shown(name: str, scores: Scores, clients: list[int]) -> str:
         return f"{scores[method, count]:.3f}" if (method, count) in scores else "–"
 
     methods = [" / ".join(cell(method, count) for count in clients) for method in ("FELB", "FELB-MU")]
-    pooled = REFERENCE.get(name, scores.get((POOLED, 1)))
+    centralized = REFERENCE.get(name, scores.get((CENTRALIZED, 1)))
     mids = [scores.get((method, 50)) for method in ("FELB", "FELB-MU")]
-    ratio = " / ".join("–" if mid is None or not pooled else f"{mid / pooled:.2f}" for mid in mids)
+    ratio = " / ".join("–" if mid is None or not centralized else f"{mid / centralized:.2f}" for mid in mids)
     bar = f"{REFERENCE[name]:.3f}" if name in REFERENCE else "–"
-    return f"| {name} | {cell(POOLED, 1)} | {bar} | {methods[0]} | {methods[1]} | {ratio} |"
+    return f"| {name} | {cell(CENTRALIZED, 1)} | {bar} | {methods[0]} | {methods[1]} | {ratio} |"
 
 
 def main() -> None:
@@ -170,7 +170,7 @@ def main() -> None:
         sys.exit(f"no {', '.join(unknown) or 'data'} in {options.data}")
     counts = " / ".join(map(str, options.clients))
     lines = [
-        f"| data | ELBMF pooled | ELBMF of 0.1 | FELB C={counts} | FELB-MU C={counts} | C=50 over ELBMF |",
+        f"| data | ELBMF centralized | ELBMF of 0.1 | FELB C={counts} | FELB-MU C={counts} | C=50 over ELBMF |",
         "|---|---|---|---|---|---|",
     ]
     missed, held = [], 0

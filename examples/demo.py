@@ -32,18 +32,18 @@ METHODS = {
     "Asso, vote": felb.PostHoc(felb.Asso(tau="auto"), "vote"),
     "ELBMF": felb.ELBMF(),
 }
-POOLED = ("ELBMF",)
+CENTRALIZED = ("ELBMF",)
 console = Console(highlight=False)
 
 
 def compare(title: str, data: felb.BinaryMatrix, *, k: int, signal: felb.BinaryMatrix | None = None) -> dict[str, Any]:
-    """Print the scores of the federated methods on ten clients and of a pooled one for comparison; return all fits."""
+    """Print the scores of federated methods on ten clients and of a centralized one; return all fits."""
     table = new_table(
         title, ["method", "rows held by"], ["F1", "RMSD", *(["F1*"] if signal else []), "rounds", "seconds"]
     )
     clients, fits = partition.even(len(data), CLIENTS, seed=0), {}
     for name, method in METHODS.items():
-        split = {} if name in POOLED else {"groups": clients}
+        split = {} if name in CENTRALIZED else {"groups": clients}
         model = with_rank(method, k)
         with console.status(f"{title}: {name}"):
             started = time.perf_counter()

@@ -45,7 +45,7 @@ def bmf(
     layer : name of the layer to use instead of ``X``
     key : name under which results are stored
     client_key : column of ``obs`` with the client of each cell, for example a hospital; cells of different clients are
-        not pooled
+        not centralized
     binarize_threshold : values above it are 1
     n_resamples : number of refits for the stability of the components; 0 to leave it out
     random_state : seed

@@ -55,18 +55,18 @@ def test_cells_that_are_unknown_already_are_not_held_out():
 
 def test_the_planted_number_is_chosen_and_a_federation_chooses_the_same():
     groups = felb.data.partition.uneven(300, 4)
-    pooled = felb.choose_k(DATA.A, range(1, 7), n_resamples=2)
+    centralized = felb.choose_k(DATA.A, range(1, 7), n_resamples=2)
     shared = felb.choose_k(DATA.A, range(1, 7), groups=groups, n_resamples=0)
     listed = felb.choose_k([DATA.A.rows(0, 120), DATA.A.rows(120, 300)], range(1, 7), n_resamples=0)
-    assert pooled.best_k == 3
+    assert centralized.best_k == 3
     for other in (shared, listed):
-        for a, b in zip(pooled.scores, other.scores, strict=True):
+        for a, b in zip(centralized.scores, other.scores, strict=True):
             assert a.held_out == b.held_out
             assert a.description_length == b.description_length
-    assert pooled.shortest_k == 3
-    assert pooled.scores[2].stability == 1.0
+    assert centralized.shortest_k == 3
+    assert centralized.scores[2].stability == 1.0
     assert shared.scores[2].stability is None
-    errors = [row.error_rate for row in pooled.scores]
+    errors = [row.error_rate for row in centralized.scores]
     assert errors[0] > errors[2]
 
 

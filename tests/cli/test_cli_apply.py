@@ -43,7 +43,7 @@ def model(in_folder, felb):
 def test_the_records_of_the_fit_get_the_bits_of_the_fit(felb, model, in_folder):
     found = felb("apply", "run", "fit.csv", "-o", "U.npz", "--json")
     assert found.code == 0
-    np.testing.assert_array_equal(sp.load_npz("U.npz").toarray(), read_assignment("run", "pooled"))
+    np.testing.assert_array_equal(sp.load_npz("U.npz").toarray(), read_assignment("run", "centralized"))
     assert found.json["drift"]["wrong"]["z"] == 0
     assert found.json["scores"] == pytest.approx(Result.read("run").scores)
     assert not any(entry["changed"] for entry in found.json["drift"]["features"])
@@ -135,7 +135,7 @@ def test_the_schema_of_the_result_reads_raw_records(felb, in_folder):
     with (in_folder / "U.csv").open() as file:
         _, *rows = csv.reader(file)
     U = np.array([row[1:] for row in rows]).astype(int)
-    np.testing.assert_array_equal(U, read_assignment("run", "pooled"))
+    np.testing.assert_array_equal(U, read_assignment("run", "centralized"))
 
 
 def test_pages_and_tables_of_model_files(felb, model, in_folder):

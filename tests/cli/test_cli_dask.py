@@ -38,15 +38,15 @@ def felb_says(line, capsys):
     return ended.value.code, capsys.readouterr()
 
 
-def test_the_result_is_that_of_pooled_data(parts, address, capsys):
+def test_the_result_is_that_of_centralized_data(parts, address, capsys):
     code, said = felb_says(f"fit '{parts}' --dask {address} --block-rows 100 {QUICK} -o out --json", capsys)
     assert code == 0, said.err
-    pooled = felb.FederatedBMF(4, effort="fast", objective="hamming", random_state=0).fit(DATA.A)
+    centralized = felb.FederatedBMF(4, effort="fast", objective="hamming", random_state=0).fit(DATA.A)
     result = Result.read("out")
-    np.testing.assert_array_equal(result.components, pooled.components_)
+    np.testing.assert_array_equal(result.components, centralized.components_)
     assert json.loads(said.out)["clients"] == {"client-01": 100, "client-02": 20, "client-03": 100, "client-04": 80}
     U = np.concatenate([read_assignment("out", name) for name in result.clients])
-    np.testing.assert_array_equal(U, pooled.transform(DATA.A))
+    np.testing.assert_array_equal(U, centralized.transform(DATA.A))
     assert result.provenance.data["rows"] == 300
     assert result.provenance.data["ones"] == DATA.A.nnz
 
@@ -66,8 +66,8 @@ def test_an_interrupted_run_goes_on_and_knows_its_data(parts, address, tmp_path,
     DATA.A.rows(0, 120).save(tmp_path / "part-0.felb")
     code, said = felb_says(f"fit --resume out --dask {address}", capsys)
     assert code == 0, said.err
-    pooled = felb.FederatedBMF(4, effort="fast", objective="hamming", random_state=0).fit(DATA.A)
-    np.testing.assert_array_equal(Result.read("out").components, pooled.components_)
+    centralized = felb.FederatedBMF(4, effort="fast", objective="hamming", random_state=0).fit(DATA.A)
+    np.testing.assert_array_equal(Result.read("out").components, centralized.components_)
 
 
 def test_a_private_run_keeps_its_statement(parts, address, capsys):

@@ -85,7 +85,7 @@ def test_a_run_gets_the_roster_of_its_sites_from_the_coordinator(tmp_path):
         ({"columns": '"c.txt"'}, "features, columns or schema"),
         ({"features": None, "columns": '"missing.txt"'}, "cannot be read"),
         ({"componets": "3"}, "unknown setting 'componets'"),
-        ({"method": '"elbmf"'}, "for pooled data"),
+        ({"method": '"elbmf"'}, "for centralized data"),
         ({"parameters": "{setting = '/etc'}"}, "number or a word"),
         ({"sites": "[]"}, "list of names"),
         ({"sites": '["x"]', "terms": "{quorum = 2}"}, "quorum=2"),
@@ -161,7 +161,7 @@ def test_sizes_of_clients_are_shown_as_far_as_they_are_known():
 
     assert describe_clients({"a": 3, "b": 5}) == "2 with 3 to 5 records each"
     assert describe_clients({"a": None, "b": None}) == "2: a, b"
-    assert describe_clients({"pooled": 9}) == "pooled"
+    assert describe_clients({"centralized": 9}) == "centralized"
 
 
 def test_without_flare_the_extra_is_named(felb, tmp_path, monkeypatch):

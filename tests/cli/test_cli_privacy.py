@@ -117,7 +117,7 @@ def test_a_private_fit_may_be_published(felb, table):
         (("--delta", 1e-6), 1, "needs epsilon"),
         (("--epsilon", 1, "--delta", 0.5), 1, "below 1/60"),
         (("--epsilon", "nan"), 1, "epsilon must be positive"),
-        (("--epsilon", 1, "--method", "asso"), 1, "is for pooled data"),
+        (("--epsilon", 1, "--method", "asso"), 1, "is for centralized data"),
         (("--epsilon", 1, "--mechanism", "magic"), 2, "magic"),
         (("--epsilon", 1, "--privacy", "row_bound"), 2, "NAME=VALUE"),
         (("--epsilon", 1, "--privacy", "rows=3"), 1, "has no 'rows'"),
@@ -205,7 +205,7 @@ def test_the_log_of_a_run_under_way(felb, in_folder, run):
     assert "cooccurrence" in felb("privacy", "log", "other").out.replace("\n", "")
 
 
-def test_pooled_data_has_no_log(felb, table):
+def test_centralized_data_has_no_log(felb, table):
     felb("fit", table, "-o", "out", "-k", 2, "--method", "asso")
     shown = felb("privacy", "log", "out")
     assert shown.code == 0

@@ -189,7 +189,7 @@ def test_parameters_that_cannot_be(refused, good, verb, options, code, words):
         (("--local-steps", 0), 2, ("'--local-steps'", "x>=1")),
         (("--proximity", -1), 2, ("'--proximity'", "x>=0")),
         (("--setting", "loud"), 2, ("'loud'", "recommended", "literal")),
-        (("--method", "elbmf"), 1, ("'elbmf' is for pooled data", "felb, felb-mu", "felb fit", "elbmf+vote")),
+        (("--method", "elbmf"), 1, ("'elbmf' is for centralized data", "felb, felb-mu", "felb fit", "elbmf+vote")),
     ],
 )
 def test_parameters_of_a_simulation(refused, good, options, code, words):
@@ -313,10 +313,21 @@ def test_data_with_other_columns_is_not_scored(refused, result, in_folder):
 def test_runs_that_cannot_be_resumed(refused, felb, result, good, in_folder):
     refused("simulate", "--resume", "result", words=("nothing to resume", "finished already"))
     refused("simulate", "--resume", "never", words=("nothing to resume", "was never started"))
+    (in_folder / "folder").mkdir()
+    refused("simulate", "--resume", "folder", words=("nothing to resume", "is not the folder of a run"))
     refused("simulate", good, "--resume", "result", words=("--resume cannot be combined with DATA",), code=2)
     refused("simulate", "--resume", "result", "-o", "x", words=("cannot be combined with --out",), code=2)
     refused("simulate", "--resume", "result", "--rounds", 500, words=("cannot be combined with --rounds",), code=2)
     refused("simulate", "--resume", "result", "-k", 3, words=("cannot be combined with --components",), code=2)
+
+
+def test_a_folder_in_place_of_a_file_is_named(refused, result, in_folder):
+    (in_folder / "folder").mkdir()
+    refused("score", "result", "folder", words=("folder: is a folder",))
+
+
+def test_parameters_are_checked_before_rounds_are_counted(refused, good):
+    refused("simulate", good, "-k", 2, "-o", "x", "--method", "fedprox", "-p", "max_iter=[]", words=("max_iter",))
 
 
 def test_endless_numbers_and_endless_nesting_are_refused(refused, good):

@@ -57,13 +57,13 @@ def same_result(folder, model):
 
 
 def test_all_ways_to_say_it_give_what_python_gives(felb, files):
-    pooled = library.FederatedBMF(3, random_state=4).fit(np.where(HIDDEN, np.nan, SEEN))
+    centralized = library.FederatedBMF(3, random_state=4).fit(np.where(HIDDEN, np.nan, SEEN))
     groups = dealt(120, 4, split="even", seed=4)
     shared = library.FederatedBMF(3, random_state=4).fit(SEEN, unknown=HIDDEN, groups=groups)
-    assert pooled.counts_.cells == (~HIDDEN).sum()
+    assert centralized.counts_.cells == (~HIDDEN).sum()
     for name, way in WAYS.items():
         assert felb("fit", *way, *ASK, "-o", f"fit-{name}").code == 0
-        same_result(f"fit-{name}", pooled)
+        same_result(f"fit-{name}", centralized)
         assert felb("simulate", *way, *ASK, "--clients", 4, "-o", f"run-{name}").code == 0
         same_result(f"run-{name}", shared)
 

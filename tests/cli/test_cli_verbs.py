@@ -236,7 +236,7 @@ def test_aligned_methods_send_their_components_once_a_pass(felb, in_folder):
 
 
 @pytest.mark.parametrize("method", ["asso", "grecond", "mebf", "zhang"])
-def test_pooled_methods_fit(felb, in_folder, method):
+def test_centralized_methods_fit(felb, in_folder, method):
     found = json.loads(felb("fit", "zoo", "--method", method, "-k", 3, "-o", "out", "--json").out)
     assert found["n_components"] == 3
     assert found["scores"]["f1"] > 0.5
@@ -261,11 +261,11 @@ def test_fit_prints_and_stores_like_simulate(felb, table, in_folder, rows):
     assert (done.code, done.err) == (0, "")
     assert "elbmf, seed 2" in done.out
     again = felb("fit", table, "--method", "elbmf", "-o", "again", "-k", 3, "--seed", 2, "--json")
-    assert again.json["clients"] == {"pooled": 60}
+    assert again.json["clients"] == {"centralized": 60}
     assert np.array_equal(Result.read("out").components, Result.read("again").components)
     kept = ["assignments", "components.csv", "components.npz", "private.json", "result.json"]
     assert leftovers(in_folder / "out") == kept
-    assert read_assignment("out", "pooled").shape == (60, 3)
+    assert read_assignment("out", "centralized").shape == (60, 3)
     model = library.ELBMF(3, random_state=2).fit(rows)
     assert np.array_equal(model.components_, Result.read("out").components)
     assert Result.read("out").provenance.parameters["l2_rate"] == model.l2_rate

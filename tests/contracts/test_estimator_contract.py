@@ -9,9 +9,9 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import felb
-from felb.centralized.method import PooledFactorization
+from felb.centralized.method import CentralizedFactorization
 from felb.data import BinaryMatrix, planted
-from felb.estimators.methods import FEDERATED, METHODS, POOLED, make
+from felb.estimators.methods import CENTRALIZED, FEDERATED, METHODS, make
 from felb.metrics import confusion
 
 
@@ -32,7 +32,7 @@ def post_hoc(aggregation):
 
 
 ESTIMATORS = {
-    **{entry.estimator.__name__: maker(entry.estimator) for entry in FEDERATED + POOLED},
+    **{entry.estimator.__name__: maker(entry.estimator) for entry in FEDERATED + CENTRALIZED},
     "FELB": maker(felb.FELB, max_iter=30),
     "FELBMU": maker(felb.FELBMU, max_iter=30),
     "FedNMF": maker(felb.FedNMF, max_iter=30),
@@ -168,10 +168,10 @@ def test_progress_is_shown_on_request_only(estimator, capsys):
     assert set(vars(watched)) == set(vars(quiet))
 
 
-def test_a_time_limit_ends_a_pooled_method_with_a_valid_result(estimator):
+def test_a_time_limit_ends_a_centralized_method_with_a_valid_result(estimator):
     model = estimator(n_components=4, random_state=0, time_limit=1e-9)
-    if not isinstance(model, PooledFactorization):
-        pytest.skip("not a pooled method")
+    if not isinstance(model, CentralizedFactorization):
+        pytest.skip("not a centralized method")
     with pytest.warns(felb.ConvergenceWarning, match="time limit of 1e-09 s"):
         U = model.fit_transform(DATA.A)
     assert not model.complete_

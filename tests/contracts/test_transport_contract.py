@@ -308,11 +308,11 @@ def test_summed_scores_are_centralized_scores_and_every_client_has_its_assignmen
     shards = shards_for(transport)
     played = once(transport, plan, shards, tmp_path)
     pairs = zip(shards.values(), played.assignments.values(), strict=True)
-    pooled = sum(confusion(shard, U, played.outcome.components) for shard, U in pairs)
-    assert played.outcome.counts == pooled
+    centralized = sum(confusion(shard, U, played.outcome.components) for shard, U in pairs)
+    assert played.outcome.counts == centralized
     supports = sum(U.sum(axis=0) for U in played.assignments.values())
     np.testing.assert_array_equal(played.outcome.supports, supports)
-    assert pooled.cells == 240 * 40
+    assert centralized.cells == 240 * 40
 
 
 def test_everything_that_leaves_is_logged_and_nothing_has_the_size_of_rows(transport, plan, tmp_path):

@@ -88,24 +88,24 @@ def parquet(folder):
 
 
 @pytest.fixture(scope="module")
-def pooled():
+def centralized():
     return quick().fit(DATA.A)
 
 
 @pytest.mark.parametrize("make", [array, csr, frame, cells, cut_across, files, ranges, parquet])
-def test_every_kind_of_blocks_gives_what_the_rows_give_here(make, client, pooled, tmp_path):
+def test_every_kind_of_blocks_gives_what_the_rows_give_here(make, client, centralized, tmp_path):
     X = make(tmp_path) if make in (files, ranges, parquet) else make()
     model = quick().fit(X)
-    np.testing.assert_array_equal(model.components_, pooled.components_)
-    assert model.counts_ == pooled.counts_
+    np.testing.assert_array_equal(model.components_, centralized.components_)
+    assert model.counts_ == centralized.counts_
     assert (getattr(model, "feature_names_in_", None) is not None) == (make in (frame, cells, parquet))
     lazy = model.transform(X)
     assert isinstance(lazy, da.Array)
-    np.testing.assert_array_equal(lazy.compute(), pooled.transform(DATA.A))
-    assert model.score(X) == pooled.score(DATA.A)
+    np.testing.assert_array_equal(lazy.compute(), centralized.transform(DATA.A))
+    assert model.score(X) == centralized.score(DATA.A)
     # The fitted model is a plain one.
     named = pd.DataFrame(DENSE, columns=NAMES) if hasattr(model, "feature_names_in_") else DATA.A
-    np.testing.assert_array_equal(model.transform(named), pooled.transform(DATA.A))
+    np.testing.assert_array_equal(model.transform(named), centralized.transform(DATA.A))
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_a_block_is_a_client(model, client):
     assert (there.counts_, list(there.history_)) == found[2:]
 
 
-def test_fit_transform_is_lazy_too(client, pooled):
+def test_fit_transform_is_lazy_too(client, centralized):
     U = quick().fit_transform(csr())
     assert isinstance(U, da.Array)
-    np.testing.assert_array_equal(U.compute(), pooled.transform(DATA.A))
+    np.testing.assert_array_equal(U.compute(), centralized.transform(DATA.A))
 
 
 def test_missing_cells_of_dense_chunks_are_unknown(client):
@@ -243,7 +243,7 @@ def test_what_cannot_be_is_refused(call, message, client):
         call()
 
 
-def test_without_a_client(pooled, tmp_path):
+def test_without_a_client(centralized, tmp_path):
     """In a process of its own, since a client that another test has made is the current one."""
     blocks = files(tmp_path)
     code = """
@@ -263,7 +263,7 @@ except felb.InputError as error:
         [sys.executable, "-c", code, blocks[0].path.replace("-0", "-*")], capture_output=True, text=True
     )
     assert done.stdout.splitlines() == [
-        f"{pooled.counts_} (300, 4) {pooled.score(DATA.A):.4f}",
+        f"{centralized.counts_} (300, 4) {centralized.score(DATA.A):.4f}",
         "there is no Dask client that could compute on these blocks; start one, from distributed import Client; "
         "client = Client(), and call fit again",
     ], done.stderr

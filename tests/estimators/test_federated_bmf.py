@@ -18,17 +18,17 @@ def f1_star(data, model, U):
     return confusion(data.signal, U, model.components_).f1
 
 
-def test_fifty_ragged_clients_find_what_pooled_data_shows():
+def test_fifty_ragged_clients_find_what_centralized_data_shows():
     data = planted(1000, 120, 6, noise=0.15, seed=0)
     effort = Effort(generations=3)  # one is as the other, and by default there are many of them
-    pooled = FederatedBMF(6, effort=effort, random_state=0)
-    U = pooled.fit_transform(data.A)
-    assert f1_star(data, pooled, U) > 0.98
+    centralized = FederatedBMF(6, effort=effort, random_state=0)
+    U = centralized.fit_transform(data.A)
+    assert f1_star(data, centralized, U) > 0.98
     for labels in (partition.uneven(1000, 50, seed=0), partition.by_component(data.U, 50, seed=0)):
         shared = FederatedBMF(6, effort=effort, random_state=0, n_jobs=2)
         np.testing.assert_array_equal(shared.fit_transform(data.A, groups=labels), U)
-        np.testing.assert_array_equal(shared.components_, pooled.components_)
-        assert shared.counts_ == pooled.counts_
+        np.testing.assert_array_equal(shared.components_, centralized.components_)
+        assert shared.counts_ == centralized.counts_
 
 
 def test_a_fifth_of_the_clients_in_each_round_is_enough():

@@ -1,4 +1,4 @@
-"""FederatedBMF where cells are unknown: they count neither way, pooled or federated."""
+"""FederatedBMF where cells are unknown: they count neither way, centralized or federated."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
-def test_pooled_and_fifty_clients_agree_to_the_last_bit(options):
+def test_centralized_and_fifty_clients_agree_to_the_last_bit(options):
     groups = partition.uneven(len(SEEN), 50, seed=1)
-    pooled = model(**options)
-    U = pooled.fit_transform([BinaryMatrix.of(SEEN)], unknown=[CELLS])
+    centralized = model(**options)
+    U = centralized.fit_transform([BinaryMatrix.of(SEEN)], unknown=[CELLS])
     shared = model(**options)
     np.testing.assert_array_equal(shared.fit_transform(SEEN, unknown=CELLS, groups=groups), U)
-    same(pooled, shared)
+    same(centralized, shared)
 
 
 def test_clients_that_know_all_their_cells_are_treated_alike():
     cells = CELLS.copy()
     cells[:300] = False
     seen = DATA.A.toarray() & ~cells
-    pooled = model().fit([BinaryMatrix.of(seen)], unknown=[cells])
+    centralized = model().fit([BinaryMatrix.of(seen)], unknown=[cells])
     listed = model().fit(
         [seen[:300], seen[300:450], seen[450:]], unknown=[None, cells[300:450], sp.csr_array(cells[450:])]
     )
-    same(pooled, listed)
+    same(centralized, listed)
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import felb
-from felb.centralized.method import Factors, PooledFactorization
+from felb.centralized.method import CentralizedFactorization, Factors
 from felb.data import BinaryMatrix, partition, planted
 from felb.engines.local import Participation, run
 from felb.errors import InputError
@@ -26,7 +26,7 @@ K, M = 4, 24
 MATRICES = hnp.arrays(bool, st.tuples(st.integers(1, 6), st.integers(1, 9)))
 
 
-class FirstRows(PooledFactorization):
+class FirstRows(CentralizedFactorization):
     """Takes the first rows of its data for components, so that a test can say what each client finds."""
 
     def __init__(self, n_components=K, *, hurried=False, time_limit=None, binarize_threshold=None, random_state=None):

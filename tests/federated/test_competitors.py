@@ -66,7 +66,7 @@ def factors(steps, shards, rounds=None):
 
 
 def by_palm(schedule, rounds):
-    """Play local steps of PALM on pooled rows, λ growing every b steps; after these, V is rounded as uploads are."""
+    """Play local steps of PALM on all rows, λ growing every b steps; after these, V is rounded as uploads are."""
     Vt = np.ascontiguousarray(V0.relaxed.T)
     point, found = Point.start(RULE.first_rows(DATA.A, Vt), Vt), []
     for t in range(rounds):
@@ -168,7 +168,7 @@ def test_scaffold_of_one_client_is_palm_since_its_control_variates_cancel():
 
 
 @pytest.mark.parametrize("shards", [ONE, UNEVEN, cut(DATA.A, *range(40, 240, 40))], ids=len)
-def test_scaffold_with_one_local_step_is_the_gradient_step_of_pooled_rows(shards):
+def test_scaffold_with_one_local_step_is_the_gradient_step_of_centralized_rows(shards):
     """Corrections cancel in the average, in every round; compared where no client met the box."""
     played = Played(scaffold_steps(V0, replace(SCHEDULE, kappa=0.0, lam=0.0, local_steps=1)))
     for _ in range(5):
@@ -210,17 +210,17 @@ def test_a_control_variate_is_the_mean_gradient_of_the_local_steps():
 
 
 def test_control_variates_keep_different_clients_from_drifting():
-    """With rows sorted by what they hold, average V after many local steps is nearer to where pooled rows lead."""
+    """With rows sorted by what they hold, average V after many local steps is nearer to where centralized rows lead."""
     order = np.argsort(dense(ONE) @ np.arange(40))
     shards = cut(DATA.A.take(order), 60, 120, 180)
     schedule = replace(SCHEDULE, kappa=0.0, lam=0.0, local_steps=10, max_rounds=60)
     corrected, plain = (
-        pooled_loss(factors(steps(V0, schedule), shards)[-1]) for steps in (scaffold_steps, fedprox_steps)
+        centralized_loss(factors(steps(V0, schedule), shards)[-1]) for steps in (scaffold_steps, fedprox_steps)
     )
     assert corrected < plain
 
 
-def pooled_loss(V):
+def centralized_loss(V):
     """‖A − UV‖² at the best U >= 0."""
     return sum(nnls(V.T.astype(float), row)[1] ** 2 for row in dense(ONE).astype(float))
 
@@ -228,7 +228,7 @@ def pooled_loss(V):
 # -- ProxSkip --------------------------------------------------------------------------------------------------------
 
 
-def test_proxskip_that_never_skips_is_proximal_gradient_on_pooled_rows():
+def test_proxskip_that_never_skips_is_proximal_gradient_on_centralized_rows():
     schedule = replace(SCHEDULE, local_steps=1)
     for shards in (ONE, UNEVEN):
         twin = by_proximal_gradient(shards, schedule, 12, penalty=len(shards))
@@ -280,7 +280,7 @@ def test_the_prox_of_proxskip_draws_the_average_into_the_box_and_towards_boolean
 # -- all -------------------------------------------------------------------------------------------------------------
 
 
-def test_federated_nmf_is_that_of_pooled_rows_bit_for_bit():
+def test_federated_nmf_is_that_of_centralized_rows_bit_for_bit():
     found = [
         run(fednmf(40, 4), split(DATA.A, labels)[0], seed=2).outcome
         for labels in (np.zeros(240, int), partition.even(240, 10, seed=0), partition.uneven(240, 7, seed=0))

@@ -13,6 +13,7 @@ from felb.federated.algorithms.felb_setting import CHOICES, SETTINGS, FelbParame
 from felb.federated.entries import from_arrays, to_arrays
 from felb.federated.gate import Gate
 from felb.federated.protocol import Algorithm, Checkpoint, Release, Request, Sums, Update
+from felb.optim.prox import prox_elb, prox_elb_exact
 from felb.optim.steps import Lipschitz
 from felb.privacy.outbound_log import OutboundLog, OutboundRecord
 
@@ -116,6 +117,21 @@ def test_parameters_are_checked_once_at_the_edge(change, message):
 def test_settings_are_checked(field):
     with pytest.raises(InputError, match=field):
         Setting(**{field: "moon"})
+
+
+def test_components_of_independent_starts_cannot_be_weighed():
+    with pytest.raises(InputError, match="average"):
+        Setting(start="independent")
+    assert Setting(start="independent", average="equal").average == "equal"
+
+
+@pytest.mark.parametrize(("exact", "prox"), [(False, prox_elb), (True, prox_elb_exact)])
+def test_the_server_applies_the_operator_of_the_setting(exact, prox):
+    V = np.array([[0.1, 0.4, 0.6, 0.9]])
+    setting = Setting(average="equal", exact_prox=exact)
+    sums = Sums({"V": 2 * V, "loss": np.array(1.0)}, clients=2)
+    found = aggregated(parameters(setting=setting, kappa=0.05, lam=0.2, dtype="float64"), sums, 0, before=V)
+    np.testing.assert_allclose(found, np.clip(prox(V, 0.05, 0.2), 0, 1))
 
 
 @pytest.mark.parametrize("floor", [-0.1, 0.5, float("nan")])

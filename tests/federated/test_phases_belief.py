@@ -1,4 +1,4 @@
-"""Belief propagation as a phase: against a loop over pooled data, over any split, stopped, resumed and chosen."""
+"""Belief propagation as a phase: against a loop over centralized data, over any split, stopped, resumed and chosen."""
 
 import numpy as np
 import pytest
@@ -80,13 +80,13 @@ def test_likelihood_of_counts_is_that_of_the_cells():
 # -- rounds ----------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_the_loop_over_pooled_data(started, driven):
-    pooled = recover([DATA.A], started.belief)
+def test_it_is_the_loop_over_centralized_data(started, driven):
+    centralized = recover([DATA.A], started.belief)
     found = driven.known
-    np.testing.assert_array_equal(found.belief.theta, pooled.belief.theta)
-    np.testing.assert_array_equal(found.components, pooled.V)
-    np.testing.assert_array_equal(found.weights, pooled.belief.weights)
-    assert found.settled == pooled.belief.converged
+    np.testing.assert_array_equal(found.belief.theta, centralized.belief.theta)
+    np.testing.assert_array_equal(found.components, centralized.V)
+    np.testing.assert_array_equal(found.weights, centralized.belief.weights)
+    assert found.settled == centralized.belief.converged
     asked = [Belief.from_values(request.values).rounds for request in driven.requests]
     assert asked == list(range(driven.rounds))
     assert found.belief.rounds == driven.rounds - 1
@@ -105,9 +105,9 @@ def test_the_truth_comes_back(driven):
 
 
 def test_rows_inferred_anew_say_what_rows_of_the_rounds_say(started, driven):
-    pooled = recover([DATA.A], started.belief)
+    centralized = recover([DATA.A], started.belief)
     anew = infer_new_rows(DATA.A, driven.known.belief)
-    assert np.mean((anew > 0) != (pooled.rows[0] > 0)) < 0.01
+    assert np.mean((anew > 0) != (centralized.rows[0] > 0)) < 0.01
     np.testing.assert_array_equal(anew[7:9], infer_new_rows(DATA.A.rows(7, 9), driven.known.belief))
 
 
@@ -190,12 +190,12 @@ def test_too_much_work_is_not_even_tried(started):
 def test_the_trial_does_not_depend_on_the_split(monkeypatch, started):
     monkeypatch.setattr("felb.federated.steps.belief_propagation.TRIAL_ROWS", 100)
     fitted = fitted_with(DATA.A.nnz, 1, 0)
-    pooled, cut_up = tried(started, fitted, [DATA.A]), tried(started, fitted, SHARDS)
-    assert pooled.rounds == cut_up.rounds == TRIAL_ROUNDS + 1
-    for one, other in zip(pooled.sums, cut_up.sums, strict=True):
+    centralized, cut_up = tried(started, fitted, [DATA.A]), tried(started, fitted, SHARDS)
+    assert centralized.rounds == cut_up.rounds == TRIAL_ROUNDS + 1
+    for one, other in zip(centralized.sums, cut_up.sums, strict=True):
         for name in one:
             np.testing.assert_array_equal(one[name], other[name])
-    assert 50 < int(pooled.sums[0]["rows"]) < 160
+    assert 50 < int(centralized.sums[0]["rows"]) < 160
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ def test_the_best_cut_is_the_one_a_search_over_all_rows_finds():
 
 
 def test_how_rows_are_split_does_not_matter():
-    pooled = run(ALGORITHM, {"a": DATA.A}).outcome
+    centralized = run(ALGORITHM, {"a": DATA.A}).outcome
     split = run(ALGORITHM, shards(partition.uneven(300, 7, seed=0))).outcome
-    np.testing.assert_array_equal(split.components, pooled.components)
-    assert split.counts == pooled.counts
+    np.testing.assert_array_equal(split.components, centralized.components)
+    assert split.counts == centralized.counts
 
 
 def test_a_row_of_zeros_stays_empty():

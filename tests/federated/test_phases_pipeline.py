@@ -163,16 +163,16 @@ def test_refinement_alone_is_an_algorithm_that_starts_from_any_v():
     ids=str,
 )
 def test_no_split_shows_in_the_outcome(options):
-    pooled = run(made(**options), {"all": DATA.A}, seed=3)
+    centralized = run(made(**options), {"all": DATA.A}, seed=3)
     for labels in (partition.uneven(150, 50, seed=2), partition.by_component(DATA.U, 20)):
         shards, rows = split(DATA.A, labels)
         shared = run(made(**options), shards, seed=3)
-        np.testing.assert_array_equal(shared.outcome.components, pooled.outcome.components)
-        np.testing.assert_array_equal(shared.outcome.relaxed, pooled.outcome.relaxed)
-        assert shared.outcome.counts == pooled.outcome.counts
-        assert shared.outcome.weights == pooled.outcome.weights
+        np.testing.assert_array_equal(shared.outcome.components, centralized.outcome.components)
+        np.testing.assert_array_equal(shared.outcome.relaxed, centralized.outcome.relaxed)
+        assert shared.outcome.counts == centralized.outcome.counts
+        assert shared.outcome.weights == centralized.outcome.weights
         for name, U in shared.assignments.items():
-            np.testing.assert_array_equal(U, pooled.assignments["all"][rows[name]])
+            np.testing.assert_array_equal(U, centralized.assignments["all"][rows[name]])
 
 
 @pytest.mark.parametrize("compact", [0, 1 << 30])

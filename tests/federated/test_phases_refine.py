@@ -48,15 +48,15 @@ def test_the_summed_loss_never_rises_and_is_that_of_the_result(objective, seed):
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 def test_no_split_shows(objective):
-    pooled, split, rows = (
+    centralized, split, rows = (
         drive(refine(disturbed(1), objective, seed=4), shards).known
         for shards in ([DATA.A], SPLIT, cut(DATA.A, *range(1, 60)))
     )
     for other in (split, rows):
-        np.testing.assert_array_equal(other.components, pooled.components)
-        np.testing.assert_array_equal(other.counts, pooled.counts)
-        np.testing.assert_array_equal(other.exclusive, pooled.exclusive)
-        assert other.value == pooled.value
+        np.testing.assert_array_equal(other.components, centralized.components)
+        np.testing.assert_array_equal(other.counts, centralized.counts)
+        np.testing.assert_array_equal(other.exclusive, centralized.exclusive)
+        assert other.value == centralized.value
 
 
 @pytest.mark.parametrize("objective", [Cost(), Cost(2.0, 1.0)], ids=str)

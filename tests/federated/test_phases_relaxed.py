@@ -1,4 +1,4 @@
-"""Start, relaxed factorization and thresholds, each alone against a slow twin on pooled dense data."""
+"""Start, relaxed factorization and thresholds, each alone against a slow twin on centralized dense data."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def hals(X, gathered, gram):
 
 
 @pytest.mark.parametrize("wide", [WIDE, 0])
-def test_start_is_nndsvd_of_pooled_data(wide, monkeypatch):
+def test_start_is_nndsvd_of_centralized_data(wide, monkeypatch):
     monkeypatch.setattr(init, "WIDE", wide)
     # Twelve different rows, so the basis of fourteen columns spans all of them and only rounding remains.
     rows = np.random.default_rng(0).random((12, 30)) < 0.4
@@ -87,7 +87,7 @@ def test_start_with_more_components_than_columns_or_nothing_to_see(wide, monkeyp
         assert len(few.components) == max(1, A.any(axis=0).sum())
 
 
-def test_relaxed_is_hals_on_pooled_data():
+def test_relaxed_is_hals_on_centralized_data():
     A = DATA.A.toarray().astype(float)
     V = np.random.default_rng(1).random((4, 40)).astype(np.float32)
     driven = drive(nmf(Known(relaxed=V), 6), SPLITS[1])
@@ -105,9 +105,9 @@ def test_relaxed_is_hals_on_pooled_data():
 def test_no_split_shows_in_the_relaxed_factor(shards):
     known = drive(spectral_init(40, 4, seed=0), ONE).known
     np.testing.assert_array_equal(drive(spectral_init(40, 4, seed=0), shards).known.relaxed, known.relaxed)
-    pooled, split = (drive(nmf(known, 8), s).known for s in (ONE, shards))
-    np.testing.assert_array_equal(split.relaxed, pooled.relaxed)
-    np.testing.assert_array_equal(split.scales, pooled.scales)
+    centralized, split = (drive(nmf(known, 8), s).known for s in (ONE, shards))
+    np.testing.assert_array_equal(split.relaxed, centralized.relaxed)
+    np.testing.assert_array_equal(split.scales, centralized.scales)
 
 
 def test_remembered_statistics_are_means_over_clients():

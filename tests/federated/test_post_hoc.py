@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import felb
-from felb.centralized.method import Factors, PooledFactorization
+from felb.centralized.method import CentralizedFactorization, Factors
 from felb.data import partition, planted
 from felb.data.shards import split
 from felb.engines.local import Participation, run
@@ -18,7 +18,7 @@ DATA = planted(120, 24, 3, noise=0.05, seed=2)
 GROUPS = partition.even(120, 4)
 
 
-class Copycat(PooledFactorization):
+class Copycat(CentralizedFactorization):
     """Returns the first rows as components; may claim to have run out of time."""
 
     def __init__(self, n_components=3, *, hurried=False, time_limit=None, binarize_threshold=None, random_state=None):

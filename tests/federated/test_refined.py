@@ -107,10 +107,10 @@ def test_the_loss_of_the_rounds_never_rises():
 
 def test_the_split_among_clients_does_not_change_the_refinement():
     algorithm = refined(algorithm_of(lambda seed: refine(Known(components=DATA.V), rounds=0, seed=seed)))
-    pooled = run(algorithm, {"all": DATA.A}, seed=2).outcome
+    centralized = run(algorithm, {"all": DATA.A}, seed=2).outcome
     apart = run(algorithm, SHARDS, seed=2).outcome
-    np.testing.assert_array_equal(pooled.components, apart.components)
-    assert pooled.counts == apart.counts
+    np.testing.assert_array_equal(centralized.components, apart.components)
+    assert centralized.counts == apart.counts
 
 
 def test_only_counts_leave_a_client_while_it_refines():

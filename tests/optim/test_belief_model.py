@@ -93,17 +93,17 @@ def test_it_is_better_than_its_start_and_nearly_as_good_as_knowing_the_component
 
 
 @pytest.mark.parametrize("clients", [2, 7, 50])
-def test_split_and_pooled_rows_give_identical_results(noisy, clients):
+def test_split_and_centralized_rows_give_identical_results(noisy, clients):
     data, belief = noisy
     rng = np.random.default_rng(clients)
     cuts = [0, *np.sort(rng.integers(0, 801, clients - 1)).tolist(), 800]  # some clients may have no rows
     shards = [data.A.rows(a, b) for a, b in pairwise(cuts)]
-    pooled, split = recover([data.A], belief, threads=2), recover(shards, belief)
-    np.testing.assert_array_equal(pooled.belief.theta, split.belief.theta)
-    np.testing.assert_array_equal(pooled.rows[0], np.concatenate(split.rows))
-    np.testing.assert_array_equal(pooled.belief.row_rates, split.belief.row_rates)
-    assert (pooled.belief.inside, pooled.belief.outside) == (split.belief.inside, split.belief.outside)
-    assert pooled.decision == split.decision
+    centralized, split = recover([data.A], belief, threads=2), recover(shards, belief)
+    np.testing.assert_array_equal(centralized.belief.theta, split.belief.theta)
+    np.testing.assert_array_equal(centralized.rows[0], np.concatenate(split.rows))
+    np.testing.assert_array_equal(centralized.belief.row_rates, split.belief.row_rates)
+    assert (centralized.belief.inside, centralized.belief.outside) == (split.belief.inside, split.belief.outside)
+    assert centralized.decision == split.decision
 
 
 def test_a_broadcast_carries_all_that_clients_need(noisy):

@@ -166,16 +166,16 @@ def test_synthetic_rows_of_latent_classes_co_occur_as_released_within_the_noise(
     assert np.sqrt(np.mean((ours - data)[off] ** 2)) < 0.7 * sigma / n
 
 
-def test_candidates_of_exact_counts_are_nearly_as_good_as_pooled_rows():
+def test_candidates_of_exact_counts_are_nearly_as_good_as_centralized_rows():
     def factorize(rows, k, seed):
         return felb.FederatedBMF(k, objective="hamming", random_state=seed).fit(rows).components_
 
     data = planted(4000, 60, 5, columns=0.2)
     found = find_candidates(exact(data[0]), 5, factorize=factorize, seed=0, rows=800)
-    pooled = f1_star(data, factorize(data[0], 5, 0))
+    centralized = f1_star(data, factorize(data[0], 5, 0))
     mix, loose, latent, _, direct = (f1_star(data, V) for V in found.V)
-    assert pooled > 0.97
-    assert min(mix, loose, latent, direct) > pooled - 0.02
+    assert centralized > 0.97
+    assert min(mix, loose, latent, direct) > centralized - 0.02
 
 
 def test_hopeless_noise_still_gives_rows():

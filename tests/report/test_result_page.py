@@ -120,10 +120,10 @@ def test_an_agreement_without_a_statement_is_shown(evidence):
     assert "0.5" in told
 
 
-def test_a_pooled_run_says_that_nothing_was_sent(evidence):
-    pooled = dataclasses.replace(changed(evidence, clients={"pooled": 400}), outbound=())
-    told = text_of(result_page(pooled))
-    assert "The data was pooled" in told
+def test_a_centralized_run_says_that_nothing_was_sent(evidence):
+    centralized = dataclasses.replace(changed(evidence, clients={"centralized": 400}), outbound=())
+    told = text_of(result_page(centralized))
+    assert "nothing was sent" in told
     assert "client-04" not in told
 
 
@@ -157,9 +157,13 @@ def test_unfinished_business_is_told(evidence):
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_few_components_and_empty_ones_are_no_trouble(without_data, k):
     few = changed(
-        without_data, components=np.zeros((k, 120), dtype=bool), supports=(0,) * k, scores={}, clients={"pooled": 400}
+        without_data,
+        components=np.zeros((k, 120), dtype=bool),
+        supports=(0,) * k,
+        scores={},
+        clients={"centralized": 400},
     )
-    told = text_of(result_page(dataclasses.replace(few, assignments={"pooled": np.zeros((400, k), dtype=bool)})))
+    told = text_of(result_page(dataclasses.replace(few, assignments={"centralized": np.zeros((400, k), dtype=bool)})))
     assert f"{k} component{'' if k == 1 else 's'} of" in told
     assert ("No two components share a feature" in told) == (k == 2)
 

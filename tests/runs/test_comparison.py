@@ -72,8 +72,8 @@ def test_scores_are_those_of_single_fits(here, tmp_path):
     clients = JOB.labels(JOB.read())
     model = FederatedBMF(4, random_state=0).fit(zoo, groups=clients)
     assert found.cells["bmf", 4, 0].figures["f1"] == model.counts_.f1
-    U = (pooled := Asso(3, random_state=0)).fit_transform(zoo)
-    wrong = np.count_nonzero((U.astype(int) @ pooled.components_ > 0) != zoo.toarray())
+    U = (centralized := Asso(3, random_state=0)).fit_transform(zoo)
+    wrong = np.count_nonzero((U.astype(int) @ centralized.components_ > 0) != zoo.toarray())
     assert found.cells["asso", 3, 1].figures["errors"] == wrong
     assert found.interval("f1", "asso", 3).n == 2
 

@@ -113,7 +113,7 @@ def test_without_an_agreement_nothing_is_promised(small_data, out):
     assert not (out / "privacy.txt").exists()
 
 
-def test_pooled_data_can_be_published_in_private(small_data, out):
+def test_centralized_data_can_be_published_in_private(small_data, out):
     privacy = {"epsilon": EPSILON, "row_bound": 4}
     result = fit(Job(small_data, "bmf", 3, privacy=privacy, parameters={"effort": "fast"}), out)
     assert result.scores == {}
@@ -125,14 +125,14 @@ def test_pooled_data_can_be_published_in_private(small_data, out):
     assert Result.read(out).privacy == result.privacy
 
 
-def test_an_interrupted_private_fit_of_pooled_data_is_charged_once(small_data, out, unfinished):
+def test_an_interrupted_private_fit_of_centralized_data_is_charged_once(small_data, out, unfinished):
     job = Job(small_data, "bmf", 3, privacy={"epsilon": EPSILON}, parameters={"effort": "fast"})
     for rounds in (1, 2, 3):
         with pytest.raises(KeyboardInterrupt):
             fit(job, out, force=True, on_round=stop_after(rounds))
         shutil.rmtree(unfinished / "journal")
         resume(out)
-        check_logs(out, clients=("pooled",))
+        check_logs(out, clients=("centralized",))
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4])

@@ -74,8 +74,8 @@ def test_components_come_most_supported_first(result):
 
 def test_rounds_are_counted_by_task(result):
     assert result.rounds() == {"local_factor": 1, "assign": 1}
-    pooled = replace(result, history=History([{"round": i, "loss": 1.0} for i in range(3)]))
-    assert pooled.rounds() == {"iterate": 3}
+    centralized = replace(result, history=History([{"round": i, "loss": 1.0} for i in range(3)]))
+    assert centralized.rounds() == {"iterate": 3}
 
 
 def test_provenance_names_version_and_machine_but_not_whose(result):

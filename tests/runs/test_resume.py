@@ -277,7 +277,7 @@ def test_finished_and_unknown_runs(tmp_path, out, make_job):
 
 
 @pytest.mark.parametrize("method", ["bmf", "felb-mu", "felb", "grecond+vote"])
-def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(
+def test_a_centralized_fit_is_that_of_the_estimator_and_can_be_resumed(
     tmp_path, out, unfinished, make_job, method, monkeypatch
 ):
     monkeypatch.setitem(EFFORTS, "high", replace(EFFORTS["high"], tries=4, restarts=1, proposals=20))
@@ -287,7 +287,7 @@ def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(
     model = make(method, n_components=3, random_state=1, **parameters)
     U = model.fit_transform(job.read().matrix)
     np.testing.assert_array_equal(whole.components, model.components_)
-    np.testing.assert_array_equal(read_assignment(tmp_path / "whole", "pooled"), U)
+    np.testing.assert_array_equal(read_assignment(tmp_path / "whole", "centralized"), U)
     assert whole.history == model.history_
     assert whole.supports == tuple(U.sum(axis=0).tolist())
     assert whole.scores == confusion(job.read().matrix, U, model.components_).scores()
@@ -296,7 +296,7 @@ def test_a_pooled_fit_is_that_of_the_estimator_and_can_be_resumed(
         shutil.rmtree(out, ignore_errors=True)
         with pytest.raises(KeyboardInterrupt):
             fit(job, out, on_round=stop_after(rounds))
-        assert unfinished_job(out).pooled
+        assert unfinished_job(out).centralized
         with pytest.raises(InputError, match="unfinished run"):
             fit(job, out)
         resume(out)

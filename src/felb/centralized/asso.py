@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.centralized.method import Factors, PooledFactorization
+from felb.centralized.method import CentralizedFactorization, Factors
 from felb.errors import InputError
 from felb.kernels.association import Associations
 from felb.kernels.cover import GreedyCover
@@ -26,8 +26,8 @@ GRID = tuple(step / 10 for step in range(1, 11))
 """The thresholds that ``tau="auto"`` tries."""
 
 
-class Asso(PooledFactorization):
-    """Boolean matrix factorization of pooled data by greedy cover with association rules.
+class Asso(CentralizedFactorization):
+    """Boolean matrix factorization of centralized data by greedy cover with association rules.
 
     Every column i proposes the component {j : |i ∧ j| / |i| >= τ}. One after another, the component is taken that gains
     most, where a row that uses it gains `bonus` for each one and loses `penalty` for each zero that was not covered

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ELBMF(RelaxedFactorization):
-    """Boolean matrix factorization of pooled data by inertial proximal alternating minimization.
+    """Boolean matrix factorization of centralized data by inertial proximal alternating minimization.
 
     Minimises ½‖A − UV‖² + R(U) + R(V) over [0, 1] with a regularizer that grows until the factors are Boolean.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.centralized.method import Factors, PooledFactorization
+from felb.centralized.method import CentralizedFactorization, Factors
 from felb.kernels.concepts import ConceptCover
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from felb.deadline import Deadline
 
 
-class GreConD(PooledFactorization):
-    """Boolean matrix factorization of pooled data from below, by formal concepts.
+class GreConD(CentralizedFactorization):
+    """Boolean matrix factorization of centralized data from below, by formal concepts.
 
     Every component is a formal concept, a block of ones that cannot be made larger. It grows from nothing: the column
     is added after which the concept covers most of the ones that are not covered yet, the first of equals, until no

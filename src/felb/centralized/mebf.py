@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from felb.centralized.method import Factors, PooledFactorization
+from felb.centralized.method import CentralizedFactorization, Factors
 from felb.errors import InputError
 from felb.kernels.residual import best_seed, needed, overlaps, transpose, without_block
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from felb.deadline import Deadline
 
 
-class MEBF(PooledFactorization):
+class MEBF(CentralizedFactorization):
     """Median expansion for Boolean factorization: one dense block after the other, by what is left of the data.
 
     A column of median size is the pattern of a block; the columns that hold more than a share `threshold` of it join.

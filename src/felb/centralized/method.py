@@ -42,8 +42,8 @@ class Factors:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class PooledFactorization(BooleanFactorization):
-    """Base of the methods for pooled data.
+class CentralizedFactorization(BooleanFactorization):
+    """Base of the methods for centralized data.
 
     A subclass defines `factorize` and, if it has parameters of its own, `check`. The time limit, the number of
     components and what the fitted estimator shows are the same for all: ``history_``, ``n_iter_``,

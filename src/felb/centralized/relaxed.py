@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from felb.centralized.method import Factors, PooledFactorization
+from felb.centralized.method import CentralizedFactorization, Factors
 from felb.kernels.assign import assign_rows
 from felb.metrics import DECIDED
 from felb.metrics.history import History
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from felb.deadline import Deadline
 
 
-class RelaxedFactorization(PooledFactorization):
+class RelaxedFactorization(CentralizedFactorization):
     """Base of the methods that iterate; a subclass keeps a row with loss and integrality gap for every iteration."""
 
     max_iter: int

@@ -59,7 +59,7 @@ def command(
     DATA is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data
     list`), or with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The output folder contains the components (components.csv, .npz), the assignment of each row
-    (assignments/pooled.npz), and result.json with parameters, seed, version, data fingerprint, scores and history.
+    (assignments/centralized.npz), and result.json with parameters, seed, version, data fingerprint, scores and history.
     With --epsilon the components can be published under the guarantee that the result states; scores, supports and the
     fingerprint are then omitted.
 

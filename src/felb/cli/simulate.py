@@ -14,7 +14,7 @@ from felb.estimators.methods import DEFAULT, make_federated, summaries
 if TYPE_CHECKING:
     from felb.runs.job import Job
 
-EPILOG = options.methods(*summaries(pooled=False))
+EPILOG = options.methods(*summaries(centralized=False))
 
 
 @click.command("simulate", epilog=EPILOG)
@@ -148,5 +148,9 @@ def command(
 
 def planned(job: Job) -> int | None:
     """Return the maximum number of rounds of a run including the final assignment; None if the method sets none."""
-    rounds = make_federated(job.method, **{"n_components": job.n_components, **job.parameters}).max_rounds
+    from felb.centralized.parameters import check_parameters
+
+    model = make_federated(job.method, **{"n_components": job.n_components, **job.parameters})
+    check_parameters(model)
+    rounds = model.max_rounds
     return None if rounds is None else rounds + 1

@@ -220,7 +220,7 @@ def table_stream(
             raise InputError(f"the file holds no data: {n} rows and {m} columns; it needs at least one of each")
     except InputError as error:
         message = str(error)
-        text = message if str(source) in message else f"{source}: {message}"
+        text = message if message.startswith(str(source)) else f"{source}: {message}"
         raise InputError(text, parameter=error.parameter) from error
 
 

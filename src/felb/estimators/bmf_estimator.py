@@ -98,10 +98,10 @@ class FederatedBMF(FederatedEstimator):
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
-    >>> pooled = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A)
+    >>> centralized = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A)
     >>> hospitals = felb.data.partition.uneven(600, 5)
     >>> shared = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
-    >>> bool((pooled.components_ == shared.components_).all())
+    >>> bool((centralized.components_ == shared.components_).all())
     True
     """
 

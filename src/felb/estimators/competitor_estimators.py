@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 class FedNMF(PlainEstimator):
     """Federated non-negative matrix factorization, thresholded once.
 
-    Clients keep their rows of U and send UᵀA and UᵀU, from whose sums the server finds the non-negative V that pooled
-    data would give (Li et al., 2021; Si et al., 2022). In the end both factors are cut by the pair of thresholds with
-    the fewest wrong cells, and rows are assigned. Nothing is refined after that, which is where `FederatedBMF`
-    goes on.
+    Clients keep their rows of U and send UᵀA and UᵀU, from whose sums the server finds the non-negative V of all rows
+    (Li et al., 2021; Si et al., 2022). In the end both factors are cut by the pair of thresholds with the fewest wrong
+    cells, and rows are assigned. Nothing is refined after that, which is where `FederatedBMF` goes on.
 
     Parameters
     ----------
@@ -45,9 +44,9 @@ class FedNMF(PlainEstimator):
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
     >>> hospitals = felb.data.partition.even(600, 5)
-    >>> pooled = felb.FedNMF(n_components=4, random_state=0).fit(data.A)
+    >>> centralized = felb.FedNMF(n_components=4, random_state=0).fit(data.A)
     >>> shared = felb.FedNMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
-    >>> bool((pooled.components_ == shared.components_).all())
+    >>> bool((centralized.components_ == shared.components_).all())
     True
     """
 

@@ -179,6 +179,7 @@ def as_setting(setting: str | Setting) -> Setting:
     """Return the setting of that name, or the setting itself."""
     if isinstance(setting, Setting):
         return setting
-    if setting not in SETTINGS:
-        raise InputError(f"unknown setting {setting!r}; use {' or '.join(SETTINGS)}, or a felb.FelbSetting")
+    if not isinstance(setting, str) or setting not in SETTINGS:
+        names = ", ".join(SETTINGS)
+        raise InputError(f"setting must be one of {names}, or a felb.FelbSetting, got {setting!r}", parameter="setting")
     return SETTINGS[setting]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from felb.estimators.federated_estimator import FederatedEstimator
 
 JOIN = "+"
-"""Between a method for pooled data and the aggregation that federates it: asso+vote."""
+"""Between a method for centralized data and the aggregation that federates it: asso+vote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Method:
 
     @property
     def post_hoc(self) -> bool:
-        """Whether it is a method for pooled data, run once at every client, its components aggregated."""
+        """Whether it is a method for centralized data, run once at every client, its components aggregated."""
         return self.place == _POST_HOC
 
     def parameters(self) -> list[str]:
@@ -104,7 +104,7 @@ FEDERATED = (
         "competitor: the objective of FELB, gradient steps and an occasional proximal step",
     ),
 )
-POOLED = (
+CENTRALIZED = (
     Method("elbmf", "felb.centralized.elbmf:ELBMF", "the optimisation of FELB on centralized data"),
     Method("asso", "felb.centralized.asso:Asso", "greedy cover by rows of the association between columns"),
     Method("grecond", "felb.centralized.grecond:GreConD", "greedy formal concepts, never a false positive"),
@@ -113,16 +113,16 @@ POOLED = (
 )
 POST_HOC = tuple(
     Method(f"{method.name}{JOIN}{word}", _POST_HOC, f"{method.name} at every client, aggregated by {word}")
-    for method in POOLED
+    for method in CENTRALIZED
     for word in (*AGGREGATIONS, *(f"aligned-{word}" for word in AGGREGATIONS))
 )
-METHODS: dict[str, Method] = {method.name: method for method in FEDERATED + POOLED + POST_HOC}
+METHODS: dict[str, Method] = {method.name: method for method in FEDERATED + CENTRALIZED + POST_HOC}
 
 
-def summaries(*, pooled: bool = True) -> list[tuple[str, str]]:
+def summaries(*, centralized: bool = True) -> list[tuple[str, str]]:
     """Return names and summaries for a help text; the post-hoc methods, which are many, in one line."""
-    methods = FEDERATED + (POOLED if pooled else ())
-    models, words = ("|".join(names) for names in ([method.name for method in POOLED], AGGREGATIONS))
+    methods = FEDERATED + (CENTRALIZED if centralized else ())
+    models, words = ("|".join(names) for names in ([method.name for method in CENTRALIZED], AGGREGATIONS))
     combined = (
         f"({models}){JOIN}({words}), e.g. asso+vote: a centralized method at every client, aggregated once by "
         "component; asso+aligned-vote etc. match the clients' components first"
@@ -149,13 +149,13 @@ def make(name: str, **parameters: Any) -> BooleanFactorization:
         raise InputError(f"method {name!r} has no parameter {unknown[0]!r}; it has {', '.join(method.parameters())}")
     if not method.post_hoc:
         return method.estimator(**parameters)
-    from felb.centralized.method import PooledFactorization
+    from felb.centralized.method import CentralizedFactorization
     from felb.estimators.post_hoc_estimator import PostHoc
 
     inner, aggregation = name.split(JOIN)
     outer = {key: parameters.pop(key) for key in PostHoc._get_param_names() if key in parameters}
     model = make(inner, **parameters)
-    assert isinstance(model, PooledFactorization)
+    assert isinstance(model, CentralizedFactorization)
     return PostHoc(model, aggregation, **outer)
 
 
@@ -167,6 +167,6 @@ def make_federated(name: str, **parameters: Any) -> FederatedEstimator:
     if not isinstance(model, FederatedEstimator):
         choices = ", ".join(method.name for method in METHODS.values() if method.federated)
         raise InputError(
-            f"method {name!r} is for pooled data; use `felb fit`, {name}{JOIN}vote, or another of {choices}"
+            f"method {name!r} is for centralized data; use `felb fit`, {name}{JOIN}vote, or another of {choices}"
         )
     return model

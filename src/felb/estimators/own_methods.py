@@ -68,12 +68,12 @@ def own_model(path: str, **parameters: Any) -> Any:
     model = kind(**{name: value for name, value in parameters.items() if name in known})
     if not aggregation:
         return model
-    from felb.centralized.method import PooledFactorization
+    from felb.centralized.method import CentralizedFactorization
     from felb.estimators.post_hoc_estimator import PostHoc
 
-    if not isinstance(model, PooledFactorization):
+    if not isinstance(model, CentralizedFactorization):
         raise InputError(
-            f"{path!r}: only a subclass of felb.centralized.method.PooledFactorization is run at every client",
+            f"{path!r}: only a subclass of felb.centralized.method.CentralizedFactorization is run at every client",
             parameter="methods",
         )
     outer = {"random_state": parameters["random_state"]} if "random_state" in parameters else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from felb.centralized.elbmf import ELBMF
-from felb.centralized.method import PooledFactorization
+from felb.centralized.method import CentralizedFactorization
 from felb.errors import InputError
 from felb.estimators.uploading_estimator import UploadingEstimator
 from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
@@ -73,7 +73,7 @@ class PostHoc(UploadingEstimator):
 
     def __init__(
         self,
-        model: PooledFactorization | None = None,
+        model: CentralizedFactorization | None = None,
         aggregation: str = "vote",
         *,
         alignment_passes: int = PASSES,
@@ -133,8 +133,8 @@ class PostHoc(UploadingEstimator):
             return post_hoc(self._model(), self.aggregation)
         return aligned(post_hoc(self._model(), ALIGNED_AGGREGATIONS[self.aggregation]), n_features, passes=passes)
 
-    def _model(self) -> PooledFactorization:
+    def _model(self) -> CentralizedFactorization:
         model = ELBMF() if self.model is None else self.model
-        if not isinstance(model, PooledFactorization):
-            raise InputError(f"model must be a method for pooled data such as felb.Asso(10), got {model!r}")
+        if not isinstance(model, CentralizedFactorization):
+            raise InputError(f"model must be a method for centralized data such as felb.Asso(10), got {model!r}")
         return model

@@ -30,8 +30,8 @@ class Participation:
     ----------
     fraction : share of the clients asked in a round (at least one)
     dropout : probability that a client that was asked does not answer
-    quorum : a round counts if at least this many answer; with it, a client that raises an error is left out of the
-        round (with a warning) instead of ending the run
+    quorum : a round counts if at least this many answer, or all that were asked if these are fewer; with it, a client
+        that raises an error is left out of the round (with a warning) instead of ending the run
     joins : first round of each client that is not there from the start, by its name; until then it is not asked for
         anything, from then on it is one of all, with a state that starts there
 

@@ -27,7 +27,7 @@ def make_any_federated(name: str, **parameters: Any) -> FederatedEstimator:
     if not isinstance(model, FederatedEstimator):
         raise InputError(
             f"{name!r} does not run over clients; derive it from felb.estimators.federated_estimator."
-            "FederatedEstimator, or from PooledFactorization and add an aggregation, as in package.module:Class+vote",
+            "FederatedEstimator, or from CentralizedFactorization with an aggregation, as in package.module:Class+vote",
             parameter="method",
         )
     return model

@@ -21,7 +21,7 @@ NOT_PRIVATE = (
     "components and counts are computed from them and may reveal records with rare features. If the records are "
     "personal data, treat this page as derived from personal data."
 )
-POOLED = "The data was pooled, that is, all records were at one place, and nothing was sent."
+CENTRALIZED = "All records were at one place, and nothing was sent."
 UNFOLDED = 12
 """Kinds of arrays that are shown at once."""
 
@@ -49,7 +49,7 @@ def privacy_section(evidence: Evidence) -> Section:
 def _left(evidence: Evidence) -> Html:
     if not evidence.outbound:
         return parts.paragraph(
-            POOLED if len(evidence.result.clients) < 2 and "pooled" in evidence.result.clients else UNKNOWN
+            CENTRALIZED if set(evidence.result.clients) in ({"centralized"}, {"pooled"}) else UNKNOWN  # the former name
         )
     kinds = summed(evidence.outbound)
     clients = {str(line.get("client")) for line in evidence.outbound}

@@ -11,7 +11,7 @@ from felb.analysis.refits import cheapest_refit, refitted, stability_among
 from felb.analysis.stability_record import FILE, Stability
 from felb.errors import InputError
 from felb.federated.steps.belief_propagation import ASSIGN_BY_BELIEF
-from felb.runs.job_runner import POOLED
+from felb.runs.job_runner import CENTRALIZED
 from felb.runs.result import Result
 from felb.runs.result_words import RESAMPLED
 
@@ -50,7 +50,7 @@ def stability_of(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # how new records are assigned does not matter here
         model = result.model()
-    rows_of = measured.rows_of or {next(iter(result.clients), POOLED): np.arange(len(measured.matrix))}
+    rows_of = measured.rows_of or {next(iter(result.clients), CENTRALIZED): np.arange(len(measured.matrix))}
     shards = {name: measured.matrix.take(rows) for name, rows in rows_of.items()}
     recovered = ASSIGN_BY_BELIEF in result.rounds()
     refit = cheapest_refit(model, result.components, shards, recovered=recovered, seed=seed)

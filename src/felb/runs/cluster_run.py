@@ -18,7 +18,7 @@ from felb.deadline import Deadline
 from felb.engines.dask.connection import check_alive, connected
 from felb.estimators.distributed_fit import distributed_algorithm, reader
 from felb.estimators.methods import make_federated
-from felb.runs.job_runner import POOLED, check_unchanged, data_facts, method_parameters, result_of
+from felb.runs.job_runner import CENTRALIZED, check_unchanged, data_facts, method_parameters, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ class ClusterRun:
                 outbound=(lambda _: lambda _: None) if plan is None else folder.outbound,
                 deadline=Deadline(self.model.time_limit),
                 responses=None if plan is None else partial(folder.responses, plan=plan),
-                owner=POOLED,
+                owner=CENTRALIZED,
             )
             result = result_of(
                 job,
@@ -114,7 +114,7 @@ def fit_on_cluster(job: Job, folder: RunFolder, *, force: bool, on_round: Callab
     assert job.dask is not None
     make_federated(job.method, **method_parameters(job))  # wrong input should not start a cluster
     with connected(job.dask) as client:
-        prepared = ClusterRun.of(replace(job, data=str(Path(job.data).absolute()), pooled=True), client)
+        prepared = ClusterRun.of(replace(job, data=str(Path(job.data).absolute()), centralized=True), client)
         started = replace(prepared.job, fingerprint=prepared.fingerprint, version=__version__)
         folder.begin(started, force=force)
         return replace(prepared, job=started).play(folder, on_round)

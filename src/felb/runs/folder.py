@@ -92,7 +92,7 @@ class RunFolder:
 
     @property
     def resumable(self) -> bool:
-        """Whether there is an unfinished run that keeps its progress; a pooled method keeps none."""
+        """Whether there is an unfinished run that keeps its progress; a centralized method keeps none."""
         try:
             return self.job().fingerprint is not None
         except InputError:
@@ -103,6 +103,8 @@ class RunFolder:
         self._clear()
         path = self.work / JOB
         if not path.is_file():
+            if self._place.exists() and not (self._place / RESULT).is_file():
+                raise InputError(f"nothing to resume: {self.out} is not the folder of a run")
             state = "is finished already" if self._place.exists() else "was never started"
             raise InputError(f"nothing to resume: the run at {self.out} {state}")
         return read_record(path, Job, advice="start the run anew with --force")

@@ -33,7 +33,7 @@ class Job:
     method : a name in `felb.estimators.methods.METHODS`
     n_components, seed : as in the estimators; "mdl" where the method finds the number
     parameters : further parameters of the estimator
-    pooled : one owner holds all rows; more computations are possible than in a federation
+    centralized : one owner holds all rows; more computations are possible than in a federation
     clients, split : number of clients, and how the rows are split among them (see `PARTITIONS`)
     client_column : column with the client of each row, instead of `clients`
     header, binarize_threshold, missing, unknown : how the data is read, see `felb.data.read`
@@ -59,7 +59,7 @@ class Job:
     n_components: int | str
     seed: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    pooled: bool = False
+    centralized: bool = False
     clients: int | None = None
     split: str = "even"
     client_column: str | None = None
@@ -87,7 +87,7 @@ class Job:
         check_no_password(self.data)
         if self.dask is not None and self.unknown is not None:
             raise InputError("a file of unknown cells does not go with Dask; mark them in the data, missing='unknown'")
-        if self.secure and (self.dask is not None or self.pooled):
+        if self.secure and (self.dask is not None or self.centralized):
             raise InputError(
                 "secure aggregation is for several clients; one owner of all rows needs none", parameter="secure"
             )

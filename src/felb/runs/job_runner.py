@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from felb.metrics.features import FeatureCounts
     from felb.runs.job import Job
 
-POOLED = "pooled"
+CENTRALIZED = "centralized"
+OF_THE_JOB = ("participation", "secure", "privacy")
+"""Parameters of estimators that a job sets by fields of its own."""
 
 
 def fit(
@@ -48,14 +50,14 @@ def fit(
     force: bool = False,
     on_round: Callable[[RunProgress], None] = lambda _: None,
 ) -> Result:
-    """Fit a method on pooled data and leave the result in the folder `out`.
+    """Fit a method on centralized data and leave the result in the folder `out`.
 
     A method that has rounds is run like a simulation of one client, and `resume` goes on with it.
 
     Examples
     --------
     >>> from felb import Job
-    >>> fit(Job("zoo", "grecond", 4), "pooled-run").components.shape
+    >>> fit(Job("zoo", "grecond", 4), "centralized-run").components.shape
     (4, 17)
     """
     folder = RunFolder(out)
@@ -66,7 +68,7 @@ def fit(
 
         return fit_on_cluster(job, folder, force=force, on_round=on_round)
     if isinstance(model, FederatedEstimator):
-        return simulate(replace(job, pooled=True), out, force=force, on_round=on_round)
+        return simulate(replace(job, centralized=True), out, force=force, on_round=on_round)
     matrix, schema = job.read().matrix, job.read_schema()
     folder.begin(job, force=force)
     try:
@@ -75,7 +77,7 @@ def fit(
             components=model.components_,
             columns=matrix.columns,
             supports=tuple(np.count_nonzero(U, axis=0).tolist()),
-            clients={POOLED: len(matrix)},
+            clients={CENTRALIZED: len(matrix)},
             scores=confusion(matrix, U, model.components_).scores(),
             converged=bool(model.converged_),
             integrality_gap=float(model.integrality_gap_),
@@ -86,7 +88,7 @@ def fit(
             n_iter=int(model.n_iter_),
             features=feature_counts(matrix, U, model.components_),
         )
-        folder.finish(result, {POOLED: U})
+        folder.finish(result, {CENTRALIZED: U})
     except BaseException:
         folder.discard()  # keeps no journal
         raise
@@ -195,12 +197,12 @@ class Federation:
         model.set_params(participation=participation, secure=job.secure)
         check_parameters(model)
         table = job.read()
-        shards = {POOLED: table.matrix} if job.pooled else split(table.matrix, job.labels(table))[0]
+        shards = {CENTRALIZED: table.matrix} if job.centralized else split(table.matrix, job.labels(table))[0]
         check_shards(shards)
         model.check_rank(job.n_components, table.matrix.shape)
-        if not job.pooled:
+        if not job.centralized:
             _check_disclosure(job, model, shards)
-        algorithm = model.algorithm_for(shards, centralized=job.pooled)
+        algorithm = model.algorithm_for(shards, centralized=job.centralized)
         return cls(job, model, participation, table.matrix, shards, algorithm, job.read_schema())
 
 
@@ -217,7 +219,7 @@ def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProg
             journal=folder.journal(federation.algorithm),
             on_round=on_round,
             # From the owner of all rows nothing leaves but what is released in private.
-            outbound=(lambda _: lambda _: None) if job.pooled and plan is None else folder.outbound,
+            outbound=(lambda _: lambda _: None) if job.centralized and plan is None else folder.outbound,
             deadline=Deadline(model.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
             disclosure=job.rules,
@@ -313,6 +315,9 @@ def result_of(
 
 def method_parameters(job: Job) -> dict[str, Any]:
     """Return the parameters of the estimator of a job, or say why it cannot have them."""
+    for name in OF_THE_JOB:
+        if name in job.parameters:
+            raise InputError(f"{name} is no parameter of the method here but of the run, which sets it", parameter=name)
     parameters = {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
     if job.spec is None:
         return parameters

@@ -314,7 +314,7 @@ def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.b
     --------
     >>> from felb import Job, fit
     >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
-    >>> read_assignment("zoo-run", "pooled").shape
+    >>> read_assignment("zoo-run", "centralized").shape
     (101, 4)
     """
     path = Path(folder) / ASSIGNMENTS / f"{file_stem(client)}.npz"

@@ -23,7 +23,7 @@ def test_both_sides_make_the_same_plan_of_plain_data():
     ("change", "said"),
     [
         ({"method": "asso-nova"}, "unknown method"),
-        ({"method": "elbmf"}, "for pooled data"),
+        ({"method": "elbmf"}, "for centralized data"),
         ({"method": "../felb"}, "unknown method"),
         ({"run_id": "../../etc"}, "run id"),
         ({"run_id": "a/b"}, "run id"),

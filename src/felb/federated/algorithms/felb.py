@@ -23,7 +23,7 @@ from felb.federated.steps.known import Known, stream
 from felb.kernels.fixed_point import SKETCH_BITS, on_grid, whole_multiples
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.palm import Point, loss_at, palm_blocks, palm_step
-from felb.optim.prox import prox_elb
+from felb.optim.prox import prox_elb, prox_elb_exact
 from felb.optim.random_start import typical_scale, uniform_columns
 from felb.optim.steps import Lipschitz, Multiplicative
 
@@ -43,7 +43,7 @@ LOCAL_FACTOR = "local_factor"
 START_HEIGHT = 0.75
 """Typical entry of a component at the spectral start: above the cut at ½, below the end of the box."""
 
-FLOOR = 0.05
+START_NOISE = 0.05
 """Random entries of the start are below this; a multiplicative step moves small entries slowly."""
 
 FLIPPED = 0.01
@@ -110,8 +110,8 @@ def first_factor(p: FelbParameters, n_features: int, seed: int) -> Generator[Ste
     if found.components is not None:  # trivial data
         return found.components.astype(p.dtype), True
     assert found.relaxed is not None
-    floor = FLOOR * stream(seed, "felb", 0).random(found.relaxed.shape)
-    return np.clip(START_HEIGHT * typical_scale(found.relaxed) + floor, 0, 1).astype(p.dtype), False
+    noise = START_NOISE * stream(seed, "felb", 0).random(found.relaxed.shape)
+    return np.clip(START_HEIGHT * typical_scale(found.relaxed) + noise, 0, 1).astype(p.dtype), False
 
 
 def aggregated(p: FelbParameters, sums: Sums, t: int, *, before: Factor | None) -> Factor:
@@ -119,15 +119,20 @@ def aggregated(p: FelbParameters, sums: Sums, t: int, *, before: Factor | None) 
     if p.setting.average == "equal":
         V = mean(sums["V"], sums.clients)
     else:
-        assert before is not None  # clients that start on their own have no common component to weigh
+        assert before is not None  # a setting with independent starts weighs clients equally
         V = curvature_mean(sums["V"], sums["curvature"], otherwise=before)
     if p.setting.aggregation == "proximal":
-        V = prox_elb(V, p.kappa, p.lam_at(t, p.local_steps - 1))
+        prox = prox_elb_exact if p.setting.exact_prox else prox_elb
+        V = prox(V, p.kappa, p.lam_at(t, p.local_steps - 1))
     return np.clip(V, 0, p.objective.upper).astype(p.dtype)
 
 
 def same_cut(V: Factor, before: Factor | None) -> bool:
-    """Tell whether the cut at ½ has hardly changed; of noisy uploads, entries are at the ends of the box by chance."""
+    """Tell whether the cut at ½ has hardly changed.
+
+    With noisy uploads, entries can be near 0 or 1 by chance, so that the integrality gap alone does not show that V̂ is
+    decided.
+    """
     return before is not None and float(np.mean((V > 0.5) != (before > 0.5))) <= FLIPPED
 
 

@@ -89,6 +89,11 @@ class Setting:
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if not 0 <= self.floor < 0.5:
             raise InputError(f"floor must lie in [0, 0.5), got {self.floor!r}")
+        if self.start == "independent" and self.average == "curvature":
+            raise InputError(
+                "average='curvature' weighs components that clients share; with start='independent' they share none, "
+                "so use average='equal'"
+            )
         if self.order == "blocks" and self.clock == "steps":
             raise InputError("clock='steps' counts alternating steps; use it with order='alternating'")
 

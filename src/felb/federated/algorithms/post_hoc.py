@@ -22,7 +22,7 @@ from felb.federated.steps.assignment import ASSIGN, assign_task, assigned
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from felb.centralized.method import PooledFactorization
+    from felb.centralized.method import CentralizedFactorization
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Server, Task
 
@@ -30,7 +30,7 @@ LOCAL_COMPONENTS = "local_components"
 """The task of the only round before the assignment: the client's Boolean V_i, for their sum."""
 
 
-def post_hoc(model: PooledFactorization, aggregation: str) -> Algorithm:
+def post_hoc(model: CentralizedFactorization, aggregation: str) -> Algorithm:
     """Return the algorithm that runs `model` at every client and aggregates in the named way."""
     if aggregation not in BOOLEAN_AGGREGATIONS:
         raise InputError(f"unknown aggregation {aggregation!r}; use one of {', '.join(BOOLEAN_AGGREGATIONS)}")
@@ -59,7 +59,7 @@ class ClientState:
 class LocalComponents:
     """The task: k components of the own rows, with the client's own randomness."""
 
-    model: PooledFactorization
+    model: CentralizedFactorization
 
     def __call__(
         self,
