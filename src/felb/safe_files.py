@@ -225,7 +225,7 @@ def file_size(path: str | os.PathLike[str]) -> int:
     except ValueError as error:  # a name with a zero byte, or a felb error
         raise error if isinstance(error, InputError) else InputError("is no name of a file; check the path") from error
     if not size:
-        raise InputError("the file is empty; write it again")
+        raise InputError("the file is empty; it needs at least one record")
     return size
 
 

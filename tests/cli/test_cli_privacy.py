@@ -272,7 +272,7 @@ def test_without_an_agreement_it_is_said_that_nothing_is_promised(felb, table, w
 def test_a_statement_needs_a_result(felb, in_folder):
     shown = felb("privacy", "statement", "nowhere")
     assert shown.code == 1
-    assert "not a result folder" in shown.err
+    assert "there is no folder 'nowhere'" in shown.err
 
 
 # -- plan --------------------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_parameters_that_cannot_be(refused, good, verb, options, code, words):
         (("--local-steps", 0), 2, ("'--local-steps'", "x>=1")),
         (("--proximity", -1), 2, ("'--proximity'", "x>=0")),
         (("--setting", "loud"), 2, ("'loud'", "recommended", "literal")),
-        (("--method", "elbmf"), 1, ("'elbmf' is for centralized data", "felb, felb-mu", "felb fit", "elbmf+vote")),
+        (("--method", "elbmf"), 1, ("'elbmf' is for centralized data", "felb fit", "elbmf+vote")),
     ],
 )
 def test_parameters_of_a_simulation(refused, good, options, code, words):
@@ -269,7 +269,9 @@ def test_the_command_line_names_what_is_missing(refused, good):
 
 def test_folders_that_hold_no_result(refused, in_folder, good):
     (in_folder / "empty").mkdir()
-    for folder in ("empty", "missing", good):
+    refused("show", "missing", words=("no folder 'missing'", "finished run"))
+    refused("score", "missing", good, words=("no folder 'missing'",))
+    for folder in ("empty", good):
         refused("show", folder, words=(str(folder), "not a result folder", "no result.json", "finished run"))
         refused("score", folder, good, words=(str(folder), "not a result folder"))
 

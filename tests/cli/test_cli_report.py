@@ -70,7 +70,7 @@ def test_a_file_that_is_no_page_is_left_alone(felb, result, in_folder):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("nowhere",), "not a result folder"), (("run", "--data", "gone.csv"), "there is no file 'gone.csv'")],
+    [(("nowhere",), "there is no folder 'nowhere'"), (("run", "--data", "gone.csv"), "there is no file 'gone.csv'")],
 )
 def test_what_is_not_there_is_named(felb, result, arguments, message):
     shown = felb("report", *arguments)

@@ -113,6 +113,12 @@ def test_parameters_are_checked_once_at_the_edge(change, message):
         FelbParameters(**({"n_components": 2, "rule": Lipschitz()} | change))
 
 
+def test_supports_of_the_components_of_two_parts_are_not_added():
+    part = Update({"V": np.zeros((2, 3))}, supports={"V": np.array([4, 5])})
+    with pytest.raises(FederationError, match="supports"):
+        part.plus(part)
+
+
 @pytest.mark.parametrize("field", CHOICES)
 def test_settings_are_checked(field):
     with pytest.raises(InputError, match=field):

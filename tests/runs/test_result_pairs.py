@@ -72,4 +72,4 @@ def test_the_command_shows_both(tmp_path, capsys, monkeypatch):
     assert "only B" in out
     with pytest.raises(SystemExit, match="1"):
         main(["show", "grecond", "missing"])
-    assert "not a result folder" in capsys.readouterr().err
+    assert "there is no folder 'missing'" in capsys.readouterr().err

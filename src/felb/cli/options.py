@@ -84,7 +84,7 @@ reading = together(
         "--missing",
         type=click.Choice(["error", "unknown", "zero"]),
         help="How to read missing cells (empty, NA, NaN, ?, null): as an error, as unknown cells, which are left out "
-        "of all counts (method bmf only), or as 0 (default: error).",
+        "of all counts (only the method bmf fits such data), or as 0 (default: error).",
     ),
     click.option(
         "--unknown",
@@ -182,8 +182,8 @@ time_limit = click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time limit after which the best result so far is returned (default: none). Post-hoc methods apply it at "
-    "each client.",
+    help="Time limit after which the best result so far is returned (default: none). For the method bmf, centralized "
+    "methods, and post-hoc methods, which apply it at each client.",
 )
 
 
@@ -262,7 +262,8 @@ def privacy_spec(function: Callable[..., Any]) -> Callable[..., Any]:
             "--epsilon", type=POSITIVE, metavar="X", help="Privacy budget: total ε of the run (default: no privacy)."
         ),
         click.option(
-            "--delta", type=POSITIVE, metavar="X", help="Total δ of the run (default: 1/(10 records), at most 1e-5)."
+            "--delta", type=POSITIVE, metavar="X",
+            help="Total δ of the run (default: 1/(10 × number of records), at most 1e-5).",
         ),
         *(click.option(f"--{name}", type=click.Choice(get_args(kind)), help=text)
           for name, (kind, text) in PRIVACY_CHOICES.items()),

@@ -165,8 +165,7 @@ def make_federated(name: str, **parameters: Any) -> FederatedEstimator:
 
     model = make(name, **parameters)
     if not isinstance(model, FederatedEstimator):
-        choices = ", ".join(method.name for method in METHODS.values() if method.federated)
         raise InputError(
-            f"method {name!r} is for centralized data; use `felb fit`, {name}{JOIN}vote, or another of {choices}"
+            f"method {name!r} is for centralized data; use `felb fit`, or {name}{JOIN}vote to run it at every client"
         )
     return model

@@ -170,8 +170,11 @@ class Journal:
         """The round that was not requested because the time limit had passed."""
         return self._time_up
 
-    def states(self, state_type: type[Any]) -> ClientStates:
-        """Return the states of clients; rounds after theirs are forgotten, since clients cannot go on from these."""
+    def rewind_to_states(self, state_type: type[Any]) -> ClientStates:
+        """Return the stored states of clients, and forget the rounds after theirs, which clients cannot go on from.
+
+        Without stored states, as in a journal that is in memory only, all rounds are forgotten.
+        """
         if self._states is None:
             self.clear()
             return ClientStates()

@@ -78,7 +78,7 @@ def play(
             f"{algorithm.name} cannot be ended early; leave out the time limit and lower its rounds instead"
         )
     if journal is not None and transport.states is not None:
-        transport.restore(journal.states(algorithm.state_type))
+        transport.restore(journal.rewind_to_states(algorithm.state_type))
     execution = Execution(algorithm, seed=seed, journal=journal)
     history, kept, played = History(execution.rows), transport.states, 0
     try:

@@ -117,6 +117,8 @@ class Update:
     def plus(self, other: Update) -> Update:
         """Return the update of one client that holds the rows of both."""
         _check_alike(self.values, other.values)
+        if self.supports or other.supports:
+            raise FederationError("components of two parts do not correspond, so their supports cannot be added")
         values = {name: np.asarray(value + other.values[name]) for name, value in self.values.items()}
         sums = {name: part.plus(other.record_sums[name]) for name, part in self.record_sums.items()}
         return Update(values, sums)

@@ -65,8 +65,9 @@ class Lipschitz:
     Without inertia η = 1/(1.1 L); with inertia β the step of iPALM, η = 2(1−β) / ((1+2β) L).
 
     With `by_component`, every component l has a step of its own, with L_l = Σ_d |G_ld| in place of L. The diagonal
-    matrix of these is an upper bound of G, as L times the identity is, so the same step sizes are allowed; components
-    of small curvature take long steps, where one size for all is that of the heaviest.
+    matrix of these is an upper bound of G, as L times the identity is, so that the same sizes are allowed (and without
+    inertia no step increases the objective). Components of small curvature take long steps, where one size for all is
+    that of the heaviest.
     """
 
     by_component: bool = False

@@ -66,7 +66,8 @@ class Roster:
     def __post_init__(self) -> None:
         if not LEAST_SITES <= len(self.members) <= MOST_SITES:
             raise InputError(
-                f"a roster has {len(self.members)} sites, but secure aggregation is for {LEAST_SITES} to {MOST_SITES}"
+                f"secure aggregation needs {LEAST_SITES} to {MOST_SITES} clients, and there are {len(self.members)}",
+                parameter="secure",
             )
         if list(self.members) != sorted(self.members):
             object.__setattr__(self, "members", tuple(sorted(self.members)))

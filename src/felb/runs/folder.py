@@ -130,7 +130,7 @@ class RunFolder:
         place = self.work / JOURNAL
         advice = f"delete {place}, then --resume repeats the run from its start"
         self._journal = Journal(place, advice=advice, pace=pace)
-        self._journal.states(algorithm.state_type)
+        self._journal.rewind_to_states(algorithm.state_type)
         played = set(range(self._journal.next_round))
         for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
             lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)

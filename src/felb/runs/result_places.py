@@ -30,6 +30,8 @@ def result_folder(path: str | os.PathLike[str]) -> Path:
 def check_result_folder(folder: str | os.PathLike[str]) -> None:
     """Raise if a folder holds no result."""
     path = Path(folder)
+    if not path.exists():
+        raise InputError(f"there is no folder {str(path)!r}; give the folder of a finished run, or a model file")
     if not (path / RESULT).is_file():
         raise InputError(
             f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run, or a model file"

@@ -120,7 +120,7 @@ class Coordinator:
         """Return the coordinator of an existing folder."""
         opened = cls(folder)
         if not (opened.folder / FEDERATION).is_file():
-            raise InputError(f"{folder} is not the folder of a coordinator; found one with `felb federation init`")
+            raise InputError(f"{folder} is not the folder of a coordinator; create one with `felb federation init`")
         return opened
 
     @property

@@ -120,7 +120,7 @@ LITERAL = Setting(
     tol=0.01,
 )
 UNWEIGHTED = Setting(start="random", step="factor", average="equal")
-"""V_i alone leaves a client, and all weigh the same; what noise on uploads can be calibrated for."""
+"""V_i leaves a client without weights, and all weigh the same; what noise on uploads can be calibrated for."""
 
 SETTINGS = {"recommended": RECOMMENDED, "unweighted": UNWEIGHTED, "literal": LITERAL}
 
