@@ -250,9 +250,8 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         if ones > k:
             return False
         what = "no ones" if not ones else "a single one" if ones == 1 else f"only {ones} ones"
-        found = "all components are empty" if not ones else "there is nothing to summarise"
         warnings.warn(
-            f"the data of {type(self).__name__} has {what} for n_components={k}: {found}. "
+            f"the data of {type(self).__name__} has {what} for n_components={k}: there is nothing to summarise. "
             "Check that the data was read as it was meant.",
             ConvergenceWarning,
             stacklevel=4,

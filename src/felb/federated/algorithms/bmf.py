@@ -185,6 +185,15 @@ class BooleanFit:
         """Share of earlier rounds in statistics; losses of different samples of clients cannot be compared."""
         return 0.5 if self.sampled else 0.0
 
+    @property
+    def comparable(self) -> bool:
+        """Whether the start with the smallest loss is the best one.
+
+        Losses of different samples of clients cannot be compared. And more components than needed fit noise: the start
+        that fits it best is not the one to find their number from.
+        """
+        return not (self.sampled or self.selects_rank)
+
     def search(self, seed: int) -> Steps:
         """Find components: fit them, and where noise may hide them, recover them.
 
@@ -219,8 +228,7 @@ class BooleanFit:
     def tries_recovery(self) -> bool:
         """Who gives different costs wants a cheap fit, and losses of different samples cannot be compared."""
         alike = self.cost.false_positive == self.cost.false_negative
-        comparable = alike and not self.sampled and not self.selects_rank
-        return self.objective == "auto" and self.effort.recovery and comparable
+        return self.objective == "auto" and self.effort.recovery and alike and self.comparable
 
     def fit(self, known: Known, first: Known, seed: int) -> Steps:
         """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
@@ -233,7 +241,7 @@ class BooleanFit:
         known = yield from self.improved(known, last, seed)
         known = yield from self.recombined([known, *found], last, seed)
         # What a lower effort returns; its losses for another objective, rank or sample cannot be compared.
-        lower = [] if self.objective == "f1" or self.selects_rank or self.sampled else found[:1]
+        lower = found[:1] if self.objective != "f1" and self.comparable else []
         if self.objective == "f1":
             last = NegativeF1()
             known = yield from self.refined(known, last, seed)
@@ -246,7 +254,7 @@ class BooleanFit:
     def started(self, known: Known, first: Known, seed: int) -> Generator[Any, Any, list[Known]]:
         """Return what starts found: all of it where that is recombined, else the first and the winner of a race."""
         relaxed = self.refined(known, self.cost, seed)
-        if not (self.sampled or self.selects_rank):
+        if self.comparable:
             relaxed = better_of(first, relaxed)
         if self.children(known) < FEWEST_CHILDREN:
             return (yield from self.raced(known, relaxed, seed))
@@ -264,10 +272,9 @@ class BooleanFit:
         return [found[0], (yield from better_of(found[0], self.refined(winner, self.cost, seed)))]
 
     def other_starts(self, known: Known, seed: int) -> list[Steps]:
-        """Return starts beside the refined relaxed one, if losses of rounds can be compared."""
+        """Return starts beside the refined relaxed one, if their losses can be compared."""
         starts: list[Steps] = []
-        # More components than needed fit noise; the start that fits it best is not the one to find their number from.
-        if self.sampled or self.selects_rank:
+        if not self.comparable:
             return starts
         if self.effort.cuts:
             starts.append(step("cut start", self.cut_start(known, seed)))
