@@ -29,7 +29,7 @@ def study_page(folder: str | os.PathLike[str]) -> Page:
     figure = Path(folder) / FIGURE
     if figure.is_file():
         sections.append(section("Figure", _embedded(figure, record)))
-    sections.append(section("What the paper says", _claims(claims)))
+    sections.append(section("Claims", _claims(claims)))
     told = summary(record, marks="bold: best, underlined: second best")
     sections.append(section("Tables", parts.paragraph(f"{told}."), (table.html() for table in study_tables(record))))
     if wrong := failures(record):

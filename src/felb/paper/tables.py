@@ -153,9 +153,9 @@ def summary(record: StudyRecord, *, marks: str = "* best") -> str:
         parts.append(f"{late} out of time")
     if record.missing:
         parts.append(f"{record.missing} not run yet")
-    trials = record.trials
-    spread = "mean ± half the 95% interval" if trials > 1 else "one trial, no interval"
-    return f"{', '.join(parts)}; {trials} trial{'s' if trials > 1 else ''}, {spread}; {marks}; {DASH} no value"
+    several = f"{record.trials} trials, mean ± half the 95% interval"
+    trials = several if record.trials > 1 else "one trial, so no interval"
+    return f"{', '.join(parts)}; {trials}; {marks}; {DASH} no value"
 
 
 def failures(record: StudyRecord) -> list[str]:
@@ -250,7 +250,7 @@ def to_markdown(
     if figure is not None:
         lines += [f"![{record.title}]({figure})", ""]
     lines += [
-        f"{mark}# What the paper says",
+        f"{mark}# Claims",
         "",
         *_claims_markdown(claims),
         f"{mark}# Figures",
