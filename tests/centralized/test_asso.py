@@ -137,7 +137,7 @@ def test_all_ones_need_one_component():
 
 
 def test_all_zeros_have_no_component():
-    with pytest.warns(ConvergenceWarning, match="empty"):
+    with pytest.warns(ConvergenceWarning, match="no ones"):
         model = Asso(2).fit(np.zeros((4, 3), dtype=int))
     assert not model.components_.any()
     assert model.n_iter_ == 0

@@ -120,7 +120,7 @@ def test_all_ones_need_one_component():
 
 
 def test_all_zeros_have_no_component():
-    with pytest.warns(ConvergenceWarning, match="empty"):
+    with pytest.warns(ConvergenceWarning, match="no ones"):
         model = GreConD(2).fit(np.zeros((4, 3), dtype=int))
     assert model.n_iter_ == 0
     assert model.complete_

@@ -173,7 +173,7 @@ def test_all_one_is_one_factor_and_all_zero_is_none():
     assert model.n_iter_ == 1
     assert model.inverse_transform(U).all()
     assert model.components_.shape == (3, 5)
-    with pytest.warns(ConvergenceWarning, match="empty"):
+    with pytest.warns(ConvergenceWarning, match="no ones"):
         model.fit(np.zeros((8, 5), dtype=int))
     assert model.n_iter_ == 0
     assert not model.components_.any()

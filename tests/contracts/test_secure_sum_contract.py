@@ -317,7 +317,7 @@ def test_a_roster_has_three_to_fifty_different_sites_with_keys_that_sign():
     wrong += [[*members[:3], msgspec.structs.replace(members[0], name="twin")]]
     wrong += [[*members[:3], msgspec.structs.replace(members[4], key=key)] for key in (b"", b"x" * 44)]
     for listed in wrong:
-        with pytest.raises(InputError, match=r"roster"):
+        with pytest.raises(InputError, match=r"roster|secure aggregation needs 3 to 50"):
             Roster(tuple(listed))
     assert Roster(tuple(members[:3])).digest != Roster(tuple(members[:4])).digest
 
