@@ -140,7 +140,7 @@ def test_the_server_applies_the_operator_of_the_setting(exact, prox):
     np.testing.assert_allclose(found, np.clip(prox(V, 0.05, 0.2), 0, 1))
 
 
-@pytest.mark.parametrize("floor", [-0.1, 0.5, float("nan")])
+@pytest.mark.parametrize("floor", [-0.1, 0.5, float("nan"), "moon", None])
 def test_the_floor_of_multiplicative_steps_lies_below_the_cut(floor):
     with pytest.raises(InputError, match="floor"):
         Setting(floor=floor)

@@ -33,11 +33,13 @@ def rewrite():
             for parent in parents:
                 target = target[parent]
             target[last] = value
-        text = json.dumps(raw)
-        path.write_text(text, encoding="utf-8")
+        content = json.dumps(raw).encode()
+        path.write_bytes(content)
         if (folder / "private.json").is_file():  # still of this result
             own = json.loads((folder / "private.json").read_text(encoding="utf-8"))
-            (folder / "private.json").write_text(json.dumps({**own, "result": fingerprint_of(text)}), encoding="utf-8")
+            (folder / "private.json").write_text(
+                json.dumps({**own, "result": fingerprint_of(content)}), encoding="utf-8"
+            )
 
     return change
 

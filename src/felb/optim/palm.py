@@ -11,7 +11,7 @@ fixed V, then as many of V for fixed U; A is touched twice, however many steps t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -108,11 +108,12 @@ def palm_blocks(
     """
     gathered, gram = gather(A, point.Vt, threads=threads), point.Vt.T @ point.Vt
     step = rule.step(gram, objective.penalty(lam, gram), beta=beta)
-    options: dict[str, Any] = {"steps": steps, "beta": beta}
-    U, U_before = factor_steps(point.U, gathered, gram, rule=step, X_prev=point.U_before, **options)
+    U, U_before = factor_steps(point.U, gathered, gram, steps=steps, rule=step, X_prev=point.U_before, beta=beta)
     AtU, UtU = statistics_pass(A, U, threads=threads)
     step = rule.step(UtU, objective.penalty(lam, UtU), beta=beta)
-    Vt, Vt_before = factor_steps(point.Vt, AtU, UtU, rule=step, X_prev=point.Vt_before, target=target, **options)
+    Vt, Vt_before = factor_steps(
+        point.Vt, AtU, UtU, steps=steps, rule=step, X_prev=point.Vt_before, beta=beta, target=target
+    )
     return Point(U, Vt, U_before, Vt_before), Statistics(AtU, UtU)
 
 

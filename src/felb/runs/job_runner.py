@@ -317,7 +317,9 @@ def method_parameters(job: Job) -> dict[str, Any]:
     """Return the parameters of the estimator of a job, or say why it cannot have them."""
     for name in OF_THE_JOB:
         if name in job.parameters:
-            raise InputError(f"{name} is no parameter of the method here but of the run, which sets it", parameter=name)
+            raise InputError(
+                f"{name} belongs to the run, not to the method; leave it out of the parameters", parameter=name
+            )
     parameters = {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
     if job.spec is None:
         return parameters

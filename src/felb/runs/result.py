@@ -257,15 +257,14 @@ class Result:
             "features": None if self.features is None else self.features.to_json(),
         }
         shared = {**made, "data": {**data, **dict.fromkeys(owned["data"])}}
-        text = json.dumps(
-            {**whole, "clients": dict.fromkeys(whole["clients"]), "provenance": shared}, indent=1, allow_nan=False
-        )
+        told = {**whole, "clients": dict.fromkeys(whole["clients"]), "provenance": shared}
+        content = json.dumps(told, indent=1, allow_nan=False).encode()
         if any(value is not None for value in (*owned["clients"].values(), *owned["data"].values(), self.features)):
             path = folder / PRIVATE
-            owned["result"] = fingerprint_of(text)
+            owned["result"] = fingerprint_of(content)
             path.write_text(json.dumps(owned, indent=1, allow_nan=False), encoding="utf-8")
             path.chmod(0o600)
-        (folder / RESULT).write_text(text, encoding="utf-8")
+        (folder / RESULT).write_bytes(content)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Result:
@@ -351,9 +350,9 @@ def file_stem(client: str) -> str:
     return stem or "~"
 
 
-def fingerprint_of(text: str) -> str:
+def fingerprint_of(content: bytes) -> str:
     """Return by what private.json knows the result.json that it belongs to."""
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def finite(value: Any) -> Any:

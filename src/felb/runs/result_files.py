@@ -50,7 +50,7 @@ def _read_folder(path: Path) -> Result:
     shape, features = (stored.n_components, stored.n_features), None
     if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
         owned = read_record(path / PRIVATE, _Owned, advice=AGAIN)
-        if owned.result not in (None, fingerprint_of((path / RESULT).read_text(encoding="utf-8"))):
+        if owned.result not in (None, fingerprint_of(read_bounded(path / RESULT, advice=AGAIN))):
             raise InputError(f"{path / PRIVATE} is not of the {RESULT} beside it; bring back its own, or remove it")
         stored.clients = {**stored.clients, **owned.clients}
         stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})

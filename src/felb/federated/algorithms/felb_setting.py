@@ -87,7 +87,7 @@ class Setting:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise InputError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        if not 0 <= self.floor < 0.5:
+        if not (isinstance(self.floor, int | float) and 0 <= self.floor < 0.5):
             raise InputError(f"floor must lie in [0, 0.5), got {self.floor!r}")
         if self.start == "independent" and self.average == "curvature":
             raise InputError(
