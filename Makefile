@@ -10,11 +10,12 @@ LOWEST := .venv-lowest
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard packages/*/pyproject.toml)
 	$(PYTHON) -c 'import sys; sys.exit("felb needs Python 3.11 or newer: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[all]" --group dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --group dev \
+	  --editable "packages/felb[all]" --editable packages/felb-sites --editable packages/felb-paper
 	@touch $@
 
 install: $(STAMP)  ## create .venv and install felb with all extras and the developers' tools
@@ -43,34 +44,35 @@ demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, co
 test: lint types imports unit  ## linter, types, import contracts and the test suite; COVERAGE=yes measures its coverage too
 
 test-federation: $(STAMP)  ## coordinator and sites as real processes over TLS: faults, intruders and privacy, ten to fifteen minutes
-	$(BIN)/python -m pytest -m federation tests/engines/nvflare
+	$(BIN)/python -m pytest -m federation packages/felb-sites/tests
 
-$(LOWEST)/.installed: pyproject.toml
+$(LOWEST)/.installed: pyproject.toml $(wildcard packages/*/pyproject.toml)
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable ".[all]" --group test
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --group test \
+	  --editable "packages/felb[all]"
 	@touch $@
 
 # Old packages beside new ones warn about each other; only here that is no error.
 test-lowest: $(LOWEST)/.installed  ## the computing parts of the test suite with the oldest packages pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile -m 'not federation' -W default \
-	  tests/optim tests/data tests/kernels tests/centralized tests/federated tests/estimators
+	  $(addprefix packages/felb/tests/,optim data kernels centralized federated estimators)
 
 # Numba compiles with a check of every index; its cache keeps these kernels apart from the fast ones.
 test-bounds: $(STAMP)  ## the computing parts of the test suite with kernels that check every index
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
-	  tests/data tests/kernels tests/centralized tests/federated tests/fuzz
+	  $(addprefix packages/felb/tests/,data kernels centralized federated fuzz)
 
 FUZZ_SECONDS ?= 900
 
 fuzz: $(STAMP)  ## mutants of every file, record, message and parameter, a quarter of an hour; FUZZ_SECONDS=7200 for two hours
-	PYTHONPATH=tests $(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+	PYTHONPATH=packages/felb/tests $(BIN)/python packages/felb/tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
-check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=src/felb/optim/prox.py
-	@test -f "$(FILE)" || { echo "name a file: make check FILE=src/felb/optim/prox.py"; exit 2; }
+check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=packages/felb/src/felb/optim/prox.py
+	@test -f "$(FILE)" || { echo "name a file: make check FILE=packages/felb/src/felb/optim/prox.py"; exit 2; }
 	$(BIN)/ruff check "$(FILE)"
 	$(BIN)/ruff format --check "$(FILE)"
-	case "$(FILE)" in src/*) $(BIN)/mypy "$(FILE)";; esac
+	case "$(FILE)" in packages/*/src/*) $(BIN)/mypy "$(FILE)";; esac
 	$(BIN)/python -m pytest --exitfirst $$($(BIN)/python .ci/mirror.py "$(FILE)")
 
 lint: $(STAMP)

@@ -9,18 +9,19 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE, TESTS = ROOT / "src" / "felb", ROOT / "tests"
 
 
 def mirror(file: Path) -> list[Path]:
     """Return the tests of a file, as paths."""
-    if file.is_relative_to(TESTS):
+    if "tests" in file.relative_to(ROOT).parts:
         return [file]
-    if not file.is_relative_to(SOURCE):
-        sys.exit(f"{file} is neither in src/felb nor in tests")
-    inside = file.relative_to(SOURCE).with_suffix("")
-    module = ".".join(("felb", *inside.parts)).removesuffix(".__init__")
-    folder = next(place for at in inside.parents if (place := TESTS / at).is_dir())
+    package = next((place for place in (ROOT / "packages").iterdir() if file.is_relative_to(place / "src")), None)
+    if package is None:
+        sys.exit(f"{file} is neither in the sources nor in the tests of a package")
+    name, *rest = file.relative_to(package / "src").with_suffix("").parts
+    inside, tests = Path(*rest), package / "tests"
+    module = ".".join((name, *rest)).removesuffix(".__init__")
+    folder = next(place for at in inside.parents if (place := tests / at).is_dir())
     beside = {test: test.read_text(encoding="utf-8") for test in sorted(folder.glob("test_*.py"))}
     near = [test for test, text in beside.items() if inside.name in test.stem or f"{module} import" in text]
     return near or [test for test, text in beside.items() if re.search(rf"\b{inside.name}\b", text)] or list(beside)

@@ -18,18 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from real_data import FOLDER, real
 
 import felb
-from felb.centralized.method import CentralizedFactorization, Factors
+from felb.centralized.base import CentralizedFactorization, Factors
 from felb.data import load, partition
+from felb_paper.measuring import subset
 
 if TYPE_CHECKING:
-    from felb.deadline import Deadline
+    from felb.progress import Deadline
 
 COMPONENTS, CLIENTS, ROWS_EACH = 20, 50, 4
-ROWS, COLUMNS = 10_000, 1_000
 SHIPPED = ("zoo", "soybean", "sc_10x_brain_10k")
 SETS = (*SHIPPED, "msweb", "bmf_mushroom", "cps_280k", "tcga_mutation", "wordnet_glosses", "go_human_genes")
 MODELS = {
@@ -56,15 +55,6 @@ class Once(CentralizedFactorization):
         if seed not in self.found:
             self.found[seed] = self.model.factorize(A, k, seed=seed, deadline=deadline)
         return self.found[seed]
-
-
-def subset(A: felb.BinaryMatrix) -> felb.BinaryMatrix:
-    """Return some random rows and the heaviest columns."""
-    X, rng = A.to_scipy(np.int64), np.random.default_rng(0)
-    if X.shape[0] > ROWS:
-        X = X[np.sort(rng.choice(X.shape[0], ROWS, replace=False))]
-    weights = np.asarray(X.sum(axis=0)).ravel()
-    return felb.BinaryMatrix.of(X[:, np.sort(np.argsort(-weights, kind="stable")[:COLUMNS])])
 
 
 def scores(model: str, A: felb.BinaryMatrix, aggregations: tuple[str, ...]) -> list[float]:

@@ -23,10 +23,8 @@ import bench_memory
 import bench_pass
 import bench_start
 import machine
-from figures import Section
+from figures import Section, write_page
 from shapes import SHAPES, generate
-
-from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from figures import Figure
@@ -137,8 +135,7 @@ def main() -> None:
     print("\n" + page)
     output = options.output or (None if options.quick else RESULTS)
     if output is not None:
-        with replacing(output) as partial:
-            partial.write_text(page, encoding="utf-8")
+        write_page(output, page)
 
 
 if __name__ == "__main__":

@@ -12,20 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import Figure, at_least, at_most
-from machine import facts
+from figures import Figure, at_least, at_most, write_page
+from machine import listed
 from real_data import real
 
 import felb
 from felb.data import partition
-from felb.estimators.methods import POOLED, make
 from felb.metrics import confusion
-from felb.safe_files import replacing
+from felb.sklearn.methods import CENTRALIZED, make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.centralized.method import CentralizedFactorization
+    from felb.centralized.base import CentralizedFactorization
     from felb.data import BinaryMatrix
     from felb.metrics import Counts
 
@@ -103,7 +102,7 @@ def speed() -> list[Figure]:
 def post_hoc(name: str, A: BinaryMatrix, k: int, *, limit: float) -> list[str]:
     """Return the rows of the table for one data set."""
     groups, rows = partition.even(A.shape[0], CLIENTS), []
-    for method in POOLED:
+    for method in CENTRALIZED:
         model = make(f"{method.name}+vote", n_components=k, time_limit=limit, random_state=0, n_jobs=2)
         start = time.perf_counter()
         model.fit(A, groups=groups)
@@ -142,10 +141,9 @@ def main() -> None:
         "|---|---|---|---|---|---|",
         *rows,
         "",
-        *(f"- {name}: {value}" for name, value in facts().items()),
+        *listed(),
     ]
-    with replacing(TABLE) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(TABLE, "\n".join(lines))
 
 
 if __name__ == "__main__":

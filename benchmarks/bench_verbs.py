@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from figures import Figure, Section, at_most
+from figures import Figure, Section, at_most, write_page
 from machine import facts
 
 from felb.cli import felb
 from felb.privacy.outbound_log import OutboundLog, OutboundRecord
-from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,8 +133,7 @@ def main() -> None:
     page = "\n".join([*lines, *(section.markdown() for section in sections)])
     print("\n".join(f"missed: {figure.what}: {figure.measured}" for figure in missed) or "all bars are met")
     if options.repeats is None:
-        with replacing(PAGE) as partial:
-            partial.write_text(page, encoding="utf-8")
+        write_page(PAGE, page)
 
 
 if __name__ == "__main__":

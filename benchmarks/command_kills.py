@@ -34,11 +34,12 @@ from pathlib import Path
 
 import machine
 import numpy as np
+from figures import write_page
 
 from felb.cli import main as felb_main
 from felb.data import BinaryMatrix, planted
+from felb.runs.execute import unfinished_job
 from felb.runs.folder import JOB, JOURNAL, RESPONSES
-from felb.runs.job_runner import unfinished_job
 from felb.runs.result import Result
 
 FULL = 1000
@@ -347,7 +348,7 @@ def main() -> None:
     ]
     print("\n".join(lines))
     if options.kills >= FULL:
-        OUT.write_text("\n".join(lines), encoding="utf-8")
+        write_page(OUT, "\n".join(lines))
 
 
 if __name__ == "__main__":

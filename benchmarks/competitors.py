@@ -11,24 +11,15 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy as np
 from real_data import FOLDER, real
 
-from felb.data import BinaryMatrix, partition
+from felb.data import partition
 from felb.errors import ConvergenceWarning
-from felb.estimators.methods import make
+from felb.sklearn.methods import make
+from felb_paper.measuring import subset
 
 CHOSEN_ON = ("bmf_mushroom", "sc_10x_brain_10k", "tcga_mutation")
 COMPETITORS = ("fednmf", "fedprox", "scaffold", "proxskip")
-
-
-def part(matrix: BinaryMatrix, *, rows: int = 10_000, columns: int = 1_000) -> BinaryMatrix:
-    """Return a random part of the rows and the columns with most ones among them."""
-    A = matrix.to_scipy().tocsr()
-    if A.shape[0] > rows:
-        A = A[np.sort(np.random.default_rng(0).choice(A.shape[0], rows, replace=False))]
-    heaviest = np.argsort(-np.asarray(A.sum(axis=0)).ravel(), kind="stable")[:columns]
-    return BinaryMatrix.of(A[:, np.sort(heaviest)])
 
 
 def main() -> None:
@@ -46,7 +37,7 @@ def main() -> None:
         if matrix is None:
             print(f"| {name} | not at hand | | | | | |")
             continue
-        A = part(matrix)
+        A = subset(matrix)
         clients = partition.even(len(A), options.clients, seed=0)
         for method in options.methods:
             begun = time.perf_counter()

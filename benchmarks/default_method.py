@@ -21,9 +21,9 @@ import numpy as np
 import felb
 from felb.data import partition, planted
 from felb.engines.local import Participation
-from felb.estimators.bmf_estimator import FederatedBMF
-from felb.federated.algorithms.efforts import EFFORTS
+from felb.federated.algorithms.bmf import EFFORTS
 from felb.metrics import confusion
+from felb.sklearn.bmf import FederatedBMF
 
 NOISE = (0.0, 0.10, 0.20)
 # name: rows, columns, components, heights, widths, least F1* at each noise.

@@ -10,13 +10,12 @@ The noise is normal, rounded to whole steps, from NumPy with a seed, as in priva
     python benchmarks/distributed_noise.py --data msweb --epsilon 1     a part of it
     python benchmarks/distributed_noise.py --table                      only the table and the figure
 
-Keeps each run in distributed_cells/ and writes DISTRIBUTED_NOISE.md and docs/images/distributed_noise.png.
+Keeps each run in measured/distributed_noise.json and writes DISTRIBUTED_NOISE.md and docs/images/distributed_noise.png.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from itertools import product
@@ -24,7 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from machine import facts
+from cells import MEASURED, Cells
+from figures import write_page
+from machine import listed
 from real_data import real
 from seeded_noise import draw_by_seed
 
@@ -33,14 +34,15 @@ from felb.data import partition, planted
 from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.privacy.spec import LARGEST_DELTA
-from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
-from felb.safe_files import replacing
+from felb.records import replacing
+from felb.report.figures import NOTE_COLOUR, TITLE_COLOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-CELLS, TABLE = HERE / "distributed_cells", HERE / "DISTRIBUTED_NOISE.md"
+CELLS, PRIVATE_REAL = Cells(MEASURED / "distributed_noise.json"), Cells(MEASURED / "private_real.json")
+TABLE = HERE / "DISTRIBUTED_NOISE.md"
 FIGURE = HERE.parent / "docs" / "images" / "distributed_noise.png"
 CLIENTS, COLLUDERS, RUNS = 10, 1, 3
 PLANTED = {"planted, 5000 rows": 5000, "planted, 1000 rows": 1000}
@@ -96,27 +98,23 @@ def fit(data: str, place: str, epsilon: float, seed: int) -> dict[str, Any] | No
     return {"f1": score, "processor": round(time.process_time() - used, 1)}
 
 
-def _path(data: str, place: str, epsilon: float, seed: int) -> Path:
-    """Return where a run is kept; those with noise at each client of real data are made by private_real.py as well."""
-    if data in REAL and place == "client":
-        return HERE / "private_cells" / f"{data}.{epsilon:g}.{seed}.json"
-    return CELLS / f"{data.replace(', ', '_').replace(' ', '_')}.{place}.{epsilon:g}.{seed}.json"
+def kept(data: str, place: str, epsilon: float, seed: int) -> dict[str, Any] | None:
+    """Return a run that was made before; private_real.py makes those on real data with noise at each client, too."""
+    if data in REAL and place == "client" and (found := PRIVATE_REAL.get((data, epsilon, seed))):
+        return found
+    return CELLS.get((data, place, epsilon, seed))
 
 
 def known(data: str, place: str, epsilon: float) -> list[float]:
     """Return the scores of the runs that were made."""
-    paths = (_path(data, place, epsilon, seed) for seed in range(RUNS))
-    return [json.loads(path.read_text(encoding="utf-8"))["f1"] for path in paths if path.is_file()]
+    return [found["f1"] for seed in range(RUNS) if (found := kept(data, place, epsilon, seed))]
 
 
 def play(data: str, place: str, epsilon: float, seed: int) -> None:
     """Make a run unless it is there, and keep it."""
-    path = _path(data, place, epsilon, seed)
-    if path.is_file() or (found := fit(data, place, epsilon, seed)) is None:
+    if kept(data, place, epsilon, seed) or (found := fit(data, place, epsilon, seed)) is None:
         return
-    CELLS.mkdir(exist_ok=True)
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    CELLS.put((data, place, epsilon, seed), found)
     print(data, place, epsilon, seed, found, flush=True)
 
 
@@ -158,11 +156,10 @@ def write_table() -> None:
         *(f"| {data} | {place} | " + " | ".join(cell(data, place, epsilon) for epsilon in EPSILONS) + " |"
           for data, place in product(DATA, PLACES)),
         "",
-        *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),
+        *listed(load=False),
         TRIED.rstrip(),
     ]  # fmt: skip
-    with replacing(TABLE) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(TABLE, "\n".join(lines))
 
 
 def draw() -> None:

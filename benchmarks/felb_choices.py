@@ -21,9 +21,9 @@ from real_data import FOLDER, real
 
 import felb
 from felb.data import partition, planted
-from felb.federated.algorithms.felb_setting import Setting
+from felb.federated.algorithms.felb import Setting
 from felb.metrics import confusion
-from felb.paper.subset import subset
+from felb_paper.measuring import subset
 
 CHOICES: dict[str, Setting | str] = {
     "nothing": Setting(),

@@ -3,36 +3,34 @@
     python benchmarks/felb_real.py                                       every matrix of the data folder
     python benchmarks/felb_real.py --sets msweb bmf_mushroom --clients 50 --methods FELB-MU
 
-10000 random rows and their 1000 heaviest columns (`felb.paper.subset`, seed 0), 20 components, default settings,
+10000 random rows and their 1000 heaviest columns (`felb_paper.measuring`, seed 0), 20 components, default settings,
 even clients, F1 of the clients' assignments. The bars: with 50 clients FELB-MU is at most .02 and FELB at most .04
 below ELBMF, for which the value of felb 0.1 stands where there is one; F1 with 50 clients differs from that with one by
-at most .03, and from that with 200 by at most .06. Cells are kept in felb_real_cells/; only those that are absent, or
-were measured with other parameters, are run. Ends with code 1 if a bar is missed.
+at most .03, and from that with 200 by at most .06. Cells are kept in measured/felb_real.json; only those that are
+absent, or were measured with other parameters, are run. Ends with code 1 if a bar is missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cells import MEASURED, Cells
 from machine import load_average
 from real_data import FOLDER, real
 
 import felb
 from felb.data import partition
 from felb.metrics import confusion
-from felb.paper.subset import subset
-from felb.safe_files import replacing
+from felb_paper.measuring import subset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CELLS = Path(__file__).with_name("felb_real_cells")
 COMPONENTS, SEED, ROWS_A_CLIENT = 20, 0, 10
 CLIENTS = (1, 10, 50, 200)
 CENTRALIZED = "ELBMF"
@@ -86,33 +84,30 @@ def described(method: str) -> dict[str, str]:
     return {name: str(value) for name, value in parameters.items() if name not in NO_MATTER}
 
 
-def measured(folder: Path, name: str, method: str, clients: int) -> dict[str, Any] | None:
+def measured(cells: Cells, name: str, method: str, clients: int) -> dict[str, Any] | None:
     """Return a cell that was measured before with the same parameters."""
-    path = folder / f"{name}.{method}.{clients}.json"
-    if not path.is_file():
+    kept: dict[str, Any] | None = cells.get((name, method, clients))
+    if kept is None:
         return None
-    kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     parameters = {key: value for key, value in kept["parameters"].items() if key not in NO_MATTER}
     return kept if parameters == described(method) else None
 
 
-def measure(folder: Path, name: str, A: felb.BinaryMatrix, *, method: str, clients: int) -> None:
+def measure(cells: Cells, name: str, A: felb.BinaryMatrix, *, method: str, clients: int) -> None:
     """Measure a cell and keep it."""
     found = {**fitted(A, method, clients), "shape": A.shape, "parameters": described(method)}
     found |= {"felb": felb.__version__, "load": load_average()}
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / f"{name}.{method}.{clients}.json") as partial:
-        partial.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    cells.put((name, method, clients), found)
     print(f"{name} {method} {clients}: F1 {found['f1']:.3f}, {found['seconds']} s", file=sys.stderr, flush=True)
 
 
-def run(folder: Path, name: str, data: Path, *, methods: list[str], clients: list[int]) -> Scores:
+def run(cells: Cells, name: str, data: Path, *, methods: list[str], clients: list[int]) -> Scores:
     """Measure what is missing of a data set; return all its F1, those of ELBMF under one client."""
     A = None
     wanted = [(method, count) for method in methods for count in ([1] if method == CENTRALIZED else clients)]
     scores: Scores = {}
     for method, count in wanted:
-        found = measured(folder, name, method, count)
+        found = measured(cells, name, method, count)
         if found is None:
             if A is None:
                 whole = real(name, data)
@@ -120,8 +115,8 @@ def run(folder: Path, name: str, data: Path, *, methods: list[str], clients: lis
                 A = subset(whole, seed=SEED)
             if count > 1 and len(A) < count * ROWS_A_CLIENT:
                 continue
-            measure(folder, name, A, method=method, clients=count)
-            found = measured(folder, name, method, count)
+            measure(cells, name, A, method=method, clients=count)
+            found = measured(cells, name, method, count)
             assert found is not None
         scores[method, count] = found["f1"]
     return scores
@@ -162,7 +157,9 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", metavar="NAME", help="data sets; all of the folder by default")
     parser.add_argument("--clients", nargs="+", type=int, default=list(CLIENTS), metavar="N")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--cells", type=Path, default=CELLS, metavar="FOLDER", help="where cells are kept")
+    parser.add_argument(
+        "--cells", type=Path, default=MEASURED / "felb_real.json", metavar="FILE", help="where cells are kept"
+    )
     options = parser.parse_args()
     there = [path.stem for path in sorted(options.data.glob("*.npz"), key=lambda path: path.stat().st_size)]
     unknown = sorted(set(options.sets or ()) - set(there))
@@ -175,7 +172,7 @@ def main() -> None:
     ]
     missed, held = [], 0
     for name in options.sets or there:
-        scores = run(options.cells, name, options.data, methods=options.methods, clients=options.clients)
+        scores = run(Cells(options.cells), name, options.data, methods=options.methods, clients=options.clients)
         lines.append(shown(name, scores, options.clients))
         for says, margin in bars(name, scores):
             if margin < 0:

@@ -1,4 +1,4 @@
-"""What a benchmark finds: figures, some with a bar to hold, and tables of them."""
+"""What a benchmark finds: figures, some with a bar to hold, tables of them, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from felb.records import replacing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -62,3 +65,9 @@ def smallest(runs: dict[str, Callable[[], object]], repeats: int, clock: Callabl
             run()
             best[name] = min(best[name], clock() - start)
     return best
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write a page of results; a page that is there is replaced as a whole."""
+    with replacing(path) as partial:
+        partial.write_text(text.rstrip("\n") + "\n", encoding="utf-8")

@@ -35,27 +35,28 @@ from typing import TYPE_CHECKING, Any
 import machine
 import numpy as np
 import psutil
+from figures import write_page
 
 from felb.data import partition
-from felb.data.registry import load
-from felb.data.shards import split
+from felb.data.files import load
+from felb.data.partition import split
 from felb.engines.local import run
-from felb.engines.nvflare.flare import environment
-from felb.engines.nvflare.local_federation import SERVER, LocalFederation
-from felb.engines.nvflare.rounds import summed
-from felb.engines.nvflare.site_budget import Spent
-from felb.engines.nvflare.site_logs import OUTBOUND, read_outbound
-from felb.engines.nvflare.site_session import ATTEMPTS, RESPONSES
-from felb.federated.entries import read_entry
-from felb.federated.execution import Execution
+from felb.federated.journal import read_entry
+from felb.federated.loop import Execution
 from felb.federated.protocol import Release
-from felb.metrics.history import History
-from felb.privacy.log_chain import verify
-from felb.runs.deployed import DeployedRun
+from felb.metrics.counts import History
+from felb.privacy.outbound_log import verify
 from felb.runs.result import Result
+from felb_sites.deployed import DeployedRun
+from felb_sites.flare import environment
+from felb_sites.local_federation import SERVER, LocalFederation
+from felb_sites.rounds import summed
+from felb_sites.site_budget import Spent
+from felb_sites.site_logs import OUTBOUND, read_outbound
+from felb_sites.site_session import ATTEMPTS, RESPONSES
 
 if TYPE_CHECKING:
-    from felb.engines.nvflare.run_plan import Plan
+    from felb_sites.run_plan import Plan
 
 ZOO = load("zoo")
 SITES = ("site-1", "site-2", "site-3")
@@ -234,7 +235,7 @@ def replayed(federation: LocalFederation, plan: Plan) -> Execution:
 
 def table(killer: Killer, runs: Counter[str], arguments: argparse.Namespace) -> str:
     """Return what KILLS.md says."""
-    facts = [f"- {name}: {fact}" for name, fact in machine.facts().items()]
+    facts = machine.listed()
     return "\n".join(
         [
             "# Processes killed in a running federation",
@@ -282,7 +283,7 @@ def main() -> None:
                 f"{config.stem} ({kind}): as undisturbed after {kills} kills; {killer.count.total()} in all", flush=True
             )
             if arguments.kills >= FULL:
-                OUT.write_text(table(killer, runs, arguments), encoding="utf-8")
+                write_page(OUT, table(killer, runs, arguments))
     print(table(killer, runs, arguments))
     shutil.rmtree(place)
 

@@ -36,6 +36,11 @@ def facts() -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
+def listed(*, load: bool = True) -> list[str]:
+    """Return the facts as a Markdown list, with or without the load average."""
+    return [f"- {name}: {value}" for name, value in facts().items() if load or name != "load average at start"]
+
+
 def load_average() -> str:
     """Return the load averages over 1, 5 and 15 minutes."""
     return ", ".join(f"{load:.2f}" for load in os.getloadavg()) if hasattr(os, "getloadavg") else ""

@@ -18,6 +18,7 @@ import warnings
 from pathlib import Path
 
 import machine
+from figures import write_page
 
 import felb
 from felb.data import partition, planted
@@ -79,9 +80,8 @@ def main() -> None:
     lines.append(f"\n{n:,} rows, {COLUMNS} columns, {COMPONENTS} components, noise {NOISE:.0%}; peak {peak:.1f} GB.")
     print(lines[-1])
     if not options.quick:
-        about = [f"- {name}: {fact}" for name, fact in machine.facts().items()]
         head = ["# Ten thousand clients in one process", "", "Written by `benchmarks/many_clients.py`.", ""]
-        OUT.write_text("\n".join([*head, *lines, "", *about, ""]), encoding="utf-8")
+        write_page(OUT, "\n".join([*head, *lines, "", *machine.listed()]))
 
 
 if __name__ == "__main__":

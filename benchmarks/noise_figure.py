@@ -13,14 +13,15 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from figures import write_page
 
 from felb.data import partition, planted
-from felb.estimators.bmf_estimator import FederatedBMF
-from felb.estimators.felb_estimators import FELB, FELBMU
 from felb.metrics import confusion
 from felb.optim.belief import known_components, learn_rates, recover
-from felb.report.pictures import NOTE_COLOUR, TITLE_COLOUR
-from felb.safe_files import replacing
+from felb.records import replacing
+from felb.report.figures import NOTE_COLOUR, TITLE_COLOUR
+from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FELB, FELBMU
 
 ROOT = Path(__file__).parents[1]
 NOISE = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
@@ -93,8 +94,7 @@ def write(table: dict[str, list[float]], seeds: int, path: Path) -> None:
         "|---|" + "---|" * len(NOISE),
         *(f"| {name} | " + " | ".join(f"{x:.3f}" for x in row) + " |" for name, row in table.items()),
     ]
-    with replacing(path) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(path, "\n".join(lines))
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from machine import facts
+from figures import write_page
+from machine import listed
 
 from felb.data import partition, planted
-from felb.estimators.methods import make
 from felb.metrics import confusion
-from felb.safe_files import replacing
+from felb.sklearn.methods import make
 
 TABLE = Path(__file__).with_name("NOISE.md")
 NOISE = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
@@ -69,10 +69,9 @@ def main() -> None:
         "|---|" + "---|" * len(NOISE),
         *rows,
         "",
-        *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),
+        *listed(load=False),
     ]
-    with replacing(TABLE) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(TABLE, "\n".join(lines))
 
 
 if __name__ == "__main__":

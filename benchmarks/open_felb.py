@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.data import BinaryMatrix, verified
+from felb.data import BinaryMatrix
+from felb.data import storage as verified
 from felb.data.storage import MatrixWriter
 from felb.kernels.assign import assign_rows
 

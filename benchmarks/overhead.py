@@ -28,15 +28,16 @@ from typing import TYPE_CHECKING
 import machine
 import numpy as np
 import scipy.sparse as sp
+from figures import write_page
 
 from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
-from felb.data.shards import split
+from felb.data.partition import split
 from felb.engines.local import run
-from felb.engines.nvflare.local_federation import LocalFederation
-from felb.engines.nvflare.run_plan import Plan
-from felb.engines.nvflare.terms import Terms
-from felb.runs.deployed import ALL_ROUNDS, DeployedRun, run_deployed
+from felb_sites.deployed import ALL_ROUNDS, DeployedRun, run_deployed
+from felb_sites.local_federation import LocalFederation
+from felb_sites.run_plan import Plan
+from felb_sites.terms import Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -167,7 +168,7 @@ def main_masked(rounds: int, only: str | None) -> None:
             "machine, mutual TLS on loopback; the same run in the clear, then masked. Both give the same components.",
             "",
         ]
-        SECURE_OUT.write_text("\n".join([*head, *lines, "", *about, ""]), encoding="utf-8")
+        write_page(SECURE_OUT, "\n".join([*head, *lines, "", *about]))
     if slow:
         sys.exit("masked sums take longer than their limit; is the machine quiet?")
 
@@ -241,7 +242,7 @@ def main() -> None:
             "with the start of the job; founding the federation is not in it.",
             "",
         ]
-        OUT.write_text("\n".join([*head, *lines, "", *about, ""]), encoding="utf-8")
+        write_page(OUT, "\n".join([*head, *lines, "", *about]))
     if slow:
         sys.exit("a round takes more than twice the reference; is the machine quiet?")
 

@@ -4,13 +4,12 @@
     python benchmarks/paper_scale.py --shape tcga --record
 
 Data of the shape is generated (see shapes.py) in a process of its own, mapped from disk, dealt out to the clients and
-factorized by the local engine. With --record the run is kept in paper_scale.json and the table PAPER_SCALE.md.
+factorized by the local engine. With --record the run is kept in measured/paper_scale.json and in PAPER_SCALE.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import subprocess
 import sys
@@ -21,21 +20,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lean  # noqa: F401
+from cells import MEASURED, Cells
+from figures import write_page
 from machine import facts
 from shapes import PAPER, SHAPES, generate
 
 import felb
 from felb.data import partition
-from felb.data.shards import named, split
+from felb.data.partition import named, split
 from felb.engines.local import run
-from felb.estimators.methods import make_federated
-from felb.safe_files import replacing
+from felb.sklearn.methods import make_federated
 
 if TYPE_CHECKING:
     from felb.federated.loop import Run, RunProgress
 
-FOLDER = Path(__file__).parent
-RECORDS, TABLE = FOLDER / "paper_scale.json", FOLDER / "PAPER_SCALE.md"
+CELLS, TABLE = Cells(MEASURED / "paper_scale.json"), Path(__file__).with_name("PAPER_SCALE.md")
 
 
 def peak_megabytes() -> float:
@@ -76,10 +75,8 @@ def fit(options: argparse.Namespace, A: felb.BinaryMatrix) -> tuple[Run, float]:
 
 def record(row: dict[str, object]) -> None:
     """Keep a run, the last one of each shape, and write the table anew."""
-    kept = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
-    kept[str(row["shape"])] = row
-    with replacing(RECORDS) as partial:
-        partial.write_text(json.dumps(kept, indent=1) + "\n")
+    CELLS.put((str(row["shape"]),), row)
+    kept = CELLS.all()
     columns = ("shape", "rows", "columns", "ones", "k", "rounds", "seconds", "peak MB", "F1", "RMSD", "load")
     lines = [
         "# Complete fits at the size of the published evaluation",
@@ -94,8 +91,7 @@ def record(row: dict[str, object]) -> None:
         "",
         *(f"- {name}: {value}" for name, value in facts().items() if name not in ("date", "load average at start")),
     ]
-    with replacing(TABLE) as partial:
-        partial.write_text("\n".join(lines) + "\n")
+    write_page(TABLE, "\n".join(lines))
 
 
 def main() -> None:

@@ -8,13 +8,12 @@ minutes for the pairs of a thousand columns. `--exact` uses it.
     python benchmarks/private_real.py                                everything that is not there yet
     python benchmarks/private_real.py --data msweb --epsilon 1       a part of it
 
-Keeps each run in private_cells/, so that it can go on later, and writes PRIVATE_REAL.md.
+Keeps each run in measured/private_real.json, so that it can go on later, and writes PRIVATE_REAL.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import time
@@ -23,22 +22,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from machine import facts
+from cells import MEASURED, Cells
+from figures import write_page
+from machine import listed
 from real_data import real
 from seeded_noise import draw_by_seed
 
 import felb
 from felb.data import partition, planted
 from felb.federated.algorithms.bmf import federated_bmf
-from felb.federated.algorithms.private_candidates import find_candidates
-from felb.federated.single_shard import fit_centralized
+from felb.federated.algorithms.private import find_candidates
+from felb.federated.loop import fit_centralized
 from felb.kernels.exact import assign_rows_exact
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.privacy import private_cooccurrence as pairs
-from felb.privacy.choice import choose, clipped_gains
+from felb.privacy import releases as pairs
+from felb.privacy.releases import choose, clipped_gains
 from felb.privacy.spec import LARGEST_DELTA, WIDE
-from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TABLE = Path(__file__).with_name("PRIVATE_REAL.md")
-CELLS = Path(__file__).with_name("private_cells")
+CELLS = Cells(MEASURED / "private_real.json")
 COMPONENTS, CLIENTS, RUNS = 20, 10, 3
 DATA = ("msweb", "bmf_mushroom", "sc_10x_brain_10k", "cps_280k", "tcga_mutation")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, math.inf)
@@ -137,27 +137,15 @@ def fit(A: felb.BinaryMatrix, epsilon: float | str, seed: int) -> dict[str, Any]
 # -- all of them -------------------------------------------------------------------------------------------------------
 
 
-def cell_of(name: str, epsilon: float | str, seed: int) -> dict[str, Any] | None:
-    """Return a run that was made before."""
-    path = _path(name, epsilon, seed)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def _path(name: str, epsilon: float | str, seed: int) -> Path:
-    return CELLS / f"{name}.{epsilon if epsilon == OPEN else f'{epsilon:g}'}.{seed}.json"
-
-
 def play(name: str, epsilon: float | str, seed: int, *, exact: bool) -> None:
     """Make a run unless it is there, and keep it."""
     A = real(name)
-    if A is None or cell_of(name, epsilon, seed) is not None:
+    if A is None or CELLS.get((name, epsilon, seed)) is not None:
         return
     if not exact:
         draw_by_seed(seed)
     found = {"shape": A.shape, "exact": exact, **fit(A, epsilon, seed)}
-    CELLS.mkdir(exist_ok=True)
-    with replacing(_path(name, epsilon, seed)) as partial:
-        partial.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    CELLS.put((name, epsilon, seed), found)
     print(name, epsilon, seed, found, flush=True)
 
 
@@ -168,7 +156,7 @@ def runs_of(epsilon: float | str) -> int:
 
 def figure(name: str, epsilon: float | str) -> str:
     """Return a cell of the table: the mean of the runs, and how it stands to the bar."""
-    cells = [cell for seed in range(runs_of(epsilon)) if (cell := cell_of(name, epsilon, seed)) is not None]
+    cells = [cell for seed in range(runs_of(epsilon)) if (cell := CELLS.get((name, epsilon, seed)))]
     if not cells:
         return ""
     f1, rmsd = (float(np.mean([cell[key] for cell in cells])) for key in ("f1", "rmsd"))
@@ -192,7 +180,7 @@ def runs_rows() -> Iterator[str]:
     """Yield a line for each data set and ε: what the runs have found."""
     for name in DATA:
         for epsilon in EPSILONS:
-            cells = [cell for seed in range(RUNS) if (cell := cell_of(name, epsilon, seed)) is not None]
+            cells = [cell for seed in range(RUNS) if (cell := CELLS.get((name, epsilon, seed)))]
             if not cells:
                 continue
             keys = ("row_bound", "columns", "pair_bound", "chosen", "seconds", "processor", "load")
@@ -227,10 +215,9 @@ def write_table() -> None:
         "|---|---|---|---|---|---|---|---|---|---|",
         *runs_rows(),
         "",
-        *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),
+        *listed(load=False),
     ]
-    with replacing(TABLE) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(TABLE, "\n".join(lines))
 
 
 def main() -> None:

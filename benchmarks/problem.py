@@ -12,7 +12,7 @@ from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
 
 if TYPE_CHECKING:
     from felb.data import BinaryMatrix
-    from felb.kernels.rules import Rule
+    from felb.kernels.passes import Rule
 
 DENSE_BYTES = 1 << 30
 """A dense A beyond this is not tried."""

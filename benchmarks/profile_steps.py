@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
-from machine import facts
+from figures import write_page
+from machine import listed
 from real_data import FOLDER, real
 from sklearn.decomposition import NMF
 from threadpoolctl import threadpool_limits
@@ -29,13 +30,12 @@ from threadpoolctl import threadpool_limits
 import felb
 from felb.data import planted
 from felb.federated.algorithms import bmf
-from felb.federated.steps.compose import step
-from felb.safe_files import replacing
+from felb.federated.steps.state import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from felb.federated.steps.known import Steps
+    from felb.federated.steps.state import Steps
 
 NAMES = ("bmf_mushroom", "sc_10x_brain_10k", "go_human_genes", "wordnet_glosses", "cps_280k")
 TABLE = Path(__file__).with_name("PROFILE_STEPS.md")
@@ -52,7 +52,7 @@ class StepClock:
         self._within: list[str] = []
 
     def step(self, name: str, generator: Steps, *, interruptible: bool = False) -> Steps:
-        """Play a step as `felb.federated.steps.compose.step` does, and know that it is being played."""
+        """Play a step as `felb.federated.steps.state.step` does, and know that it is being played."""
 
         def known() -> Steps:
             self._within.append(name)
@@ -142,9 +142,7 @@ def main() -> None:
                 print(lines[-1], flush=True)
     if options.record:
         about = "Written by `python benchmarks/profile_steps.py --record`, which says how it is measured."
-        notes = [f"- {name}: {value}" for name, value in facts().items()]
-        with replacing(TABLE) as partial:
-            partial.write_text("\n".join(["# Time by step", "", about, "", *lines, "", *notes, ""]), "utf-8")
+        write_page(TABLE, "\n".join(["# Time by step", "", about, "", *lines, "", *listed()]))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import numpy as np
 
 import felb
 from felb.data import partition, planted
-from felb.estimators.methods import make
 from felb.metrics import confusion
+from felb.sklearn.methods import make
 
 NOISE = (0.05, 0.10, 0.20)
 # (method, clients): least F1* at 5, 10 and 20% xor noise; None where nothing is guaranteed.

@@ -7,8 +7,8 @@ Twenty components each. FederatedBMF runs over fifty even clients; Asso (best of
 non-negative factorization with the best pair of thresholds run on the pooled rows. Every cell is a process of its own,
 which compiles everything on a small example first; a method that does not answer within twice its time limit and a
 minute is ended. For pooled methods the better of their own assignment and of rows assigned anew to their components is
-scored, which is not part of the time. Cells are kept in real_cells/; only those that are absent, or were cut by a
-smaller time limit, are run again. Writes REAL_TABLE.md.
+scored, which is not part of the time. Cells are kept in measured/real_table.json; only those that are absent, or
+were cut by a smaller time limit, are run again. Writes REAL_TABLE.md.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from machine import facts
+from cells import MEASURED, Cells
+from figures import write_page
+from machine import listed
 from real_data import FOLDER, real
 
 import felb
 from felb.data import partition, planted
 from felb.metrics import confusion
-from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TABLE = Path(__file__).with_name("REAL_TABLE.md")
-CELLS = Path(__file__).with_name("real_cells")
+CELLS = Cells(MEASURED / "real_table.json")
 COMPONENTS, CLIENTS = 20, 50
 OURS = "FederatedBMF"
 METHODS: dict[str, Callable[..., Any]] = {
@@ -80,15 +81,9 @@ def run_cell(name: str, method: str, limit: float) -> None:
     print(json.dumps({"shape": A.shape, "ones": A.nnz, **score(method, A, limit)}))
 
 
-def cell_of(name: str, method: str) -> dict[str, Any] | None:
-    """Return a cell that was run before."""
-    path = CELLS / f"{name}.{method}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
 def play(name: str, method: str, limit: float) -> None:
     """Run a cell unless it is there, and keep it."""
-    kept = cell_of(name, method)
+    kept = CELLS.get((name, method))
     if kept is not None and (kept.get("complete") or kept["limit"] >= limit):
         return
     command = [sys.executable, __file__, "--cell", name, method, "--time-limit", str(limit)]
@@ -103,16 +98,14 @@ def play(name: str, method: str, limit: float) -> None:
         else:
             reason = done.stderr.strip().rpartition("\n")[2][:200] or f"ended with code {done.returncode}"
             found = {"failed": reason}
-    CELLS.mkdir(exist_ok=True)
-    with replacing(CELLS / f"{name}.{method}.json") as partial:
-        partial.write_text(json.dumps({"limit": limit, **found}) + "\n", encoding="utf-8")
+    CELLS.put((name, method), {"limit": limit, **found})
     print(name, method, found, flush=True)
 
 
 def table_rows(names: list[str]) -> Iterator[str]:
     """Yield a line of the table for each cell, and one for each data set that says how the default method stands."""
     for name in names:
-        cells = {method: cell for method in METHODS if (cell := cell_of(name, method)) is not None}
+        cells = {method: cell for method in METHODS if (cell := CELLS.get((name, method))) is not None}
         scored = {method: cell for method, cell in cells.items() if "errors" in cell}
         if not cells:
             continue
@@ -133,7 +126,7 @@ def table_rows(names: list[str]) -> Iterator[str]:
 def write_table(names: list[str]) -> None:
     """Write what is known so far."""
     rows = list(table_rows(names))
-    missing = [f"{name} with {method}" for name in names for method in METHODS if cell_of(name, method) is None]
+    missing = [f"{name} with {method}" for name in names for method in METHODS if CELLS.get((name, method)) is None]
     lines = [
         "# Real data",
         "",
@@ -148,10 +141,9 @@ def write_table(names: list[str]) -> None:
         *rows,
         "",
         *([f"Not run: {'; '.join(missing)}.", ""] if missing else []),
-        *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),
+        *listed(load=False),
     ]
-    with replacing(TABLE) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(TABLE, "\n".join(lines))
 
 
 def main() -> None:

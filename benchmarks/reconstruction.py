@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from figures import write_page
 
 from felb.data.binary import BinaryMatrix
 from felb.engines.local import InProcess, plain_sums
-from felb.estimators.bmf_estimator import FederatedBMF
 from felb.federated.gate import Gate
 from felb.federated.loop import play
-from felb.federated.masked_sums import MaskedSums, from_vector
-from felb.federated.steps.init import GRAM_SKETCH
-from felb.kernels.fixed_point import from_sketch
-from felb.privacy.secure_messages import FromSite, MaskedInput, decode
-from felb.safe_files import replacing
+from felb.federated.steps.starts import GRAM_SKETCH
+from felb.kernels.passes import from_sketch
+from felb.secure_sum.protocol import FromSite, MaskedInput, decode
+from felb.secure_sum.releases import MaskedSums, from_vector
+from felb.sklearn.bmf import FederatedBMF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -185,8 +185,7 @@ def main() -> None:
     for n, k, dense in ((20, 10, True), (20, 10, False), (60, 10, False), (120, 30, False)):
         lines.append(attacked(n, k, dense=dense))
         print(lines[-1], flush=True)
-    with replacing(OUT) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_page(OUT, "\n".join(lines))
 
 
 if __name__ == "__main__":

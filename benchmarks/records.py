@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import sys
 import time
 import warnings
@@ -24,18 +23,19 @@ from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from figures import Figure, Section
-from machine import facts, load_average
+from cells import MEASURED, Cells, name_of
+from figures import Figure, Section, write_page
+from machine import listed, load_average
 from real_data import FOLDER, real
 
 import felb
-from felb.safe_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 HERE = Path(__file__).parent
-PUBLISHED, MEASURED, TABLE = HERE / "published_errors.csv", HERE / "records.json", HERE / "RECORDS.md"
+PUBLISHED, TABLE = HERE / "published_errors.csv", HERE / "RECORDS.md"
+CELLS = Cells(MEASURED / "records.json")
 EFFORTS = ("fast", "default", "high")
 SIZES = ("small", "middle", "large")
 OPPONENTS = {
@@ -73,7 +73,7 @@ class Cell:
 
     def key(self, effort: str) -> str:
         """Return the name under which the measurement is kept."""
-        return f"{self.data} {self.k} {effort}"
+        return name_of((self.data, self.k, effort))
 
     def excess(self, errors: int) -> float:
         """Return the percentage by which errors exceed the best."""
@@ -113,7 +113,7 @@ def measure(A: felb.BinaryMatrix, cell: Cell, *, effort: str, limit: float | Non
 
 def play(cells: Iterable[Cell], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Measure what is missing; return all measurements, also those of earlier runs."""
-    kept: dict[str, dict[str, Any]] = json.loads(MEASURED.read_text("utf-8")) if MEASURED.is_file() else {}
+    kept: dict[str, dict[str, Any]] = CELLS.all()
     for k in (2, 10):  # compiles what the cells need
         felb.FederatedBMF(k, random_state=0).fit(felb.data.load("zoo"))
     for cell in cells:
@@ -127,19 +127,13 @@ def play(cells: Iterable[Cell], options: argparse.Namespace) -> dict[str, dict[s
                 limit = options.time_limit if effort == "high" else None
                 found = kept[key] = measure(A, cell, effort=effort, limit=limit)
                 if not options.no_record:
-                    write(MEASURED, json.dumps(dict(sorted(kept.items())), indent=1) + "\n")
+                    CELLS.put((cell.data, cell.k, effort), found)
                 print(
                     f"{key}: {found['errors']} (best {cell.best}, {cell.excess(found['errors']):+.1f}%), "
                     f"{found['seconds']:.1f} s, {found['processor']:.1f} s of a processor",
                     flush=True,
                 )
     return kept
-
-
-def write(path: Path, text: str) -> None:
-    """Replace a file."""
-    with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
 
 
 def verdicts(pairs: Iterable[tuple[int, int]]) -> str:
@@ -220,7 +214,7 @@ def page(cells: list[Cell], kept: Mapping[str, Mapping[str, Any]]) -> str:
             *(line(cell, kept) for cell in cells),
             "",
             *([f"Not measured: {'; '.join(missing)}.", ""] if missing else []),
-            *(f"- {name}: {value}" for name, value in facts().items() if name != "load average at start"),
+            *listed(load=False),
             f"- load average at the end: {load_average()}",
             "",
         ]
@@ -245,7 +239,7 @@ def main() -> None:
         return
     if not kept:
         sys.exit("nothing was measured")
-    write(TABLE, page(cells, kept))
+    write_page(TABLE, page(cells, kept))
 
 
 if __name__ == "__main__":

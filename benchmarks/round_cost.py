@@ -25,6 +25,7 @@ from statistics import median
 import machine
 import numpy as np
 import psutil
+from figures import write_page
 
 SITES, ROWS, DENSITY, SKIPPED = 3, 300, 0.1, 4
 LIMIT = 1.3
@@ -41,10 +42,10 @@ def processor_seconds(processes: list[psutil.Process]) -> float:
 def measure(components: int, features: int, rounds: int) -> dict[str, float]:
     """Play a run; return seconds and processor seconds a round."""
     from felb.data.binary import BinaryMatrix
-    from felb.engines.nvflare.local_federation import LocalFederation
-    from felb.engines.nvflare.run_plan import Plan
-    from felb.engines.nvflare.terms import Terms
-    from felb.runs.deployed import DeployedRun, run_deployed
+    from felb_sites.deployed import DeployedRun, run_deployed
+    from felb_sites.local_federation import LocalFederation
+    from felb_sites.run_plan import Plan
+    from felb_sites.terms import Terms
 
     rng = np.random.default_rng(0)
     shards = {f"site-{i}": BinaryMatrix.of(rng.random((ROWS, features)) < DENSITY) for i in range(SITES)}
@@ -110,7 +111,7 @@ def compare(options: argparse.Namespace) -> None:
             slow = now > LIMIT * before
     lines += ["", *(f"- {name}: {fact}" for name, fact in facts.items()), ""]
     print("\n".join(lines))
-    OUT.write_text("\n".join(lines), encoding="utf-8")
+    write_page(OUT, "\n".join(lines))
     if slow:
         sys.exit(f"a round takes more than {LIMIT} times the processor time of the other version")
 

@@ -24,13 +24,13 @@ from typing import Any
 import machine
 import numpy as np
 from distributed import Client, LocalCluster
+from figures import write_page
 
 import felb
 from felb.data import Blocks, open_blocks
 from felb.data.binary import BinaryMatrix
 from felb.engines import local
-from felb.engines.dask.cluster_runner import run
-from felb.engines.dask.distributed_rows import DistributedRows
+from felb.engines.dask.cluster import DistributedRows, run
 from felb.federated.algorithms.felb import felb as felb_algorithm
 
 OUT = Path(__file__).with_name("SCALE_DASK.md")
@@ -129,7 +129,7 @@ def anonymous_gigabytes() -> float:
 
 
 def _names(count: int) -> list[str]:
-    from felb.data.shards import client_names
+    from felb.data.partition import client_names
 
     return client_names(count)
 
@@ -186,9 +186,9 @@ def main() -> None:
                 lines.append(f"| {size:.0e} | {ones:.1e} | {len(blocks)} {compared(blocks, options.rounds, steps)}")
                 print(lines[-1], flush=True)
     if not options.quick:
-        about = [f"- {key}: {fact}" for key, fact in machine.facts().items()] + [f"- felb: {felb.__version__}"]
+        about = [*machine.listed(), f"- felb: {felb.__version__}"]
         head = ["# Rows on Dask", "", "Written by `benchmarks/scale_dask.py`: FELB, 20 × 1000.", ""]
-        OUT.write_text("\n".join([*head, *lines, "", *about, ""]), encoding="utf-8")
+        write_page(OUT, "\n".join([*head, *lines, "", *about]))
 
 
 if __name__ == "__main__":

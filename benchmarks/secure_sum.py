@@ -19,12 +19,11 @@ from pathlib import Path
 
 import machine
 import numpy as np
+from figures import write_page
 
-from felb.privacy.secure_roster import Roster, member_of, new_signing_key, signer
-from felb.privacy.secure_server import SecureServer
-from felb.privacy.secure_site import SecureSite, SiteState
-from felb.privacy.secure_sum import Terms
-from felb.safe_files import replacing
+from felb.secure_sum.protocol import Roster, Terms, member_of, new_signing_key, signer
+from felb.secure_sum.server import SecureServer
+from felb.secure_sum.site import SecureSite, SiteState
 
 OUT = Path(__file__).with_name("SECURE_SUM.md")
 SIZE, REQUEST = 20 * 62_423, "0" * 64
@@ -112,9 +111,7 @@ def main() -> None:
         lines.append(line)
         kept &= good
     if options.sites == list(SITES):
-        lines += ["", *(f"- {name}: {value}" for name, value in machine.facts().items())]
-        with replacing(OUT) as partial:
-            partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_page(OUT, "\n".join([*lines, "", *machine.listed()]))
     if not kept:
         sys.exit("a bar is missed, or a sum is not exact")
 

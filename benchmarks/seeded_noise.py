@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from felb.privacy import discrete
-from felb.privacy import private_uploads as uploads
+from felb.privacy import mechanisms as discrete
+from felb.privacy import releases as uploads
 
 
 def draw_by_seed(seed: int) -> None:

@@ -4,29 +4,30 @@
     python benchmarks/stability.py choice     one part: planted, noise, choice, real or cost
     python benchmarks/stability.py --show     writes STABILITY.md from what is measured
 
-Rows are kept in stability.json as they are measured, each with its date and version; a part that was interrupted goes
-on where it stopped. `--anew` measures all rows of a part again. S1 is described in quality.py: 2000 x 200, ten tiles.
+Rows are kept in measured/stability.json as they are measured, each with its date and version; a part that was
+interrupted goes on where it stopped. `--anew` measures all rows of a part again. S1 is described in quality.py: 2000 x
+200, ten tiles.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cells import MEASURED, Cells
+from figures import write_page
 from machine import facts
 
 import felb
 from felb.analysis import choose_k
 from felb.data import load, partition, planted
-from felb.safe_files import replacing
 
 TABLE = Path(__file__).with_name("STABILITY.md")
-KEPT = Path(__file__).with_name("stability.json")
+CELLS = Cells(MEASURED / "stability.json")
 REFITS = 50
 NUMBERS = range(7, 14)
 SEEDS, PLANTED_SEEDS = 10, 3
@@ -107,13 +108,17 @@ PARTS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
 """How a row of each part is measured, and with which arguments."""
 
 
-def shown(kept: dict[str, dict[str, Any]]) -> str:
+def shown() -> str:
     """Return the page."""
-    rows = {part: [found["row"] for found in kept.get(part, {}).values()] for part in PARTS}
-    versions = sorted({found["version"] for part in kept.values() for found in part.values()})
+    kept = {
+        part: [found for arguments in wanted if (found := CELLS.get((part, *arguments)))]
+        for part, (_, wanted) in PARTS.items()
+    }
+    rows = {part: [found["row"] for found in cells] for part, cells in kept.items()}
+    versions = sorted({found["version"] for cells in kept.values() for found in cells})
     lines = ["# Stability and the choice of k", "", "Made by `python benchmarks/stability.py`.", ""]
     lines += [f"- {name}: {fact}" for name, fact in facts().items() if name not in ("date", "versions")]
-    lines += [f"- measured with felb {', '.join(versions)}", *missing(kept), ""]
+    lines += [f"- measured with felb {', '.join(versions)}", *missing(), ""]
     lines += [
         "## Planted components and noise",
         "",
@@ -149,10 +154,12 @@ def shown(kept: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def missing(kept: dict[str, dict[str, Any]]) -> list[str]:
+def missing() -> list[str]:
     """Say which rows of the parts are not measured."""
-    keys = {part: [", ".join(map(str, arguments)) for arguments in wanted] for part, (_, wanted) in PARTS.items()}
-    absent = {part: [key for key in wanted if key not in kept.get(part, {})] for part, wanted in keys.items()}
+    absent = {
+        part: [", ".join(map(str, arguments)) for arguments in wanted if CELLS.get((part, *arguments)) is None]
+        for part, (_, wanted) in PARTS.items()
+    }
     return [f"- not measured yet: {part}: {'; '.join(rows)}" for part, rows in absent.items() if rows]
 
 
@@ -172,9 +179,7 @@ def main() -> None:
     for part in [] if options.show else options.parts or PARTS:
         measure, wanted = PARTS[part]
         for arguments in wanted:
-            key = ", ".join(map(str, arguments))
-            kept = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
-            if key in kept.get(part, {}) and not options.anew:
+            if CELLS.get((part, *arguments)) and not options.anew:
                 continue
             row = measure(*arguments)
             print(part, row, flush=True)
@@ -184,12 +189,8 @@ def main() -> None:
                 "date": known["date"],
                 "version": known["versions"].split(",")[0].removeprefix("felb "),
             }
-            kept = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
-            kept.setdefault(part, {})[key] = found
-            with replacing(KEPT) as partial:
-                partial.write_text(json.dumps(kept, indent=1))
-    with replacing(TABLE) as partial:
-        partial.write_text(shown(json.loads(KEPT.read_text())), encoding="utf-8")
+            CELLS.put((part, *arguments), found)
+    write_page(TABLE, shown())
 
 
 if __name__ == "__main__":

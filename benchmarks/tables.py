@@ -23,11 +23,11 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from machine import facts
+from figures import write_page
+from machine import listed
 
 from felb.data import BinaryMatrix, Feature, Schema, read
-from felb.data.schema import Handling, Roles
-from felb.safe_files import replacing
+from felb.tables.schema import Handling, Roles
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER / "TABLES.md"
@@ -153,10 +153,9 @@ def record(rows: list[str]) -> None:
     """Add rows to the table; a row of the same lines and file is replaced."""
     old = TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []
     kept = {tuple(row.split(" | ")[:2]): row for row in [*old, *rows] if row[:3].strip("| ").isdigit()}
-    machine = "\n".join(f"- {name}: {value}" for name, value in facts().items())
+    machine = "\n".join(listed())
     table = "\n".join(kept.values())
-    with replacing(TABLE) as partial:
-        partial.write_text(f"{HEAD}{table}\n\n{machine}\n", encoding="utf-8")
+    write_page(TABLE, f"{HEAD}{table}\n\n{machine}")
 
 
 if __name__ == "__main__":

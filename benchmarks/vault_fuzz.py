@@ -22,38 +22,41 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from felb.data.registry import load
-from felb.engines.nvflare.approvals import Approvals, plan_digest
-from felb.engines.nvflare.masked_session import sum_terms
-from felb.engines.nvflare.messages import vault_message, write_question, write_request, write_trip
-from felb.engines.nvflare.reasons import REASONS
-from felb.engines.nvflare.run_plan import Plan
-from felb.engines.nvflare.site_logs import read_outbound
-from felb.engines.nvflare.site_policy import Policy, SiteConfig
-from felb.engines.nvflare.site_roster import SiteRosters, write_roster
-from felb.engines.nvflare.vault import OK, Vault
-from felb.engines.nvflare.vault_fuzzing import mutated_messages
-from felb.federated.execution import Execution
-from felb.federated.wire import digest
-from felb.privacy.secure_messages import (
+from felb.data.files import load
+from felb.federated.journal import digest
+from felb.federated.loop import Execution
+from felb.secure_sum.protocol import (
     Confirmation,
     FromSite,
     MaskedInput,
+    Roster,
     SurvivorList,
     ToSite,
     Unmasking,
     decode,
+    member_of,
+    new_signing_key,
+    signer,
 )
-from felb.privacy.secure_roster import Roster, member_of, new_signing_key, signer
-from felb.privacy.secure_server import SecureServer
-from felb.privacy.secure_site import SecureSite, SiteState
+from felb.secure_sum.server import SecureServer
+from felb.secure_sum.site import SecureSite, SiteState
+from felb_sites.approvals import Approvals, plan_digest
+from felb_sites.masked_session import sum_terms
+from felb_sites.messages import vault_message, write_question, write_request, write_trip
+from felb_sites.reasons import REASONS
+from felb_sites.run_plan import Plan
+from felb_sites.site_logs import read_outbound
+from felb_sites.site_policy import Policy, SiteConfig
+from felb_sites.site_roster import SiteRosters, write_roster
+from felb_sites.vault import OK, Vault
+from felb_sites.vault_fuzzing import mutated_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.engines.nvflare.vault import Reply
-    from felb.engines.nvflare.vault_fuzzing import Message
     from felb.federated.protocol import Request
+    from felb_sites.vault import Reply
+    from felb_sites.vault_fuzzing import Message
 
 PLAN = Plan("fuzzed", "felb-mu", 4, 17, {"max_iter": 3}, sites=4)
 NAME, OTHERS = "a", ("b", "c", "d")

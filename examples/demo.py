@@ -20,7 +20,7 @@ from sklearn.base import clone
 import felb
 from felb import Job, simulate
 from felb.data import load, partition, planted
-from felb.data.registry import row_names
+from felb.data.files import row_names
 from felb.metrics import confusion
 from felb.report import draw_matrices
 

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 import felb
-from felb.data.registry import row_names
+from felb.data.files import row_names
 from felb.report import draw_matrices, tile_order
 
 

@@ -18,9 +18,9 @@ from postgres_server import postgres_server
 
 import felb
 from felb.cli import main
-from felb.federated.algorithms.efforts import EFFORTS
+from felb.federated.algorithms.bmf import EFFORTS
+from felb.runs.execute import simulate
 from felb.runs.job import Job
-from felb.runs.job_runner import simulate
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
@@ -173,7 +173,7 @@ def fingerprint():
 
 def key_fingerprint():
     """What a site reads out on the telephone."""
-    from felb.engines.nvflare.provisioning import Site
+    from felb_sites.provisioning import Site
 
     return Site.open("site").key_fingerprint()
 

@@ -89,7 +89,7 @@ def site(tmp_path_factory):
         check=False,
         capture_output=True,
         text=True,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "packages" / "felb" / "src")},
     )
     assert built.returncode == 0, built.stderr + built.stdout
     return out

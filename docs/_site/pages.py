@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-MEASURED = sorted(path.name for path in (ROOT / "benchmarks").glob("*.md"))
+LISTED = "README.md"
+"""The page of benchmarks/ that lists the others."""
+
+MEASURED = sorted((path.name for path in (ROOT / "benchmarks").glob("*.md")), key=lambda name: (name != LISTED, name))
 OUTSIDE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
@@ -32,6 +35,7 @@ OUTSIDE = {
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
     "SECURITY.md": "security.md",
     **{f"benchmarks/{name}": f"measurements/{name.lower()}" for name in MEASURED},
+    f"benchmarks/{LISTED}": "measurements/index.md",
 }
 """Files beside docs/ that pages link to, as a reader of the repository needs it, and their place on the site."""
 

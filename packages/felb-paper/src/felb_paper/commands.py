@@ -1,0 +1,514 @@
+"""``felb data`` and ``felb experiment``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table as Grid
+
+from felb.cli import options
+from felb.cli.output import advising, marked_grid, plain_console, print_facts, print_json, step_progress
+from felb.errors import InputError, MissingExtraError
+from felb.records import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from felb.data import Table
+    from felb.runs.cells import Progress
+    from felb_paper.data import Entry
+    from felb_paper.study import Claim, StudyRecord
+
+
+# -- ``felb data`` ---------------------------------------------------------------------------------------------------
+
+SUFFIX = ".felb"
+
+
+@click.group("data")
+def data_command() -> None:
+    """List public data sets, show their sources, and load their raw files.
+
+    Nothing is downloaded. `felb data info` shows the source and the licence of a data set, and `felb data load`
+    converts its raw file to a .felb matrix that the other commands use from disk.
+    """
+
+
+@data_command.command("list")
+@options.as_json
+def list_data(as_json: bool) -> None:
+    """List the data sets: size, density, and whether they are included in felb."""
+    from felb_paper.data import entries
+
+    if as_json:
+        print_json([_facts(entry) for entry in entries().values()])
+        return
+    grid = Grid(box=None, header_style="bold", pad_edge=False)
+    for name in ("name", "rows", "columns", "density", "raw file", "what"):
+        grid.add_column(name, justify="right" if name in ("rows", "columns", "density") else "left", overflow="fold")
+    for entry in entries().values():
+        rows, columns = entry.shape
+        needed = "included in felb" if entry.shipped else "needed"
+        grid.add_row(entry.name, str(rows), str(columns), f"{entry.density:.4g}", needed, entry.title)
+    plain_console().print(grid)
+
+
+@data_command.command("info")
+@click.argument("name")
+@options.as_json
+def info(name: str, as_json: bool) -> None:
+    """Show the description, licence, attribution, source and folder of the data set NAME."""
+    from felb_paper.data import DATA_FOLDER, find
+
+    entry = find(name)
+    if as_json:
+        print_json(_facts(entry))
+        return
+    rows, columns = entry.shape
+    about = " (of one snapshot; it grows)" if entry.grows else ""
+    facts = {
+        "name": entry.name,
+        "what": entry.title,
+        "matrix": f"{rows} records x {columns} features, {entry.density:.4g} dense{about}",
+        "licence": entry.licence,
+        "attribution": entry.attribution,
+        "publisher": entry.home,
+    }
+    if entry.shipped:
+        facts["use"] = f"included in felb: felb simulate {entry.name} ..."
+    else:
+        facts |= {
+            "download": entry.download,
+            "files": " or ".join(entry.files) + ", plain, .gz or in the .zip",
+            "put into": f"{entry.folder} (or elsewhere, with --raw; ${DATA_FOLDER} names the folder above)",
+            "then": f"felb data load {entry.name} --raw PATH --out {entry.name}{SUFFIX}",
+        }
+    grid = Grid(box=None, show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for key, fact in facts.items():
+        grid.add_row(key, fact)
+    plain_console().print(grid)
+
+
+@data_command.command("load")
+@click.argument("name")
+@click.option(
+    "--raw",
+    type=click.Path(),
+    metavar="PATH",
+    help="Raw file, or the .zip file or folder that contains it (default: the folder of `felb data info`).",
+)
+@click.option("-o", "--out", type=click.Path(), required=True, metavar="FILE", help="File to write; must end in .felb.")
+@click.option(
+    "--at-least",
+    type=float,
+    metavar="X",
+    help="Smallest rating that is converted to 1; for data sets of ratings (default: 3.5).",
+)
+@click.option(
+    "--any-shape",
+    is_flag=True,
+    help="Accept data of another shape than the published one, such as another release or a part of it.",
+)
+@options.force
+@options.as_json
+def load(
+    name: str, raw: str | None, out: str, at_least: float | None, any_shape: bool, force: bool, as_json: bool
+) -> None:
+    """Load the raw data of the data set NAME and write it as a .felb file.
+
+    The names of the rows are written to FILE.rows.txt, one per line. The shape of the matrix is compared with the
+    published one.
+    """
+    from felb_paper.data import find, load_raw
+
+    entry, target = find(name), Path(out)
+    parameters: dict[str, Any] = {}
+    if at_least is not None:
+        if entry.loader.partition(":")[0] not in ("goodreads", "movielens", "netflix"):
+            raise click.UsageError(f"--at-least is for ratings; {entry.name} has none.")
+        parameters["at_least"] = at_least
+    names = target.with_suffix(".rows.txt")
+    _check_target(target, names, force)
+    table = load_raw(entry.name, raw, any_shape=any_shape, **parameters)
+    table.matrix.save(target)
+    _write_names(table, names)
+    rows, columns = table.matrix.shape
+    if as_json:
+        facts = {"rows": rows, "columns": columns, "ones": table.matrix.nnz, "fingerprint": table.matrix.fingerprint()}
+        print_json({"name": entry.name, "target": out, "row_names": str(names) if table.rows else None, **facts})
+    else:
+        click.echo(f"{out}: {rows} records x {columns} features, {table.matrix.nnz} ones")
+        if table.rows:
+            click.echo(f"{names}: names of the records")
+    if table.matrix.shape != entry.shape:
+        published = " x ".join(map(str, entry.shape))
+        click.echo(f"note: the published matrix is {published}, this one {rows} x {columns}", err=True)
+
+
+def _check_target(target: Path, names: Path, force: bool) -> None:
+    if target.suffix.lower() != SUFFIX:
+        raise InputError(f"{target} does not end in {SUFFIX}; use {target.with_suffix(SUFFIX)}")
+    for path in (target, names):
+        if path.exists() and not force:
+            raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
+    if not target.parent.is_dir():  # fail before minutes of reading
+        raise InputError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+
+
+def _write_names(table: Table, names: Path) -> None:
+    if table.rows is None:
+        names.unlink(missing_ok=True)  # those of a matrix that was replaced
+        return
+    with replacing(names) as partial:
+        partial.write_text("".join(f"{' '.join(row.split())}\n" for row in table.rows), encoding="utf-8")
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "what": entry.title,
+        "rows": entry.shape[0],
+        "columns": entry.shape[1],
+        "density": entry.density,
+        "licence": entry.licence,
+        "attribution": entry.attribution,
+        "home": entry.home,
+        "download": entry.download,
+        "files": list(entry.files),
+        "folder": None if entry.shipped else str(entry.folder),
+        "shipped": entry.shipped,
+        "grows": entry.grows,
+    }
+
+
+# -- ``felb experiment``: the experiments of the paper ---------------------------------------------------------------
+
+ALL = "all"
+FOLDER = "felb-experiments"
+FIGURE = "figure.png"
+PAGE = "report.html"
+
+quick_option = click.option(
+    "--quick", is_flag=True, help="Use the quick form: smaller data and fewer trials, one or two minutes on two cores."
+)
+out_option = click.option(
+    "-o", "--out", type=click.Path(), metavar="DIR", help=f"Folder of the experiment (default: {FOLDER}/NAME-FORM)."
+)
+
+
+@click.group("experiment")
+def experiment_command() -> None:
+    """Run the experiments of the paper and show their results.
+
+    An experiment consists of runs. A run is one trial of a method under a setting. It is stored as soon as it has
+    ended, so that an interrupted experiment continues when it is run again.
+    """
+
+
+@experiment_command.command("list")
+@options.as_json
+def list_experiments(as_json: bool) -> None:
+    """List the experiments and the number of runs of their quick and full forms."""
+    from felb_paper.catalogue import NAMES, find_study
+
+    rows = [
+        {
+            "name": name,
+            "question": find_study(name).question,
+            "quick": len(find_study(name, quick=True).cells()),
+            "full": len(find_study(name).cells()),
+        }
+        for name in NAMES
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    grid = Grid(box=None, header_style="bold", pad_edge=False)
+    for column in ("name", "quick", "full", "question"):
+        grid.add_column(column, justify="right" if column in ("quick", "full") else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(str(row[column]) for column in ("name", "quick", "full", "question")))
+    plain_console().print(grid)
+
+
+@experiment_command.command("run")
+@click.argument("name")
+@quick_option
+@out_option
+@click.option("--jobs", help="Number of runs in parallel (default: the number of cores).", **options.COUNT)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time limit of each run (default: that of the experiment; in full form 12 hours, on real data 10 minutes).",
+)
+@click.option(
+    "--trials", help="Number of trials of each setting (default: 10 in full form, 3 on real data).", **options.COUNT
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False),
+    metavar="FOLDER",
+    help="Folder of further matrices to run on, SciPy .npz or .felb files (default: $FELB_DATA, or ~/felb-data).",
+)
+@click.option(
+    "--method",
+    "own",
+    multiple=True,
+    metavar="PATH",
+    help="Also run a federated method of your own, package.module:Class, or a centralized one at every client, "
+    "package.module:Class+vote; it is imported, which runs its code. Can be repeated; for experiments that compare "
+    "methods.",
+)
+@options.as_json
+def run(
+    name: str,
+    quick: bool,
+    out: str | None,
+    jobs: int | None,
+    time_limit: float | None,
+    trials: int | None,
+    data: str | None,
+    own: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
+
+    Runs that are stored in the folder are not repeated. A run that fails or exceeds its time limit is recorded as
+    such and has no value in the table. With NAME "all", --out is the parent folder of all experiments.
+    """
+    from felb_paper.catalogue import NAMES, find_study
+    from felb_paper.cells import run_study
+    from felb_paper.measuring import with_own_methods
+
+    names = NAMES if name == ALL else (name,)
+    if own:
+        sys.path.insert(0, str(Path.cwd()))  # where the user's own package is looked for first, as `python -m` does
+    studies = [
+        with_own_methods(find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)), own)
+        for each in names
+    ]
+    told = []
+    for study in studies:
+        folder = folder_of(study.name, study.form, out, many=name == ALL)
+        given = {"out": out, "trials": trials, "time_limit": time_limit, "data": data}
+        advice = partial(resume_advice, name, quick=quick, own=own, **given)
+        with advising(advice), step_progress(study.name) as advance:
+            record = run_study(
+                study,
+                folder,
+                jobs=jobs or cores(),
+                time_limit=time_limit,
+                on_progress=partial(tell, advance),
+            )
+        figure, note = drawn(record, folder / FIGURE)
+        if as_json:
+            told.append(facts(record, study.judge(record), folder, figure=figure))
+        else:
+            show(record, study.judge(record), folder, figure=figure)
+        if note:
+            click.echo(f"note: {note}", err=True)
+    if as_json:
+        print_json(told if name == ALL else told[0])
+
+
+@experiment_command.command("table")
+@click.argument("name")
+@quick_option
+@out_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line for each value with its interval.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print a Markdown page of the experiment.")
+@options.as_json
+def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bool, as_json: bool) -> None:
+    """Print the table of the experiment NAME from its stored runs, without starting any.
+
+    Without --out and --quick, the full form is shown if there is one, else the quick one.
+    """
+    from felb_paper.catalogue import find_study
+    from felb_paper.tables import to_csv, to_markdown
+
+    if as_csv + as_markdown + as_json > 1:
+        raise click.UsageError("Give one of --csv, --markdown and --json.")
+    folder, record = stored(name, quick, out)
+    claims = find_study(name, quick=record.form == "quick").judge(record)
+    if as_csv:
+        click.echo(to_csv(record), nl=False)
+    elif as_markdown:
+        click.echo(to_markdown(record, claims), nl=False)
+    else:
+        figure = folder / FIGURE if (folder / FIGURE).is_file() else None
+        if as_json:
+            print_json(facts(record, claims, folder, figure=figure))
+        else:
+            show(record, claims, folder, figure=figure)
+
+
+@experiment_command.command("report")
+@click.argument("folder", type=click.Path())
+@click.option("-o", "--out", metavar="FILE", help=f"HTML file to write (default: {PAGE} in FOLDER).")
+@options.force
+@options.as_json
+def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
+    """Write one self-contained HTML page of the experiment in FOLDER: claims, plot, tables and provenance."""
+    from felb_paper.tables import study_page
+
+    target = Path(folder) / PAGE if out is None else Path(out)
+    print_facts({"page": str(target), "bytes": study_page(folder).write(target, force=force)}, as_json=as_json)
+
+
+@experiment_command.command("pages")
+@click.argument("folder", type=click.Path())
+@click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="Folder for the pages.")
+@options.as_json
+def pages(folder: str, target: str, as_json: bool) -> None:
+    """Write a Markdown page with table, claims and figure for each experiment in FOLDER, its runs, and an index."""
+    from felb_paper.catalogue import NAMES, find_study
+    from felb_paper.figures import draw_study
+    from felb_paper.study import MANIFEST, StudyRecord
+    from felb_paper.tables import index_markdown, runs_to_csv, to_markdown
+
+    place, entries, written = Path(target), [], []
+    found = {path.parent: StudyRecord.read(path.parent) for path in sorted(Path(folder).glob(f"*/{MANIFEST}"))}
+    if not found:
+        raise InputError(
+            f"there are no experiments in {folder}; run some with `felb experiment run all --out {folder}`"
+        )
+    place.mkdir(parents=True, exist_ok=True)
+    for record in sorted(found.values(), key=lambda record: NAMES.index(record.name)):
+        claims = find_study(record.name, quick=record.form == "quick").judge(record)
+        page, figure, runs = (f"{record.name}.{suffix}" for suffix in ("md", "png", "csv"))
+        draw_study(record, place / figure)
+        write(place / page, to_markdown(record, claims, figure=figure, runs=runs))
+        write(place / runs, runs_to_csv(record))
+        entries.append((record, claims, page))
+        written += [str(place / page), str(place / runs)]
+    write(place / "README.md", index_markdown(entries))
+    written.append(str(place / "README.md"))
+    if as_json:
+        print_json(written)
+    else:
+        for path in written:
+            click.echo(path)
+
+
+def tell(advance: Callable[..., None], progress: Progress) -> None:
+    """Show the progress of an experiment."""
+    advance(progress.kept + progress.measured, progress.total, progress.last)
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> Path:
+    """Return the folder of an experiment."""
+    if out is not None and not many:
+        return Path(out)
+    return Path(FOLDER if out is None else out) / f"{name}-{form}"
+
+
+def data_for(name: str, data: str | None, *, many: bool) -> str | None:
+    """Return the data folder of an experiment; None for experiments on synthetic data if all are run."""
+    from felb_paper.catalogue import find_study
+
+    return None if many and not find_study(name).reads_data else data
+
+
+def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
+    """Return the folder and the record of a stored experiment."""
+    from felb_paper.catalogue import find_study
+    from felb_paper.study import MANIFEST, StudyRecord
+
+    find_study(name)
+    if out is not None:
+        folder = Path(out)
+    else:
+        places = [folder_of(name, form, None) for form in (("quick",) if quick else ("full", "quick"))]
+        folder = next((place for place in places if (place / MANIFEST).is_file()), places[0])
+    record = StudyRecord.read(folder)
+    if record.name != name:
+        raise InputError(f"{folder} holds the experiment {record.name!r}, not {name!r}; give another folder with --out")
+    return folder, record
+
+
+def drawn(record: StudyRecord, path: Path) -> tuple[Path | None, str]:
+    """Draw the plot; if that is not possible, return the reason."""
+    from felb_paper.figures import draw_study
+
+    if not record.count("done"):
+        return None, "no run is done, so there is no figure"
+    try:
+        draw_study(record, path)
+    except MissingExtraError as error:
+        return None, f"no figure was drawn: {error}"
+    return path, ""
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> dict[str, Any]:
+    """Return an experiment as plain data."""
+    from felb.runs.cells import STATUSES
+    from felb_paper.tables import to_rows
+
+    return {
+        "experiment": record.name,
+        "form": record.form,
+        "folder": str(folder),
+        "figure": None if figure is None else str(figure),
+        "cells": {status: record.count(status) for status in STATUSES},
+        "missing": record.missing,
+        "figures": to_rows(record),
+        "claims": [asdict(claim) for claim in claims],
+    }
+
+
+def show(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> None:
+    """Print the tables, the claims and the files of an experiment."""
+    from felb_paper.tables import failures, study_tables, summary
+
+    console = plain_console()
+    for line in (f"{record.title} ({record.form} form)", record.view.note, ""):
+        console.print(line)
+    for each in study_tables(record):
+        console.print(marked_grid(each))
+        console.print()
+    console.print(summary(record))
+    for reason in failures(record):
+        console.print(f"no value: {reason}")
+    console.print()
+    for claim in claims:
+        console.print(f"{claim.verdict:<15}{claim.says}: {claim.numbers}")
+    console.print()
+    console.print(f"runs    {folder}", soft_wrap=True)
+    if figure is not None:
+        console.print(f"figure  {figure}", soft_wrap=True)
+
+
+def resume_advice(name: str, *, quick: bool, own: Sequence[str] = (), **given: str | float | None) -> str:
+    """Return the command that resumes an experiment."""
+    words = ["felb", "experiment", "run", name, *(["--quick"] if quick else [])]
+    for option, value in options.given(**given).items():
+        words += [f"--{option.replace('_', '-')}", f"{value:g}" if isinstance(value, float) else str(value)]
+    words += [word for path in own for word in ("--method", path)]
+    return f"finished runs are kept; resume with: {shlex.join(words)}"

@@ -1,0 +1,139 @@
+"""No bad answer enters a sum, and the error says whose it was."""
+
+import numpy as np
+import pytest
+
+from felb.data import partition, planted
+from felb.data.binary import BinaryMatrix
+from felb.data.partition import split
+from felb.engines.local import run
+from felb.errors import FederationError
+from felb.federated.journal import pack
+from felb.federated.loop import Execution
+from felb.federated.protocol import Request, Sums
+from felb.sklearn.methods import FEDERATED
+from felb_sites.response_validation import ResponseValidator
+from felb_sites.rounds import Answers
+from felb_sites.run_plan import Plan
+
+ALGORITHM = Plan("r1", "felb-mu", 3, 8).algorithm()
+START = Execution(ALGORITHM, seed=0).request
+REQUEST = Request("local_factor", t=0, V=np.full((3, 8), 0.5, np.float32))
+ASSIGN = Request("assign", components=np.ones((3, 8), bool), all_clients=True)
+V = np.ones((3, 8), np.int64)
+
+
+@pytest.fixture(scope="module")
+def validator():
+    return ResponseValidator(ALGORITHM, 8)
+
+
+def good(validator, request=REQUEST):
+    return {name: np.ones(e.shape, e.dtype) for name, e in validator.expect(request).items()}
+
+
+def test_it_knows_what_answers_look_like(validator):
+    assert {name: (e.shape, e.dtype) for name, e in validator.expect(START).items()} == {"sketch": ((8, 8), np.int64)}
+    assert {name: (e.shape, e.dtype) for name, e in validator.expect(REQUEST).items()} == {
+        "V": ((3, 8), np.int64),
+        "curvature": ((3,), np.int64),
+        "loss": ((), np.float64),
+    }
+    assert validator.expect(ASSIGN)["counts"].shape == (4,)
+    release = validator.admit(pack(good(validator)), REQUEST, site="a")
+    np.testing.assert_array_equal(release.values["V"], V)
+
+
+def test_every_pass_of_an_alignment_is_answered_alike():
+    algorithm, rng = Plan("r1", "asso+aligned-vote", 3, 8).algorithm(), np.random.default_rng(0)
+    validator, execution = ResponseValidator(algorithm, 8), Execution(algorithm, seed=0)
+    site, shard, asked = None, BinaryMatrix.of(rng.random((30, 8)) < 0.5), []
+    while (request := execution.request) is not None:
+        site, update = algorithm.respond(site, shard, request, rng=rng)
+        execution.receive(Sums.of([validator.admit(pack(update.values), request, site="a")]))
+        asked.append(request.task)
+    assert asked == ["aligned_components", "aligned_components", "assign"]
+    with pytest.raises(FederationError, match=r"rejected.*shape"):
+        validator.admit(pack({**update.values, "supports": np.ones(4, int)}), ASSIGN, site="a")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: {**v, "loss": np.asarray(np.nan)}, "NaN or infinity"),
+        (lambda v: {**v, "loss": np.asarray(np.inf)}, "NaN or infinity"),
+        (lambda v: {**v, "V": np.ones((8, 3), np.int64)}, "shape"),
+        (lambda v: {**v, "V": np.ones((3, 8), np.float32)}, "type"),
+        (lambda v: {**v, "V": np.full((3, 8), np.nan, np.float32)}, "type"),
+        (lambda v: {**v, "V": np.full((3, 8), np.iinfo(np.int64).max)}, "no data can have"),
+        (lambda v: {**v, "V": np.ones((3000, 800), np.int64)}, "at most"),
+        (lambda v: {**v, "U": np.ones(3)}, "instead of"),
+        (lambda v: {"V": v["V"]}, "instead of"),
+    ],
+)
+def test_bad_answers_are_rejected_by_name(validator, change, said):
+    with pytest.raises(FederationError, match=rf"hospital-b .*rejected.*{said}"):
+        validator.admit(pack(change(good(validator))), REQUEST, site="hospital-b")
+
+
+def test_impossible_counts_are_rejected(validator):
+    values = good(validator, ASSIGN)
+    values["counts"][0] = np.iinfo(values["counts"].dtype).max
+    with pytest.raises(FederationError, match="no data"):
+        validator.admit(pack(values), ASSIGN, site="a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": np.array([-(2**62), 0, 0, 24])},
+        {"counts": np.array([20, 20, 20, 24])},
+        {"counts": np.array([0, 0, 0, 2**62])},
+        {"supports": np.array([-1, 0, 0])},
+    ],
+)
+def test_m4_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
+    true = {name: 3 * np.asarray(value, np.int64) for name, value in good(validator, ASSIGN).items()}
+    true["counts"] = np.array([6, 6, 6, 24])
+    validator.admit_sum(Sums(true, 3), ASSIGN)
+    with pytest.raises(FederationError, match="sum of round 0 was rejected"):
+        validator.admit_sum(Sums({**true, **change}, 3), ASSIGN)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"garbage", "text", {"V": V}])
+def test_what_is_no_message_is_rejected(validator, data):
+    with pytest.raises(FederationError, match="rejected"):
+        validator.admit(data, REQUEST, site="a")
+
+
+def test_a_late_or_second_answer_does_not_count(validator):
+    answers, release = Answers(), validator.admit(pack(good(validator)), REQUEST, site="a")
+    answers.fail("b", "was away")
+    answers.add("a", release)
+    answers.add("a", validator.admit(pack({**good(validator), "V": 2 * V}), REQUEST, site="a"))
+    assert answers.counts() == (1, 1)
+    releases, reasons = answers.taken()
+    answers.add("b", release)
+    assert (list(releases), reasons) == (["a"], {"b": "was away"})
+    np.testing.assert_array_equal(releases["a"].values["V"], V)
+    assert answers.counts() == (1, 1)
+
+
+@pytest.mark.parametrize("method", [method.name for method in FEDERATED])
+def test_answers_of_every_federated_method_are_admitted_and_lead_to_the_local_result(method):
+    """Every method can be deployed: a plan makes its algorithm, and what clients send passes the wire and the check."""
+    parameters = {"effort": "fast"} if method == "bmf" else {"max_iter": 6}
+    algorithm = Plan("r1", method, 3, 12, parameters).algorithm()
+    shards = split(planted(60, 12, 3, noise=0.02, seed=0).A, partition.uneven(60, 3, seed=0))[0]
+    validator, execution, clients = ResponseValidator(algorithm, 12), Execution(algorithm, seed=0), {}
+    while (request := execution.request) is not None:
+        releases = []
+        for site, shard in shards.items():
+            rng = np.random.default_rng(0)
+            clients[site], update = algorithm.respond(clients.get(site), shard, request, rng=rng)
+            releases.append(validator.admit(pack(update.values), request, site=site))
+        sums = Sums.of(releases)
+        validator.admit_sum(sums, request)
+        execution.receive(sums)
+    expected = run(algorithm, shards, seed=0).outcome
+    np.testing.assert_array_equal(execution.outcome.components, expected.components)

@@ -1,0 +1,117 @@
+"""Federated Boolean matrix factorization.
+
+A ≈ U∘V: a record has a feature if one of its components has it. The records may live at several clients that may not
+share them; felb finds one shared Boolean V, and every client keeps its own U.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from felb._version import __version__
+from felb.late import late_names
+
+if TYPE_CHECKING:
+    from felb import data, metrics, privacy, scverse
+    from felb.analysis.choose_k import FederatedBMFCV, choose_k
+    from felb.analysis.stability import stability
+    from felb.centralized.asso import Asso
+    from felb.centralized.elbmf import ELBMF
+    from felb.centralized.grecond import GreConD
+    from felb.centralized.mebf import MEBF
+    from felb.centralized.zhang import Zhang
+    from felb.data.binary import BinaryMatrix
+    from felb.errors import ConvergenceWarning, FelbError, InputError
+    from felb.federated.algorithms.felb import Setting as FelbSetting
+    from felb.federated.protocol import Participation
+    from felb.runs.apply import drift
+    from felb.runs.execute import fit, resume, simulate
+    from felb.runs.job import Job
+    from felb.runs.result import Result, load, save
+    from felb.sklearn.binarizer import Binarizer
+    from felb.sklearn.bmf import FederatedBMF
+    from felb.sklearn.federated import FELB, FELBMU, FedNMF, FedProx, PostHoc, ProxSkip, Scaffold
+
+__all__ = [
+    "ELBMF",
+    "FELB",
+    "FELBMU",
+    "MEBF",
+    "Asso",
+    "Binarizer",
+    "BinaryMatrix",
+    "ConvergenceWarning",
+    "FedNMF",
+    "FedProx",
+    "FederatedBMF",
+    "FederatedBMFCV",
+    "FelbError",
+    "FelbSetting",
+    "GreConD",
+    "InputError",
+    "Job",
+    "Participation",
+    "PostHoc",
+    "ProxSkip",
+    "Result",
+    "Scaffold",
+    "Zhang",
+    "__version__",
+    "choose_k",
+    "data",
+    "drift",
+    "fit",
+    "load",
+    "metrics",
+    "privacy",
+    "resume",
+    "save",
+    "scverse",
+    "simulate",
+    "stability",
+]
+
+# Imported on first use: `import felb` and `felb --help` stay instant.
+_LAZY = {
+    "Asso": "felb.centralized.asso",
+    "Binarizer": "felb.sklearn.binarizer",
+    "BinaryMatrix": "felb.data.binary",
+    "ConvergenceWarning": "felb.errors",
+    "ELBMF": "felb.centralized.elbmf",
+    "FELB": "felb.sklearn.federated",
+    "FELBMU": "felb.sklearn.federated",
+    "FedNMF": "felb.sklearn.federated",
+    "FedProx": "felb.sklearn.federated",
+    "FederatedBMF": "felb.sklearn.bmf",
+    "FederatedBMFCV": "felb.analysis.choose_k",
+    "FelbError": "felb.errors",
+    "FelbSetting": "felb.federated.algorithms.felb:Setting",
+    "GreConD": "felb.centralized.grecond",
+    "InputError": "felb.errors",
+    "Job": "felb.runs.job",
+    "MEBF": "felb.centralized.mebf",
+    "Participation": "felb.federated.protocol",
+    "PostHoc": "felb.sklearn.federated",
+    "ProxSkip": "felb.sklearn.federated",
+    "Result": "felb.runs.result",
+    "Scaffold": "felb.sklearn.federated",
+    "Zhang": "felb.centralized.zhang",
+    "choose_k": "felb.analysis.choose_k",
+    "data": "felb.data:",
+    "drift": "felb.runs.apply",
+    "fit": "felb.runs.execute",
+    "load": "felb.runs.result",
+    "metrics": "felb.metrics:",
+    "privacy": "felb.privacy:",
+    "resume": "felb.runs.execute",
+    "save": "felb.runs.result",
+    "scverse": "felb.scverse:",
+    "simulate": "felb.runs.execute",
+    "stability": "felb.analysis.stability",
+}
+
+__getattr__ = late_names(__name__, _LAZY)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

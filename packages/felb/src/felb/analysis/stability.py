@@ -1,0 +1,357 @@
+"""Stability of components: fit a model again on resampled records and see which components come back."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from felb.centralized.base import LARGEST_SEED
+from felb.data.binary import BinaryMatrix
+from felb.errors import ConvergenceWarning, InputError
+from felb.federated.protocol import RESAMPLE_STREAM, random_stream
+from felb.kernels.assign import assign_rows
+from felb.metrics.comparison import NO_MATCH, match_components
+from felb.progress import steps_shown
+from felb.records import Natural, read_record, replacing
+from felb.sklearn.base import FederatedEstimator
+from felb.sklearn.bmf import FederatedBMF
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from felb.centralized.base import BooleanFactorization
+
+
+# -- `Stability`: how often refits found the components of a model again, as a record that can be stored -------------
+
+FORMAT = "felb-stability-1"
+FILE = "stability.json"
+"""In the folder of a result."""
+FOUND = 0.75
+"""A component is found by a refit if the Jaccard index with its match is at least this."""
+TAILS = (2.5, 97.5)
+"""Percentiles between which 95% of the refits lie."""
+DIGITS = 4
+"""Decimals of the stored probability of a feature."""
+
+
+@dataclass(frozen=True)
+class Stability:
+    """How often the components of a model are found again in refits on resampled records.
+
+    Each refit b has components W_b, which are matched one to one with those of the model, V. The match of component l
+    is J_bl = |V_l ∩ W_b,σ(l)| / |V_l ∪ W_b,σ(l)|. The component is found by the refit if J_bl >= 0.75.
+
+    Parameters
+    ----------
+    match : J, refits × components
+    features : components × features, share of refits that have found the component and in which it has the feature
+    records : records × components, share of refits that have found the component and in which the record has it; None
+        where it is not known, because it stays with the records
+    seed : of the resampling
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(300, 30, 3, noise=0.02, seed=0)
+    >>> model = felb.FederatedBMF(3, random_state=0).fit(data.A)
+    >>> felb.stability(model, data.A, n_resamples=4).found
+    array([1., 1., 1.])
+    """
+
+    match: NDArray[np.float64]
+    features: NDArray[np.float64]
+    records: NDArray[np.float64] | None
+    seed: int
+
+    @property
+    def n_resamples(self) -> int:
+        """Number of refits."""
+        return len(self.match)
+
+    @cached_property
+    def found(self) -> NDArray[np.float64]:
+        """Share of refits that have found each component."""
+        return np.asarray((self.match >= FOUND).mean(axis=0))
+
+    @cached_property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean match of each component."""
+        return np.asarray(self.match.mean(axis=0))
+
+    @cached_property
+    def interval(self) -> NDArray[np.float64]:
+        """Between which values 95% of the matches of each component lie, components × 2."""
+        return np.asarray(np.percentile(self.match, TAILS, axis=0).T)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the table: one row for each component."""
+        return [
+            {
+                "component": number,
+                "found": float(self.found[number]),
+                "match": float(self.mean[number]),
+                "low": float(self.interval[number, 0]),
+                "high": float(self.interval[number, 1]),
+            }
+            for number in range(self.match.shape[1])
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the probabilities of records, which are about persons, as plain data."""
+        return {
+            "format": FORMAT,
+            "n_resamples": self.n_resamples,
+            "seed": self.seed,
+            "components": self.rows(),
+            "match": self.match.tolist(),
+            "features": np.round(self.features, DIGITS).tolist(),
+        }
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write a JSON file; probabilities of records are left out."""
+        with replacing(Path(path)) as partial:
+            partial.write_text(json.dumps(self.to_json(), allow_nan=False), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Stability:
+        """Read a file that `write` has written."""
+        stored = read_record(path, _Stored, advice="run `felb stability` again")
+        match, features = (np.asarray(values, dtype=np.float64) for values in (stored.match, stored.features))
+        if match.ndim != 2 or features.ndim != 2 or match.shape != (stored.n_resamples, len(features)):
+            raise InputError(f"{path} is damaged (its tables have different sizes); run `felb stability` again")
+        return cls(match, features, None, stored.seed)
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands in stability.json."""
+
+    format: str
+    n_resamples: Natural
+    seed: Natural
+    components: list[dict[str, Any]]
+    match: list[list[float]]
+    features: list[list[float]]
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"the format is {self.format!r}, not {FORMAT!r}")
+
+
+# -- Stability of components: fit a model again on resampled records and see which components come back --------------
+#
+# A bootstrap sample is drawn client by client: each client draws as many of its own rows as it has, with replacement,
+# from a random stream of its own. A refit is then a run of the same algorithm on the resampled shards, so nothing
+# leaves a client that does not leave it in a fit. Each refit also has another seed. Refits do not start from the
+# components of the model: a start that is already the answer would make anything look stable.
+
+BELIEF_SAMPLE = 0.5
+"""Size of the samples of refits with belief propagation, which takes about five times as long as a fast fit."""
+PROBES = 5
+"""Refits that have to find all components without belief propagation if it is to be left out."""
+
+
+def stability(
+    model: BooleanFactorization,
+    X: Any,
+    *,
+    groups: ArrayLike | None = None,
+    unknown: Any = None,
+    n_resamples: int = 50,
+    random_state: int = 0,
+    on_refit: Callable[[int], None] = lambda _: None,
+    verbose: bool = False,
+) -> Stability:
+    """Tell how often the components of a fitted model are found again in refits on bootstrap samples.
+
+    Refits of `FederatedBMF` have ``effort="fast"`` and the number of components of the model. If belief propagation
+    has decided and one of the first five refits without it misses a component, refits use it too, on samples of half
+    as many records, because it costs more; smaller samples vary more, so this understates the stability. Other methods
+    are refitted as they are.
+
+    Parameters
+    ----------
+    model : a fitted estimator
+    X : the data it was fitted on: records × features, or a list of matrices, one per client
+    groups : client label of each row, as in ``fit``; every client resamples its own rows
+    unknown : missing mask of X; only `FederatedBMF` supports unknown cells
+    n_resamples : number of refits
+    random_state : seed of the resampling and of the refits
+    on_refit : called after each refit with the number of refits so far
+    verbose : show a progress bar over the refits
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(300, 30, 3, noise=0.02, seed=0)
+    >>> hospitals = felb.data.partition.even(300, 3)
+    >>> model = felb.FederatedBMF(3, random_state=0).fit(data.A, groups=hospitals)
+    >>> stable = felb.stability(model, data.A, groups=hospitals, n_resamples=4)
+    >>> stable.found, stable.records.shape
+    (array([1., 1., 1.]), (300, 3))
+    """
+    check_is_fitted(model)
+    shards, rows_of = shards_of(model.binarize_threshold, X, groups, unknown)
+    for shard in shards.values():
+        model._check_columns(shard, reset=False)
+    V, recovered = model.components_, getattr(model, "belief_", None) is not None
+    refit = cheapest_refit(model, V, shards, recovered=recovered, seed=random_state)
+    with steps_shown("refits", lambda: n_resamples, verbose=verbose) as advance:
+
+        def watch(done: int) -> None:
+            advance(done)
+            on_refit(done)
+
+        return refitted(V, refit, shards, rows_of=rows_of, n_resamples=n_resamples, seed=random_state, on_refit=watch)
+
+
+def refitted(
+    V: NDArray[np.bool_],
+    refit: Refit,
+    shards: Mapping[str, BinaryMatrix],
+    *,
+    rows_of: Mapping[str, NDArray[np.int64]],
+    n_resamples: int,
+    seed: int,
+    on_refit: Callable[[int], None] = lambda _: None,
+) -> Stability:
+    """Match the components V with those of refits; `rows_of` has the numbers of the rows of each shard."""
+    if n_resamples < 1:
+        raise InputError(f"n_resamples must be at least 1, got {n_resamples}", parameter="n_resamples")
+    n = sum(len(shard) for shard in shards.values())
+    records = np.zeros((n, len(V)), dtype=np.int64)
+
+    def refits() -> Iterator[NDArray[np.bool_]]:
+        for number in range(n_resamples):
+            yield refit.components(shards, number=number, seed=seed)
+            on_refit(number + 1)
+
+    def assign(W: NDArray[np.bool_], again: FoundAgain) -> None:
+        for name, shard in shards.items():
+            records[np.ix_(rows_of[name], again.found)] += assign_rows(shard, W)[:, again.places]
+
+    stable = stability_among(V, refits(), seed=seed, on_match=assign)
+    return replace(stable, records=records / n_resamples)
+
+
+class FoundAgain(NamedTuple):
+    """Which components of V a refit W has found, and as which of its own."""
+
+    found: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+
+def stability_among(
+    V: NDArray[np.bool_],
+    fitted: Iterable[NDArray[np.bool_]],
+    *,
+    seed: int,
+    on_match: Callable[[NDArray[np.bool_], FoundAgain], None] = lambda *_: None,
+) -> Stability:
+    """Match the components V with those of each refit; nothing is known about records.
+
+    `on_match` is called with the components of each refit and which of V they are.
+    """
+    matches, features = [], np.zeros(V.shape, dtype=np.int64)
+    for W in fitted:
+        places, match = match_components(V, W)
+        found = np.flatnonzero((match >= FOUND) & (places != NO_MATCH))
+        again = FoundAgain(found, places[found])
+        features[again.found] += W[again.places]
+        matches.append(match)
+        on_match(W, again)
+    return Stability(np.array(matches), features / len(matches), None, int(seed))
+
+
+def check_refittable(model: BooleanFactorization) -> None:
+    """Raise if the model may not be fitted again."""
+    if model.get_params(deep=False).get("privacy") is not None:
+        raise InputError(
+            "every refit of a private model spends its privacy budget again; fit a model without privacy where the "
+            "data is, and look at the stability of that",
+            parameter="privacy",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """How a model is refitted: an estimator that is not fitted, and the size of samples in records per record."""
+
+    estimator: BooleanFactorization
+    size: float = 1.0
+
+    def components(self, shards: Mapping[str, BinaryMatrix], *, number: int, seed: int) -> NDArray[np.bool_]:
+        """Return the components of a fit on the bootstrap sample of that number, with another seed."""
+        samples = {
+            name: resampled(shard, self.size, rng=random_stream(seed, RESAMPLE_STREAM, number, name))
+            for name, shard in shards.items()
+        }
+        other = int(np.random.SeedSequence(seed, spawn_key=(number,)).generate_state(1)[0]) % LARGEST_SEED
+        return fitted_components(clone(self.estimator).set_params(random_state=other), samples)
+
+
+def cheapest_refit(
+    model: BooleanFactorization,
+    V: NDArray[np.bool_],
+    shards: Mapping[str, BinaryMatrix],
+    *,
+    recovered: bool,
+    seed: int,
+) -> Refit:
+    """Return the refits of least cost that can find the components V of a model; `recovered` by belief propagation."""
+    check_refittable(model)
+    parameters = model.get_params(deep=False)
+    changed: dict[str, Any] = {}
+    if isinstance(parameters.get("n_components"), str):
+        changed["n_components"] = len(V)
+    if "effort" in parameters:
+        changed["effort"] = "fast"
+    refit: BooleanFactorization = clone(model).set_params(**changed)
+    if parameters.get("objective") != "auto":
+        return Refit(refit)
+    fast: BooleanFactorization = clone(refit).set_params(objective="hamming")
+    there = V[V.any(axis=1)]
+    for number in range(PROBES if recovered else 0):
+        W = Refit(fast).components(shards, number=number, seed=seed)
+        if (match_components(there, W)[1] < FOUND).any():
+            return Refit(clone(refit).set_params(objective="recover"), BELIEF_SAMPLE)
+    return Refit(fast)
+
+
+def fitted_components(model: BooleanFactorization, shards: Mapping[str, BinaryMatrix]) -> NDArray[np.bool_]:
+    """Return the components that a model finds in these shards; of a centralized method, in all their rows."""
+    parts = [shards[name] for name in sorted(shards)]
+    with warnings.catch_warnings():
+        # A refit that finds nothing counts as one that has not found the components.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "n_components=", UserWarning)
+        if isinstance(model, FederatedEstimator) and len(parts) > 1:
+            return np.asarray(model.fit(parts).components_)
+        return np.asarray(model.fit(BinaryMatrix.vstack(parts)).components_)
+
+
+def resampled(shard: BinaryMatrix, size: float, *, rng: np.random.Generator) -> BinaryMatrix:
+    """Return ⌈size · n⌉ rows of the n of a client, drawn with replacement."""
+    # In their order, so that equal rows follow each other; a fit does not depend on the order.
+    return shard.take(np.sort(rng.integers(0, len(shard), math.ceil(size * len(shard)))))
+
+
+def shards_of(
+    threshold: float | None, X: Any, groups: ArrayLike | None, unknown: Any
+) -> tuple[dict[str, BinaryMatrix], dict[str, NDArray[np.int64]]]:
+    """Return the rows of each client and their numbers in X, read and named as in a fit of `FederatedBMF`."""
+    reader = FederatedBMF(binarize_threshold=threshold)
+    return reader._shards(reader._partly_known(X, unknown), groups)

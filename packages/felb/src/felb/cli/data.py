@@ -1,0 +1,369 @@
+"""``felb schema``, ``felb convert`` and ``felb generate``: commands about data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from felb.cli import options
+from felb.cli.output import plain_console, print_facts, print_json, row_progress, warnings_as_notes
+from felb.errors import InputError
+
+if TYPE_CHECKING:
+    from felb.data import Schema
+
+
+# -- ``felb schema``: the rules that make 0/1 features of raw tables -------------------------------------------------
+
+DIFFERENT = 1
+
+table_options = options.together(
+    click.option(
+        "--record",
+        metavar="COLUMN",
+        help="Column with the identifier of the record of each row (default: found by its name).",
+    ),
+    click.option("--item", metavar="COLUMN", help="Long tables: column with the codes or feature names."),
+    click.option("--value", metavar="COLUMN", help="Long tables: column with the values."),
+    click.option("--time", metavar="COLUMN", help="Long tables: column with the dates."),
+    click.option(
+        "--leave-out", multiple=True, metavar="COLUMN", help="Column that is not used for features; can be repeated."
+    ),
+    click.option(
+        "--bins", default=4, show_default=True, help="Number of bins of a column of numbers.", **options.COUNT
+    ),
+    click.option("--prefix-length", help="Group codes by their first N characters.", **options.COUNT),
+)
+choice_options = options.together(
+    click.option(
+        "--min-count", default=10, show_default=True, help="Minimum number of records of a feature.", **options.COUNT
+    ),
+    click.option(
+        "--max-features", default=1000, show_default=True, help="Maximum number of features.", **options.COUNT
+    ),
+    click.option(
+        "--max-categories",
+        default=20,
+        show_default=True,
+        help="Maximum number of categories of a column.",
+        **options.COUNT,
+    ),
+    click.option(
+        "--missing",
+        type=click.Choice(["unknown", "zero", "category", "error"]),
+        default="unknown",
+        show_default=True,
+        help="How missing values are read: as unknown cells, as 0, as a category of their own, or as an error.",
+    ),
+)
+out = click.option("-o", "--out", type=click.Path(), required=True, help="File to write.")
+
+
+@click.group("schema")
+def schema_command() -> None:
+    """Define how raw tables are converted to 0/1 features.
+
+    A schema is a TOML file: the features in order, each with its name and rule. The same schema gives the same columns
+    on every machine; two sites have the same schema if the digests agree. Raw tables are files (.csv .tsv .parquet
+    .arrow .dat .h5ad) or databases (duckdb:// sqlite:// postgresql:// omop://).
+    """
+
+
+@schema_command.command("infer")
+@click.argument("data")
+@out
+@table_options
+@choice_options
+@options.force
+@options.as_json
+def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: Any) -> None:
+    """Propose a schema for the raw table DATA, for a person to edit.
+
+    The most frequent categories and codes become features, and numbers are binned at rounded quantiles.
+    """
+    from felb.tables.propose import infer
+
+    schema, skipped = infer(data, **_counting(settings))
+    schema.write(out, force=force)
+    _print_schema(schema, {"schema": out}, skipped, as_json=as_json)
+
+
+@schema_command.command("check")
+@click.argument("schema", type=click.Path())
+@click.argument("data", required=False)
+@options.as_json
+def check_command(schema: str, data: str | None, as_json: bool) -> None:
+    """Check the file SCHEMA, and whether it can be applied to DATA.
+
+    Values of DATA that the schema does not list are reported. No file is written.
+    """
+    from felb.data import Schema, read
+
+    agreed = Schema.read(schema)
+    facts: dict[str, Any] = {"schema": schema, "digest": agreed.digest, "features": len(agreed.features)}
+    if data is not None:
+        with warnings_as_notes():
+            table = read(data, schema=agreed)
+        sums = table.matrix.column_sums()
+        facts |= {"records": len(table.matrix), "ones": table.matrix.nnz}
+        facts |= {"unknown": 0 if table.matrix.unknown is None else table.matrix.unknown.nnz}
+        facts |= {"empty features": [name for name, count in zip(agreed.names, sums, strict=True) if not count]}
+        if as_json and table.applied is not None:
+            facts |= {"unlisted": table.applied.unlisted, "missing": table.applied.missing}
+    print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
+
+
+@schema_command.command("show")
+@click.argument("schema", type=click.Path())
+@options.as_json
+def show_command(schema: str, as_json: bool) -> None:
+    """Show the features of SCHEMA with their rules, and its digest."""
+    from felb.data import Schema
+
+    _print_schema(Schema.read(schema), {"schema": schema}, {}, as_json=as_json)
+
+
+@schema_command.command("diff")
+@click.argument("old", type=click.Path())
+@click.argument("new", type=click.Path())
+@options.as_json
+def diff_command(old: str, new: str, as_json: bool) -> int:
+    """Show how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
+    from felb.data import Schema
+    from felb.tables.schema import differences
+
+    first, second = Schema.read(old), Schema.read(new)
+    found = differences(first, second)
+    if as_json:
+        print_json({"same": first.digest == second.digest, "differences": found})
+    else:
+        for line in found or ["the schemas give the same matrix"]:
+            click.echo(line)
+    return 0 if first.digest == second.digest else DIFFERENT
+
+
+@schema_command.command("propose")
+@click.argument("data")
+@out
+@table_options
+@click.option(
+    "--min-count",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Minimum number of records of a category or code in the proposal.",
+)
+@click.option("--rounding", default=5, show_default=True, help="Round counts down to multiples of N.", **options.COUNT)
+@options.force
+@options.as_json
+def propose_command(
+    data: str,
+    out: str,
+    rounding: int,
+    min_count: int,
+    force: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """At a site of a federation: write a proposal for a common schema from DATA, to send to the coordinator.
+
+    The proposal lists the categories and codes that at least --min-count records have, with rounded counts, and rounded
+    quantiles of numbers. Inspect it before you send it.
+    """
+    from felb.tables.propose import disclosed, summarize, write_proposal
+
+    counting = _counting(settings)
+    summary = disclosed(summarize(data, **counting), min_count=min_count, base=rounding)
+    write_proposal(summary, out, prefixes=counting["prefix_length"] is not None, force=force)
+    facts = {"proposal": out, "columns": len(summary.columns), "codes": len(summary.codes), "records": summary.records}
+    print_facts(facts, as_json=as_json)
+
+
+@schema_command.command("merge")
+@click.argument("proposals", nargs=-1, required=True, type=click.Path())
+@out
+@choice_options
+@options.force
+@options.as_json
+def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
+    """At the coordinator: merge the PROPOSALS... of all sites into one schema, which they approve by its digest."""
+    from felb.tables.propose import make_schema, merged, read_proposal
+
+    read_back = [read_proposal(path) for path in proposals]
+    if len({prefixes for _, prefixes in read_back}) > 1:
+        raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")
+    schema = make_schema(merged([summary for summary, _ in read_back]), prefixes=read_back[0][1], **choice)
+    schema.write(out, force=force)
+    _print_schema(schema, {"schema": out, "sites": len(proposals)}, {}, as_json=as_json)
+
+
+def _counting(settings: dict[str, Any]) -> dict[str, Any]:
+    from felb.tables.schema import Roles
+
+    roles = {name: settings.pop(name) for name in ("record", "item", "value", "time")}
+    given = Roles(**roles) if any(roles.values()) else None
+    return {**settings, "leave_out": tuple(settings["leave_out"]), "roles": given}
+
+
+def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str], *, as_json: bool) -> None:
+    from felb.tables.schema import schema_text
+
+    facts = {**facts, "digest": schema.digest, "features": len(schema.features)}
+    if as_json:
+        print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": schema_text(schema)})
+        return
+    print_facts(facts, as_json=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("column", "feature", "rule"):
+        table.add_column(name, overflow="fold")
+    above: str | None = ""
+    for feature in schema.features:
+        table.add_row("" if feature.column == above else feature.column or "(codes)", feature.name, feature.rule())
+        above = feature.column
+    console = plain_console()
+    console.print()
+    console.print(table)
+    for column, reason in skipped.items():
+        click.echo(f"note: no feature of {column!r}: it {reason}", err=True)
+
+
+def _plain(fact: Any) -> Any:
+    if isinstance(fact, list):
+        return f"{len(fact)}: {', '.join(fact[:10])}{', …' if len(fact) > 10 else ''}" if fact else "none"
+    return Path(fact) if isinstance(fact, Path) else fact
+
+
+# -- ``felb convert`` ------------------------------------------------------------------------------------------------
+
+
+@click.command("convert")
+@click.argument("source", type=click.Path())
+@click.argument("target", type=click.Path())
+@options.client_column_left_out
+@options.reading
+@options.limits
+@options.force
+@options.as_json
+def convert_command(
+    source: str,
+    target: str,
+    force: bool,
+    as_json: bool,
+    max_rows: int | None,
+    max_columns: int | None,
+    max_line: int | None,
+    max_expansion: int | None,
+    **reading: Any,
+) -> None:
+    """Convert the data file SOURCE to the .felb file TARGET, which the other commands use from disk.
+
+    SOURCE is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, since it
+    is read block by block. With --schema it can be a raw table, or the URL of a database. TARGET is created when it is
+    complete; until then its folder needs twice the space.
+
+    What SOURCE may ask for is limited in proportion to its size. Where a limit is too low for a legitimate file, raise
+    it here. The other commands have no limits for a .felb file.
+    """
+    from felb.data import Limits, convert
+
+    limits = options.given(max_rows=max_rows, max_columns=max_columns, max_line=max_line, max_expansion=max_expansion)
+    with row_progress() as advance, warnings_as_notes():
+        matrix = convert(
+            source,
+            target,
+            force=force,
+            on_rows=advance,
+            limits=Limits(**limits),
+            **options.given(**reading),
+        ).matrix
+    rows, columns = matrix.shape
+    unknown = 0 if matrix.unknown is None else matrix.unknown.nnz
+    if as_json:
+        counted = {"rows": rows, "columns": columns, "ones": matrix.nnz, "unknown": unknown}
+        facts = {**counted, "fingerprint": matrix.fingerprint()}
+        print_json({"source": source, "target": target, "bytes": Path(target).stat().st_size, **facts})
+    else:
+        click.echo(
+            f"{target}: {rows} records x {columns} features, {matrix.nnz} ones"
+            + (f", {unknown} unknown" if unknown else "")
+        )
+
+
+# -- ``felb generate`` -----------------------------------------------------------------------------------------------
+
+WHAT = {"data": "noisy data", "signal": "U∘V without noise", "U": "planted rows", "V": "planted components"}
+
+
+@click.command("generate")
+@click.argument("out", type=click.Path())
+@click.option("-n", "--rows", "n", default=2000, show_default=True, help="Number of records.", **options.COUNT)
+@click.option("-m", "--columns", "m", default=200, show_default=True, help="Number of features.", **options.COUNT)
+@click.option("-k", "--components", "k", default=10, show_default=True, help="Number of components.", **options.COUNT)
+@click.option(
+    "--noise", default=0.1, show_default=True, help="Probability that a cell is changed by noise.", **options.SHARE
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["xor", "additive", "destructive"]),
+    default="xor",
+    show_default=True,
+    help="Whether noise flips cells (xor), sets them to 1 (additive) or to 0 (destructive).",
+)
+@click.option("--density", default=0.9, show_default=True, help="Fraction of ones inside a tile.", **options.SHARE)
+@click.option(
+    "--heights", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
+    help="Smallest and largest height of a tile, as fractions of the records.",
+)  # fmt: skip
+@click.option(
+    "--widths", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
+    help="Smallest and largest width of a tile, as fractions of the features.",
+)  # fmt: skip
+@click.option("--contiguous", is_flag=True, help="Place tiles on consecutive rows and columns, for plots.")
+@options.seed
+@options.force
+@options.as_json
+def generate_command(
+    out: str,
+    n: int,
+    m: int,
+    k: int,
+    noise: float,
+    kind: str,
+    density: float,
+    heights: tuple[float, float],
+    widths: tuple[float, float],
+    contiguous: bool,
+    seed: int,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Generate data with planted components and write it to OUT.npz.
+
+    The planted factors are written to OUT.U.npz and OUT.V.npz, their Boolean product to OUT.signal.npz. All files are
+    SciPy sparse matrices.
+    """
+    from felb.runs.execute import generate
+
+    written = generate(
+        out,
+        n,
+        m,
+        k=k,
+        force=force,
+        noise=noise,
+        kind=kind,
+        density=density,
+        heights=heights,
+        widths=widths,
+        contiguous=contiguous,
+        seed=seed,
+    )
+    if as_json:
+        print_json({name: str(path) for name, path in written.items()})
+    else:
+        for name, path in written.items():
+            click.echo(f"{WHAT[name]:<20}{path}")

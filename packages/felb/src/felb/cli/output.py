@@ -1,0 +1,384 @@
+"""The output of the commands: tables for people, JSON for programs; progress bars and resumption."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import textwrap
+import warnings
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from felb.errors import ConnectionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from felb.federated.loop import RunProgress
+    from felb.report.tables import MarkedTable
+    from felb.runs.job import Job
+    from felb.runs.result import Component, Result
+    from felb.tables.schema import Schema
+
+
+# -- The output of the commands: tables for people, JSON for programs ------------------------------------------------
+
+SHOWN_FEATURES = 12
+SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
+
+
+def print_json(data: Any) -> None:
+    """Print plain data as JSON."""
+    from felb.runs.result import finite
+
+    click.echo(json.dumps(finite(data), indent=1, allow_nan=False))
+
+
+def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHOWN_FEATURES) -> None:
+    """Print the provenance, the scores and the components of a result."""
+    from felb.runs.result import remarks
+
+    if as_json:
+        summary = {key: value for key, value in result.to_json().items() if key not in ("history", "columns")}
+        components = [asdict(component) for component in result.described()]
+        conflicts = {} if result.schema is None else {"conflicts": result.conflicts()}
+        told = {"remarks": remarks(result), "rounds": result.rounds(), "components": components, **conflicts}
+        print_json({**summary, **told, "folder": folder})
+        return
+    console = plain_console()
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    for name, fact in describe(result, folder).items():
+        facts.add_row(name, fact)
+    console.print(facts)
+    console.print()
+    if result.privacy is None or result.scores:
+        console.print(score_table({result.provenance.method: result.scores}))
+    else:
+        asking = f"felb score {shlex.quote(folder)} DATA"
+        console.print(f"scores stay at the clients; compute them where the data is: {asking}", soft_wrap=True)
+    console.print()
+    console.print(component_table(result.described(), shown=shown, schema=result.schema))
+    for sentence in [*remarks(result), *result.conflicts()]:
+        click.echo(f"warning: {sentence}", err=True)
+
+
+def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Print a table of scores."""
+    plain_console().print(score_table(rows))
+
+
+def plain_console() -> Console:
+    """Return a console that prints names unchanged: no markup, emoji or highlighting."""
+    return Console(markup=False, emoji=False, highlight=False)
+
+
+def describe(result: Result, folder: str) -> dict[str, str]:
+    """Return the facts about a result as text."""
+    from felb.privacy.disclosure import Disclosure
+    from felb.runs.result import records_in_words
+
+    made, source = result.provenance, result.provenance.data
+    gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
+    facts = {
+        "result": folder,
+        "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
+        "data": f"{source['source']}: "
+        + f"{records_in_words(result)} x {source['columns']} features"
+        + ("" if source["ones"] is None else f", {source['ones']} ones")
+        + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
+        **({} if result.schema is None else {"schema": result.schema.digest}),
+        "clients": describe_clients(result.clients),
+        "run": describe_rounds(result.rounds()),
+        "boolean": "yes" if result.integrality_gap == 0 else gap,
+    }
+    if result.privacy is not None:
+        facts["privacy"] = describe_privacy(result.privacy)
+    if result.disclosure is not None:
+        facts["disclosure"] = Disclosure.of(result.disclosure).in_words()
+    if result.withheld:
+        facts["withheld"] = f"components {', '.join(map(str, result.withheld))}: too few records by the rules"
+    return facts if result.complete else facts | {"complete": "no, stopped by the time limit"}
+
+
+def describe_rounds(rounds: Mapping[str, int]) -> str:
+    """Return how many rounds a run had, and in which phases."""
+    from felb.federated.rules import rounds_by_phase
+    from felb.runs.result import ITERATION
+
+    total, phases = sum(rounds.values()), rounds_by_phase(rounds)
+    if rounds.keys() <= {ITERATION}:  # a centralized method
+        return f"{total} iterations"
+    return f"{total} rounds: {', '.join(f'{phase} {count}' for phase, count in phases.items())}"
+
+
+def describe_privacy(guaranteed: Mapping[str, Any]) -> str:
+    """Return the privacy guarantee as one line."""
+    if guaranteed["mechanism"] == "paper":
+        return "noise of the paper, for reproduction; no guarantee"
+    budget = f"(epsilon, delta) = ({guaranteed['epsilon']:g}, {guaranteed['delta']:.3g}) in total"
+    place = (
+        "each client adds all of its noise" if guaranteed["noise"] == "client" else "clients add shares of the noise"
+    )
+    return f"{budget} per {guaranteed['unit']}; {place}"
+
+
+def describe_clients(clients: Mapping[str, int | None]) -> str:
+    """Return the number and the sizes of the clients, as far as they are known; a single client by its name."""
+    if len(clients) <= 1:
+        return next(iter(clients), "none")
+    sizes = [size for size in clients.values() if size is not None]
+    if len(sizes) < len(clients):
+        return f"{len(clients)}: {', '.join(clients)}"
+    return f"{len(clients)} with {' to '.join(map(str, sorted({min(sizes), max(sizes)})))} records each"
+
+
+def score_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return a table of scores, one row per method or data set."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in SCORES:
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, scores in rows.items():
+        table.add_row(label, *(_score(name, scores.get(name)) for name in SCORES))
+    return table
+
+
+def _score(name: str, value: float | None) -> str:
+    """Return a score as text; a dash if it is not known."""
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if name == "errors" else f"{value:.4f}"
+
+
+def component_table(
+    components: Sequence[Component], *, shown: int = SHOWN_FEATURES, schema: Schema | None = None
+) -> Table:
+    """Return a table of components: number, support, size, feature names (the first few, by column of a schema)."""
+    from felb.tables.schema import grouped
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    known = any(component.support is not None for component in components)
+    for name in ("component", "support", "size") if known else ("component", "size"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("features", overflow="fold")
+    for component in components:
+        features = component.features[:shown]
+        more = len(component.features) - len(features)
+        text = ", ".join(features if schema is None else grouped(schema, features)) + (
+            f", … ({more} more)" if more else ""
+        )
+        support = ["" if component.support is None else str(component.support)] if known else []
+        table.add_row(str(component.number), *support, str(len(component.features)), text or "(empty)")
+    return table
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same keys as a table; the last column is wrapped, the others are aligned to the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    names = list(rows[0]) if rows else []
+    for name in names:
+        last = name == names[-1]
+        table.add_column(name, justify="left" if last else "right", no_wrap=not last, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in names))
+    plain_console().print(table)
+
+
+def marked_grid(table: MarkedTable) -> Table:
+    """Return a table of scores for the terminal; the best of a column is marked with *."""
+    grid = Table(box=None, header_style="bold", pad_edge=False, title=table.title, title_justify="left")
+    for number, text in enumerate(table.head):
+        grid.add_column(text, justify="right" if number else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*row)
+    return grid
+
+
+def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print named facts, as a table or as JSON."""
+    if as_json:
+        print_json(dict(facts))
+        return
+    indent = max(map(len, facts), default=0) + 2
+    for name, fact in facts.items():
+        click.echo(hanging(f"{name:{indent}}", str(fact)))
+
+
+def hanging(first: str, text: str) -> str:
+    """Return text behind `first`, wrapped to the terminal and indented; a fingerprint or a path stays in one piece."""
+    return textwrap.fill(
+        text,
+        plain_console().width,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+WIDTH = 80
+"""Columns of a plain terminal."""
+
+
+def print_status(seen: Mapping[str, Any]) -> None:
+    """Print the server, the sites and the runs of a federation."""
+    print_facts(
+        {
+            "federation": seen["federation"],
+            "server": f"{seen['server']} ({'running' if seen['reachable'] else 'not reachable'})",
+            "sites": ", ".join(seen["sites"]) or "none connected",
+        },
+        as_json=False,
+    )
+    console = plain_console()
+    for run in seen["runs"]:
+        console.print()
+        changed = str(run["changed"])[:16].replace("T", " ")
+        console.print(f"run {run['run']}: {run['state']}, round {run['round']}, {changed}", soft_wrap=True)
+        if run["sites"]:
+            console.print(f"  answered: {', '.join(run['sites'])}", width=WIDTH)
+        for site, reason in run["reasons"].items():
+            console.print(f"  {site}: {reason}", width=WIDTH)
+        if run["message"]:
+            console.print(f"  {run['message']}", width=WIDTH)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print each warning of felb as one line without its file name."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            for note in dict.fromkeys(
+                " ".join(str(warning.message).split())
+                for warning in caught
+                if issubclass(warning.category, UserWarning | RuntimeWarning)
+            ):
+                click.echo(f"warning: {note}", err=True)
+
+
+# -- Commands that take long: their progress bars, and how to resume them after an interruption ----------------------
+#
+# Bars are on stderr, on a terminal only, and removed at the end.
+
+
+@contextmanager
+def round_progress(total: int | None) -> Iterator[Callable[[RunProgress], None]]:
+    """Show a progress bar over the rounds of a run in this process, with its latest metrics."""
+    with progress_bar("rounds", total) as update:
+
+        def advance(progress: RunProgress) -> None:
+            update(completed=len(progress.history), note=progress.history.note)
+
+        yield advance
+
+
+@contextmanager
+def step_progress(what: str) -> Iterator[Callable[..., None]]:
+    """Show a progress bar over steps, with an optional note about the last one."""
+    with progress_bar(what) as update:
+        yield lambda done, total, note="": update(completed=done, total=total, note=note)
+
+
+@contextmanager
+def row_progress() -> Iterator[Callable[[int], None]]:
+    """Show the number of completed rows; the total is unknown."""
+    with _shown("rows", None, SpinnerColumn(), TextColumn("{task.completed:,} rows"), TimeElapsedColumn()) as update:
+        yield lambda rows: update(completed=rows)
+
+
+def progress_bar(what: str, total: int | None = None) -> AbstractContextManager[Callable[..., None]]:
+    """Show a progress bar over a number of steps, with a note."""
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    described, noted = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    return _shown(what, total, described, *columns, noted)
+
+
+@contextmanager
+def _shown(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[Callable[..., None]]:
+    disabled = not sys.stderr.isatty()  # rich also takes FORCE_COLOR as a terminal
+    with Progress(*columns, console=Console(stderr=True), disable=disabled, transient=True) as progress:
+        task = progress.add_task(what, total=total, note="")
+        yield lambda **changes: progress.update(task, **changes)
+
+
+resume_option = click.option(
+    "--resume",
+    "resumed",
+    type=click.Path(),
+    metavar="OUT",
+    help="Resume the interrupted run with the output folder OUT; no other option is allowed.",
+)
+
+
+def resume_run(
+    verb: str,
+    out: str,
+    *,
+    rounds_of: Callable[[Job], int | None] = lambda _: None,
+    dask: str | None = None,
+    as_json: bool,
+) -> None:
+    """Resume the interrupted run of `out` and print its result; `rounds_of` returns the number of rounds of a job."""
+    _check_no_other_options(click.get_current_context())
+    from felb.runs.execute import resume, unfinished_job
+
+    job = unfinished_job(out)
+    with running(verb, out, rounds=None if job is None else rounds_of(job)) as advance:
+        result = resume(out, dask=dask, on_round=advance)
+    print_result(result, out, as_json=as_json)
+
+
+@contextmanager
+def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[RunProgress], None]]:
+    """Yield the callback for completed rounds, which moves the progress bar; print warnings and advice as notes."""
+    from felb.runs.execute import unfinished_job
+
+    def advice() -> str | None:
+        return None if unfinished_job(out) is None else f"resume with: felb {verb} --resume {shlex.quote(out)}"
+
+    with warnings_as_notes(), advising(advice), round_progress(rounds) as advance:
+        yield advance
+
+
+@contextmanager
+def advising(advice: Callable[[], str | None]) -> Iterator[None]:
+    """Add a note to an interruption that says how to resume, if there is something to resume."""
+    try:
+        yield
+    except (KeyboardInterrupt, OSError, MemoryError, ConnectionLostError) as error:
+        text = advice()
+        if text is not None:
+            error.add_note(text)
+        raise
+
+
+def _check_no_other_options(ctx: click.Context) -> None:
+    """Raise if an option is given with --resume, where it would have no effect."""
+    for parameter in ctx.command.params:
+        name = parameter.name or ""
+        if name not in ("resumed", "dask", "as_json") and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            given = parameter.opts[-1] if isinstance(parameter, click.Option) else "DATA"
+            raise click.UsageError(
+                f"--resume cannot be combined with {given}: the run has stored its data and options.", ctx
+            )

@@ -1,0 +1,533 @@
+"""``felb show``, ``apply``, ``score``, ``certify``, ``report`` and ``interpret``: commands about a stored result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from felb.cli import options
+from felb.cli.output import (
+    SHOWN_FEATURES,
+    describe,
+    plain_console,
+    print_facts,
+    print_json,
+    print_result,
+    print_rows,
+    print_scores,
+    score_table,
+    warnings_as_notes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from felb.metrics.comparison import Drift, Share
+    from felb.runs.apply import Applied, Pair
+    from felb.runs.result import Component, Result
+
+
+# -- Two results side by side, for ``felb show A B`` -----------------------------------------------------------------
+
+
+def print_pair(results: Sequence[Result], folders: Sequence[str], *, as_json: bool, shown: int) -> None:
+    """Print facts, scores and matched components of two results."""
+    from felb.runs.apply import pair_components
+
+    pairs = pair_components(*results)
+    if as_json:
+        sides = [
+            {"folder": folder, "method": result.provenance.method, "scores": result.scores}
+            for folder, result in zip(folders, results, strict=True)
+        ]
+        print_json({"results": sides, "pairs": [asdict(pair) for pair in pairs]})
+        return
+    console = plain_console()
+    console.print(_facts(results, folders))
+    console.print()
+    names = (f"{side}: {result.provenance.method}" for side, result in zip("AB", results, strict=True))
+    console.print(score_table(dict(zip(names, (result.scores for result in results), strict=True))))
+    console.print()
+    console.print(_pairs(pairs, shown))
+
+
+def _facts(results: Sequence[Result], folders: Sequence[str]) -> Table:
+    told = [describe(result, folder) for result, folder in zip(results, folders, strict=True)]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("", "A", "B"):
+        table.add_column(title, overflow="fold")
+    for name in dict.fromkeys(name for facts in told for name in facts):
+        table.add_row(name, *(facts.get(name, "-") for facts in told))
+    return table
+
+
+def _pairs(pairs: Sequence[Pair], shown: int) -> Table:
+    """Return the table of components: numbers, similarity, supports, and features of both or of one alone."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("A", "B", "match", "support A", "support B"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("features of both; of one alone", overflow="fold")
+    for pair in pairs:
+        sides = (pair.first, pair.second)
+        match = f"{pair.jaccard:.2f}" if all(sides) else "-"
+        parts = [_listed_pairs(pair.shared, shown)] if pair.shared else []
+        parts += [f"only A: {_listed_pairs(pair.only_first, shown)}"] if pair.only_first else []
+        parts += [f"only B: {_listed_pairs(pair.only_second, shown)}"] if pair.only_second else []
+        table.add_row(*map(_number, sides), match, *map(_support, sides), "; ".join(parts))
+    return table
+
+
+def _number(component: Component | None) -> str:
+    return "-" if component is None else str(component.number)
+
+
+def _support(component: Component | None) -> Any:
+    return "-" if component is None or component.support is None else str(component.support)
+
+
+def _listed_pairs(features: Sequence[str], shown: int) -> str:
+    more = len(features) - shown
+    return ", ".join(features[:shown]) + (f", … ({more} more)" if more > 0 else "")
+
+
+# -- ``felb show`` ---------------------------------------------------------------------------------------------------
+
+
+@click.command("show")
+@click.argument("result", type=click.Path())
+@click.argument("other", type=click.Path(), required=False)
+@click.option(
+    "--features",
+    default=SHOWN_FEATURES,
+    show_default=True,
+    help="Maximum number of feature names per component.",
+    **options.COUNT,
+)
+@options.as_json
+def show_command(result: str, other: str | None, features: int, as_json: bool) -> None:
+    """Show the provenance, the scores and the components of the result in the folder RESULT.
+
+    The support of a component is the number of records that have it. Its size is the number of its features.
+
+    With a second result, OTHER, both are shown side by side, and their components are matched one to one by the
+    Jaccard index of their features.
+    """
+    from felb.runs.result import check_result
+
+    for place in filter(None, (result, other)):
+        check_result(place)
+    from felb.runs.result import Result  # slow to import, and not needed to refuse a wrong folder
+
+    if other is not None:
+        print_pair([Result.read(result), Result.read(other)], [result, other], as_json=as_json, shown=features)
+        return
+    print_result(Result.read(result), result, as_json=as_json, shown=features)
+
+
+# -- ``felb score`` --------------------------------------------------------------------------------------------------
+
+
+@click.command("score")
+@click.argument("result", type=click.Path())
+@click.argument("data")
+@options.client_column_left_out
+@options.reading
+@options.as_json
+def score_command(
+    result: str,
+    data: str,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Assign the records of DATA to the components of RESULT and score the reconstruction.
+
+    DATA can contain new records. Its features must be the same, in the same order. Raw data is read by the schema of
+    the result, and values that are new to it are reported. Unknown cells are left out of all counts.
+
+    \b
+    f1         harmonic mean of precision and recall; 1 is best
+    rmsd       square root of the fraction of wrong cells; 0 is best
+    precision  fraction of the reconstructed ones that are in the data
+    recall     fraction of the ones in the data that are reconstructed
+    coverage   1 - wrong cells / ones in the data
+    errors     number of wrong cells
+    """  # noqa: D301
+    from felb.runs.result import check_result
+
+    check_result(result)
+    from felb.runs.apply import score_file  # slow to import, and not needed to refuse a wrong folder
+
+    with warnings_as_notes():
+        counts = score_file(result, data, **options.given(**reading))
+    if as_json:
+        print_json({"result": result, "data": data, "scores": counts.scores(), **asdict(counts)})
+    else:
+        print_scores({data: counts.scores()})
+
+
+# -- ``felb certify`` ------------------------------------------------------------------------------------------------
+
+
+@click.command("certify")
+@click.argument("data")
+@click.option(
+    "-k", "--components", "n_components", **options.COUNT, help="Number of components (default: that of the result)."
+)
+@click.option("--result", type=click.Path(), metavar="FOLDER", help="Result whose errors are compared with the bound.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=30.0,
+    show_default=True,
+    help="Time limit of the search; the bound that is proven by then is returned.",
+)
+@options.client_column_left_out
+@options.reading
+@options.as_json
+def certify_command(data: str, as_json: bool, **parameters: Any) -> None:
+    """Prove a lower bound on the number of wrong cells of any Boolean factorization of DATA.
+
+    No factorization with the given number of components has fewer wrong cells than the lower bound, whatever the
+    method. With --result, the gap is the largest share of its wrong cells that a better result could avoid; without a
+    gap, the result is optimal. The command is meant for small data: it searches up to six components, and bounds for
+    more components are weak. All computation is local.
+    """
+    from felb.runs.apply import certify_file
+
+    with warnings_as_notes():
+        found = certify_file(data, **options.given(**parameters))
+    if as_json:
+        print_json({"data": data, **asdict(found), "gap": found.gap, "optimal": found.optimal})
+        return
+    click.echo(f"lower bound  {found.lower} wrong cells with {found.n_components} components (by {found.bound})")
+    if found.errors is not None:
+        click.echo(f"result       {found.errors} wrong cells")
+        proven = "none; the result is optimal" if found.optimal else f"at most {found.gap:.1%} of them can be avoided"
+        click.echo(f"gap          {proven}")
+
+
+# -- ``felb report`` -------------------------------------------------------------------------------------------------
+
+PAGE = "report.html"
+
+
+@click.command("report")
+@click.argument("result", type=click.Path())
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    help=f"HTML file to write (default: {PAGE} in the folder RESULT, or NAME.html beside NAME.felbmodel).",
+)
+@click.option(
+    "--data", metavar="FILE", help="Data file to evaluate the result on (default: the data of the run, if it is found)."
+)
+@click.option(
+    "--labels", metavar="SOURCE", help="Labels of the records to compare with the components; see `felb interpret`."
+)
+@click.option("--png", metavar="DIR", help="Also write the plots as PNG files to this folder; requires felb[report].")
+@click.option("--csv", metavar="DIR", help="Also write the tables as CSV files to this folder.")
+@options.client_column_of_data
+@options.reading
+@options.force
+@options.as_json
+def report_command(
+    result: str,
+    out: str | None,
+    data: str | None,
+    labels: str | None,
+    png: str | None,
+    csv: str | None,
+    force: bool,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Write one self-contained HTML page of the result in the folder RESULT, or of a model file (.felbmodel).
+
+    The page shows scores with intervals, components by name, data and reconstruction, the overlap of components, the
+    history of the rounds, the outbound logs and the provenance. The data is read with the settings of the run unless
+    options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
+    so.
+    """
+    from felb.runs.result import check_result
+
+    check_result(result)
+    from felb.report import (  # slow to import, and not needed to refuse a wrong folder
+        gather,
+        result_page,
+        write_figures,
+        write_tables,
+    )
+
+    with warnings_as_notes():
+        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
+        beside = evidence.folder / PAGE if evidence.folder.is_dir() else evidence.folder.with_suffix(".html")
+        target = beside if out is None else Path(out)
+        facts: dict[str, Any] = {"page": str(target), "bytes": result_page(evidence).write(target, force=force)}
+        if png is not None:
+            facts["png"] = [str(Path(png) / name) for name in write_figures(evidence, png)]
+        if csv is not None:
+            facts["csv"] = [str(Path(csv) / name) for name in write_tables(evidence, csv)]
+    if evidence.measured is not None:
+        facts["data"] = evidence.measured.source
+    elif evidence.absent is not None:
+        facts["note"] = f"{evidence.absent} With --data FILE the page has plots of the data and better intervals."
+    print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
+
+
+def _plain(fact: Any) -> Any:
+    return ", ".join(fact) if isinstance(fact, list) else fact
+
+
+# -- ``felb interpret`` ----------------------------------------------------------------------------------------------
+
+SHOWN = 6
+
+
+@click.command("interpret")
+@click.argument("result", type=click.Path())
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="Data of the run (default: the file with the name that the run has stored, if it is found).",
+)
+@click.option(
+    "--labels",
+    metavar="SOURCE",
+    help="Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data.",
+)
+@click.option("--sets", metavar="FILE", help="Write the components as sets of features to this .gmt or .json file.")
+@click.option("--rules", metavar="FILE", help="Write the components as rules 'if ... then ...' to this CSV file.")
+@click.option("--table", metavar="FILE", help="Write the table of components and features to this CSV file.")
+@options.client_column_of_data
+@options.reading
+@options.as_json
+def interpret_command(
+    result: str,
+    data: str | None,
+    labels: str | None,
+    sets: str | None,
+    rules: str | None,
+    table: str | None,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Interpret the components of RESULT, using the data of the run.
+
+    Features are listed by lift: how many times more frequent a feature is in the records of the component than in the
+    others. With --labels, the enriched labels are those with positive log-odds at a false discovery rate of 5%
+    (Fisher's exact test, adjusted by Benjamini and Hochberg).
+
+    \b
+    support    records that have the component
+    coverage   share of the ones of the data in its records and features
+    gain       increase of the number of wrong cells without the component
+    """  # noqa: D301
+    from felb.runs.result import check_result
+
+    check_result(result)
+    from felb.report import gather, write_rules, write_sets  # slow to import, and not needed to refuse a wrong folder
+    from felb.report.exports import interpretation, write_columns
+
+    with warnings_as_notes():
+        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
+        found = interpretation(evidence)
+        if sets is not None:
+            write_sets(evidence, sets)
+        if rules is not None:
+            write_rules(evidence, rules)
+        if table is not None and evidence.measured is not None:
+            write_columns(evidence.measured.profile.columns(evidence.feature_names), table)
+    if as_json:
+        print_json({"result": result, **found})
+        return
+    shown = []
+    for entry in found["components"]:
+        row = {
+            "component": entry["component"],
+            "support": entry["support"],
+            "coverage": f"{entry['coverage']:.0%}",
+            "gain": entry["exclusive_gain"],
+        }
+        if labels is not None:
+            enriched = [label for label in entry["labels"] if label["q"] <= 0.05 and label["log2_odds"] > 0][:2]
+            row["labels"] = ", ".join(f"{label['label']} ({label['share']:.0%})" for label in enriched) or "-"
+        features = [f"{f['feature']} ({f['lift']:.1f}x)" for f in entry["features"][:SHOWN]]
+        row["features by lift"] = ", ".join(features) + (", …" if len(entry["features"]) > SHOWN else "")
+        shown.append(row)
+    print_rows(shown)
+
+
+# -- ``felb apply`` --------------------------------------------------------------------------------------------------
+
+SHOWN_NAMES = 5
+
+
+@click.command("apply")
+@click.argument("result", type=click.Path())
+@click.argument("data")
+@click.option("-o", "--out", required=True, metavar="FILE", help="File to write: .csv, .parquet, .npz or .h5ad.")
+@click.option(
+    "--align",
+    type=click.Choice(["name"]),
+    help="Match features by name: columns in another order are reordered, new columns are ignored, and the cells of "
+    "missing columns are unknown (default: the columns must be the features of the result, in their order).",
+)
+@click.option("--record-column", metavar="NAME", help="Column with the names of the records; it is not a feature.")
+@click.option(
+    "--reference",
+    metavar="FILE",
+    help="Records of the fit to compare with (default: the counts that the result folder keeps of them).",
+)
+@click.option("--drift", "drift_file", metavar="FILE", help="Also write the drift table to this .csv or .json file.")
+@click.option(
+    "--rows",
+    default=10,
+    show_default=True,
+    help="Maximum number of features and of components in the printed tables.",
+    **options.COUNT,
+)
+@options.reading
+@options.force
+@options.as_json
+def apply_command(
+    result: str,
+    data: str,
+    out: str,
+    align: str | None,
+    record_column: str | None,
+    reference: str | None,
+    drift_file: str | None,
+    rows: int,
+    force: bool,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Assign the records of DATA to the components of RESULT, and compare them with the records of the fit.
+
+    RESULT is the folder of a result or a model file (.felbmodel). Records are assigned as those of the fit were.
+    OUT has a row for each record of DATA, with its name: from --record-column, from the schema, or from an .h5ad file;
+    otherwise its number. Raw data is read by the schema of the result.
+
+    The drift tables compare shares among the records of the fit with shares among the new records. z is the difference
+    in standard errors, and a star marks what has changed (1% level over all rows of the table). They need the counts of
+    the fit, which the folder of a local run keeps. They are missing in a model file and in the
+    result of a private run, of a run under disclosure rules or of a federation: give records to compare with by
+    --reference.
+
+    \b
+    feature    ones:    fraction of the records that have the feature
+               wrong:   fraction of the records in which its cell is wrong
+    component  records: fraction of the records that have the component
+               ones:    fraction of ones of its features in these records
+    """  # noqa: D301
+    from felb.runs.result import check_result
+
+    check_result(result)
+    from felb.runs.apply import (  # slow to import, and not needed to refuse a wrong folder
+        NO_DRIFT,
+        apply_file,
+        check_drift_target,
+        check_target,
+        write_assignment,
+        write_drift,
+    )
+
+    check_target(out, force=force)
+    if drift_file is not None:
+        check_drift_target(drift_file, force=force)
+    with warnings_as_notes():
+        found = apply_file(
+            result, data, align=align, record_column=record_column, reference=reference, **options.given(**reading)
+        )
+    if drift_file is not None and found.drift is None:
+        raise click.UsageError(f"{NO_DRIFT} Give --reference FILE.")
+    write_assignment(out, found.U, found.records, force=force)
+    if drift_file is not None and found.drift is not None:
+        write_drift(drift_file, found.drift, force=force)
+    if as_json:
+        drift = None if found.drift is None else found.drift.to_json()
+        scores = found.counts.total.scores()
+        print_json(
+            {
+                "out": out,
+                "records": len(found.U),
+                "alignment": asdict(found.alignment),
+                "scores": scores,
+                "drift": drift,
+            }
+        )
+        return
+    _print(found, data, out, rows)
+
+
+def _print(found: Applied, data: str, out: str, rows: int) -> None:
+    from felb.runs.apply import NO_DRIFT
+
+    click.echo(f"{out}: {found.U.shape[0]} records x {found.U.shape[1]} components")
+    columns = found.alignment
+    if columns.missing:
+        click.echo(f"missing features, whose cells are unknown: {_listed(columns.missing)}")
+    if columns.new:
+        click.echo(f"new columns, which are ignored: {_listed(columns.new)}")
+    if columns.reordered:
+        click.echo("the columns were in another order")
+    click.echo()
+    print_scores({data: found.counts.total.scores()})
+    click.echo()
+    if found.drift is None:
+        from felb.runs.apply import NO_DRIFT
+
+        click.echo(f"{NO_DRIFT} (option --reference)")
+        return
+    drift, console = found.drift, plain_console()
+    click.echo(
+        f"against the {drift.records[0]} records of the fit: F1 {drift.f1[0]:.4f}, now {drift.f1[1]:.4f}; "
+        f"wrong cells {drift.wrong.fit or 0:.2%}, now {drift.wrong.new or 0:.2%}"
+    )
+    for table in drift_tables(drift, rows):
+        click.echo()
+        console.print(table)
+
+
+def drift_tables(drift: Drift, rows: int) -> list[Table]:
+    """Return the features and the components that have changed most."""
+    features = sorted(drift.features, key=lambda f: -max(abs(f.wrong.z), abs(f.ones.z)))
+    components = sorted(drift.components, key=lambda c: -max(abs(c.records.z), abs(c.ones.z)))
+    return [
+        _table("feature", ("ones", "wrong"), [(f.name, (f.ones, f.wrong), f.changed) for f in features], rows),
+        _table(
+            "component",
+            ("records", "ones"),
+            [(str(c.number), (c.records, c.ones), c.changed) for c in components],
+            rows,
+        ),
+    ]
+
+
+def _table(of: str, shares: tuple[str, str], found: list[tuple[str, tuple[Share, Share], bool]], rows: int) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(of, overflow="fold")
+    for share in shares:
+        for head in (f"{share}: fit", "new", "z"):
+            table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("")
+    for name, values, changed in found[:rows]:
+        cells = [cell for value in values for cell in (_share(value.fit), _share(value.new), f"{value.z:+.1f}")]
+        table.add_row(name, *cells, "*" if changed else "")
+    if len(found) > rows:
+        table.add_row(f"... {len(found) - rows} more", *[""] * 7)
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"{len(names)} ({', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''})"

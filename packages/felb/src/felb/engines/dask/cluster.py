@@ -1,0 +1,286 @@
+"""A Dask cluster: its client, data as blocks of rows on its workers, and a run over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.data.binary import BinaryMatrix
+from felb.data.files import Blocks, is_dask
+from felb.data.partition import client_names
+from felb.engines.dask import worker as tasks
+from felb.engines.dask.transport import PERSIST_EVERY, DaskWorkers
+from felb.engines.dask.worker import failures_explained, gathered, state_folder
+from felb.errors import InputError, missing_extra
+from felb.federated.gate import check_resumable, client_gate
+from felb.federated.loop import OWNER, Run, RunProgress, play
+from felb.kernels.schedule import one_blas_thread
+from felb.metrics import confusion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from distributed import Client, Future
+    from numpy.typing import NDArray
+
+    from felb.centralized.base import BooleanFactorization
+    from felb.federated.gate import Gate, Responses
+    from felb.federated.journal import Journal
+    from felb.federated.protocol import Algorithm, Participation
+    from felb.metrics import Counts
+    from felb.privacy.mechanisms import Mechanism
+    from felb.privacy.outbound_log import OutboundRecord
+    from felb.progress import Deadline
+
+    Read = Callable[[Any], BinaryMatrix]
+
+
+# -- Data of users as blocks of rows on the workers: Dask arrays and frames, AnnData on them, lists of files ---------
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A part of the data that is yet to be computed: what to call it, and its number of rows if known."""
+
+    value: Any
+    label: str
+    rows: float = np.nan
+
+
+@dataclass(frozen=True, slots=True)
+class DistributedRows:
+    """Blocks on workers, all with the same columns and none empty.
+
+    Parameters
+    ----------
+    blocks : rows of each client by its name, as futures, in the order of the rows
+    facts : what is known of each
+    columns : column names, if there are any
+    """
+
+    blocks: Mapping[str, Future]
+    facts: Mapping[str, tasks.BlockFacts]
+    columns: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, X: Any, client: Client, *, read: Read, fingerprint: bool = False) -> DistributedRows:
+        """Compute the chunks of X and check them, where they are; they stay there.
+
+        Parameters
+        ----------
+        X : a two-dimensional Dask array of dense or CSR chunks, a Dask frame, AnnData on an array, or `Blocks`
+        client : of the cluster
+        read : makes a chunk a `BinaryMatrix`
+        fingerprint : also compute what identifies the cells
+        """
+        from dask import delayed
+
+        chunks, columns = _chunks_of(X)
+        if not chunks:
+            raise InputError("the data has no blocks; give at least one")
+        make = delayed(tasks.make_block, pure=False, traverse=False)
+        with failures_explained(client, "reading the data"):
+            parts = [make(chunk.value, chunk.label, read, columns) for chunk in chunks]
+            futures = _spread(parts, client) if isinstance(X, Blocks) else client.compute(parts)
+            facts = gathered(client, client.map(tasks.describe, futures, fingerprint=fingerprint, pure=False))
+            kept = [at for at, found in enumerate(facts) if found.rows > 0]  # a filter leaves partitions empty
+            if not kept:
+                raise InputError(f"Found array with 0 sample(s): all {len(chunks)} blocks are empty")
+            _check_alike([chunks[at] for at in kept], [facts[at] for at in kept])
+            if columns is None:
+                [columns] = gathered(client, [client.submit(tasks.column_names, futures[kept[0]], pure=False)])
+        names = client_names(len(kept))
+        return cls(
+            {name: futures[at] for name, at in zip(names, kept, strict=True)},
+            {name: facts[at] for name, at in zip(names, kept, strict=True)},
+            columns,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(number of rows, number of columns)."""
+        return sum(fact.rows for fact in self.facts.values()), next(iter(self.facts.values())).columns
+
+    @property
+    def template(self) -> BinaryMatrix:
+        """A matrix without rows that has the columns."""
+        return BinaryMatrix(np.zeros(1, np.int64), np.zeros(0, np.int64), self.shape[1], self.columns)
+
+
+def _spread(parts: Sequence[Any], client: Client) -> list[Future]:
+    """Compute as many parts on each worker, neighbours together; a part that is only the name of a file costs nothing.
+
+    Dask weighs results by their size and would keep such names together on one worker.
+    """
+    workers = sorted(client.nthreads())
+    return [
+        client.compute(part, workers=[workers[at * len(workers) // len(parts)]], allow_other_workers=True)
+        for at, part in enumerate(parts)
+    ]
+
+
+def _chunks_of(X: Any) -> tuple[list[_Chunk], tuple[str, ...] | None]:
+    """Return the parts of the data and the column names, if they are known before."""
+    if isinstance(X, Blocks):
+        rows = [np.nan if block.stop is None else block.stop - block.start for block in X]
+        return [_Chunk(block, str(block), n) for block, n in zip(X, rows, strict=True)], None
+    if not is_dask(X):  # AnnData
+        chunks, _ = _chunks_of(X.X)
+        return chunks, tuple(str(name) for name in X.var_names)
+    if hasattr(X, "npartitions") and hasattr(X, "columns"):
+        parts = X.to_delayed(optimize_graph=False)
+        return [_Chunk(part, f"partition {at}") for at, part in enumerate(parts)], tuple(map(str, X.columns))
+    if not hasattr(X, "chunks"):
+        raise InputError(
+            f"a Dask collection of type {type(X).__name__} has no rows and columns; make an array or a frame of it"
+        )
+    if X.ndim != 2:
+        raise InputError(f"expected 2D data (records x features), got {X.ndim}D")
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    starts, parts = np.cumsum([0, *X.chunks[0][:-1]]), X.to_delayed(optimize_graph=False).ravel()
+    return [
+        _Chunk(part, f"chunk {at}" if np.isnan(start) else f"chunk {at} (its first row is row {start:.0f})", n)
+        for at, (part, start, n) in enumerate(
+            zip(X.to_delayed(optimize_graph=False).ravel(), starts, X.chunks[0], strict=True)
+        )
+    ], None
+
+
+def _check_alike(chunks: Sequence[_Chunk], facts: Sequence[tasks.BlockFacts]) -> None:
+    """Raise unless all blocks have the same columns."""
+    first = facts[0]
+    if first.columns == 0:
+        raise InputError("the data has no columns: 0 feature(s) while a minimum of 1 is required")
+    for chunk, found in zip(chunks, facts, strict=True):
+        if found.columns != first.columns:
+            raise InputError(
+                f"{chunk.label} has {found.columns} columns where {chunks[0].label} has {first.columns}; all blocks "
+                "need the same columns"
+            )
+        if found.names != first.names:
+            raise InputError(
+                f"the column names of {chunk.label} are not those of {chunks[0].label}; bring the columns of all "
+                "blocks into one order"
+            )
+
+
+# -- with a fitted model ---------------------------------------------------------------------------------------------
+
+
+def transform_lazily(model: BooleanFactorization, X: Any) -> Any:
+    """Return the assignments as a Dask array that is computed when it is asked for, chunk by chunk."""
+    try:
+        import dask.array as da
+        from dask import delayed
+    except ImportError as error:
+        missing_extra("transforming data in blocks", "dask", error)
+    chunks, columns = _chunks_of(X)
+    k = model.components_.shape[0]
+    shared, assign = delayed(model, pure=False, traverse=False), delayed(assign_chunk, pure=False)
+    parts = [
+        da.from_delayed(assign(shared, chunk.value, chunk.label, columns), shape=(chunk.rows, k), dtype=bool)
+        for chunk in chunks
+    ]
+    return da.concatenate(parts, axis=0)
+
+
+def score_of(model: BooleanFactorization, X: Any, client: Client) -> Counts:
+    """Return the summed confusion counts of the reconstruction of X under the fixed components."""
+    from dask import delayed
+
+    chunks, columns = _chunks_of(X)
+    shared, count = delayed(model, pure=False, traverse=False), delayed(count_chunk, pure=False)
+    with failures_explained(client, "scoring"):
+        futures = client.compute([count(shared, chunk.value, chunk.label, columns) for chunk in chunks])
+        counts: list[Counts] = gathered(client, futures)
+    return sum(counts[1:], counts[0])
+
+
+def assign_chunk(
+    model: BooleanFactorization, chunk: Any, label: str, columns: Sequence[str] | None
+) -> NDArray[np.bool_]:
+    """Assign the rows of a chunk."""
+    rows = tasks.rows_of(tasks.make_block(chunk, label, model._read, columns))
+    if not len(rows):
+        return np.zeros((0, model.components_.shape[0]), dtype=bool)
+    return np.asarray(model.transform(rows))
+
+
+def count_chunk(model: BooleanFactorization, chunk: Any, label: str, columns: Sequence[str] | None) -> Counts:
+    """Count right and wrong cells of a chunk."""
+    rows = tasks.rows_of(tasks.make_block(chunk, label, model._read, columns))
+    return confusion(rows, assign_chunk(model, rows, label, None), model.components_)
+
+
+# -- Play an algorithm over the blocks of a Dask cluster -------------------------------------------------------------
+
+
+def run(
+    algorithm: Algorithm,
+    blocks: Mapping[str, Future],
+    *,
+    client: Client,
+    seed: int = 0,
+    participation: Participation | None = None,
+    deadline: Deadline | None = None,
+    journal: Journal | None = None,
+    states: Path | None = None,
+    persist_every: int | None = None,
+    on_round: Callable[[RunProgress], None] = lambda _: None,
+    outbound: Callable[[str], Callable[[OutboundRecord], None]] = lambda _: lambda _: None,
+    responses: Callable[[str], Responses] | None = None,
+    mechanism: Mechanism | None = None,
+    owner: str = OWNER,
+) -> Run:
+    """Play an algorithm to its end on blocks that Dask workers hold.
+
+    Blocks are one owner's: nothing leaves the cluster but the result, and what a privacy plan lets out. Under a plan
+    about records, the sum over all blocks passes one gate, with noise as for one client. Under a plan about clients,
+    every block is a client with a gate of its own.
+
+    Parameters
+    ----------
+    algorithm, seed, participation, deadline, on_round, outbound, responses, mechanism : as on the local engine
+    blocks : rows of each client by its name, as futures
+    client : of the cluster
+    journal : of a new run or of one that was interrupted; needs `states`
+    states : folder that all workers share, for the states of clients
+    persist_every : rounds between two times that states are written; by default what Dask's setting
+        ``felb.persist-every`` says, or 10
+    owner : name of the one client under a plan about records
+    """
+    import dask
+
+    check_resumable(algorithm, journal, responses)
+    if journal is not None and journal.folder is not None and states is None:
+        raise InputError("a run on Dask that keeps a journal needs a folder for states that all workers share")
+    every: Any = persist_every or dask.config.get("felb.persist-every", PERSIST_EVERY)
+    if not isinstance(every, int) or every < 1:
+        raise InputError(f"felb.persist-every must be a whole number of rounds, got {every!r}")
+
+    def gate(name: str) -> Gate:
+        return client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism)
+
+    gates: Gate | Mapping[str, Gate] | None = None
+    if algorithm.privacy is not None and algorithm.privacy.uploads is None:
+        gates = gate(owner)
+    elif algorithm.privacy is not None or mechanism is not None:
+        gates = {name: gate(name) for name in sorted(blocks)}
+    with one_blas_thread(), state_folder(client, states) as store:
+        transport = DaskWorkers(
+            algorithm,
+            blocks,
+            client=client,
+            seed=seed,
+            gates=gates,
+            participation=participation,
+            states=store,
+            persist_every=every,
+        )
+        finished = play(algorithm, transport, seed=seed, journal=journal, deadline=deadline, on_round=on_round)
+        assert finished is not None
+        return replace(finished, assignments=transport.assignments)

@@ -1,0 +1,156 @@
+"""Algorithms around others: refinement of Boolean components, uploads under a privacy specification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.federated.protocol import Request, Sums, Update
+from felb.federated.steps.assignment import (
+    ASSIGN,
+    assign_exactly_task,
+    assigned_exactly,
+    before_assignment,
+    nothing_assigned,
+)
+from felb.federated.steps.refine import FLIP_GAINS, REFINE_ROUNDS, flip_gains_task, refine
+from felb.federated.steps.state import Known, required, step
+from felb.privacy.mechanisms import require_sampler
+from felb.privacy.releases import ClippedGaussian, RandomizedResponse
+from felb.privacy.spec import UPLOADS
+
+if TYPE_CHECKING:
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.protocol import Algorithm, Outcome, Server, Task
+    from felb.privacy.spec import PrivacyPlan
+
+
+# -- Any algorithm, with its Boolean components refined before rows are assigned -------------------------------------
+#
+# The algorithm is played until it would assign. From the components it has found, entries are flipped by what all
+# clients together would gain (see `felb.federated.steps.refine`), and every client then has the best assignment of its
+# rows to the result. With everybody in every round, the summed loss is never larger than that of the algorithm alone:
+# refinement measures the algorithm's own components first and keeps the best it has measured.
+
+NODE_CAP = 1_000
+"""Limit of the search for the best assignment of a row."""
+
+
+def refined(
+    algorithm: Algorithm, *, rounds: int = REFINE_ROUNDS, memory: float = 0.0, node_cap: int = NODE_CAP
+) -> Algorithm:
+    """Return the algorithm that refines what another one finds, for the fewest wrong cells of all clients.
+
+    Parameters
+    ----------
+    algorithm : the one that finds components
+    rounds, memory : of the refinement
+    node_cap : limit of the search for the best assignment of a row
+    """
+
+    def server(seed: int) -> Server:
+        found = yield from before_assignment(algorithm.server(seed))
+        start = Known(components=found.components)
+        known = yield from step("refine", refine(start, rounds=rounds, memory=memory, seed=seed))
+        components, weights = known.boolean(), required(known.weights, "weights of cells")
+        better = yield from assigned_exactly(components, weights, node_cap=node_cap)
+        return replace(
+            found,
+            components=components,
+            n_iter=better.n_iter,
+            counts=better.counts,
+            supports=better.supports,
+            weights=better.weights,
+            belief=None,
+        )
+
+    tasks = {**algorithm.tasks, FLIP_GAINS: flip_gains_task, ASSIGN: assign_exactly_task(algorithm.state_type)}
+    return replace(algorithm, name=f"{algorithm.name}, refined", tasks=tasks, server=server, interruptible=False)
+
+
+# -- An algorithm that uploads components under a privacy specification: only V leaves, with noise -------------------
+#
+# Any algorithm whose clients upload V and then report their assignment can be played so. Losses, time that ran out and
+# counts stay at the clients; the server sees the sum of noisy V only. What it makes of that, including when to stop,
+# costs nothing more, as long as there are no more uploads than planned.
+
+UNTOLD = {"loss": np.asarray(np.nan), "unfinished": np.asarray(0)}
+"""What stands in for the numbers that clients keep to themselves."""
+
+
+def private_uploads(algorithm: Algorithm, plan: PrivacyPlan) -> Algorithm:
+    """Return the algorithm with V as the only thing that leaves, by the mechanism of the plan.
+
+    Parameters
+    ----------
+    algorithm : its clients upload V at most as often as the plan says, and its server has no steps
+    plan : the specification, with its noise calibrated for these uploads
+    """
+    if plan.uploads is None:
+        raise InputError(f"mechanism={plan.privacy.mechanism!r} releases sums over records; {algorithm.name} uploads V")
+    mechanism = plan.upload_mechanism()
+    if isinstance(mechanism, ClippedGaussian):
+        require_sampler()
+    tasks = {
+        name: _silent(task) if name == ASSIGN else _uploading(task, boolean=plan.uploads.boolean)
+        for name, task in algorithm.tasks.items()
+    }
+    return replace(
+        algorithm,
+        name=f"{algorithm.name}, {plan.privacy.mechanism}",
+        tasks=tasks,
+        server=lambda seed: told_only_uploads(algorithm.server(seed), plan),
+        privacy=plan,
+    )
+
+
+def _uploading(task: Task, *, boolean: bool) -> Task:
+    """Return the task that releases only V."""
+
+    def upload(state: Any, shard: BinaryMatrix, request: Request, rng: np.random.Generator) -> tuple[Any, Update]:
+        new, update = task(state, shard, request, rng)
+        V = np.asarray(update.values[UPLOADS])
+        return new, Update({UPLOADS: V.astype(bool) if boolean else V})
+
+    return upload
+
+
+def _silent(task: Task) -> Task:
+    """Return the task that releases nothing."""
+
+    def silent(state: Any, shard: BinaryMatrix, request: Request, rng: np.random.Generator) -> tuple[Any, Update]:
+        new, _ = task(state, shard, request, rng)
+        return new, Update({})
+
+    return silent
+
+
+def told_only_uploads(server: Server, plan: PrivacyPlan) -> Server:
+    """Play a server that is told V only; where bits were flipped at a known rate, the sum that they let expect."""
+    mechanism, value = plan.upload_mechanism(), None
+    try:
+        while True:
+            asked = server.send(value)
+            value = yield asked
+            if not isinstance(asked, Request):
+                continue
+            if asked.task == ASSIGN:
+                value = nothing_assigned(len(asked.values["components"]), number=value.round)
+                continue
+            plan.check_answers(value.clients)
+            V, sums = np.asarray(value[UPLOADS]), value
+            if isinstance(mechanism, RandomizedResponse):
+                V = np.rint(mechanism.unbiased(V, sums.clients))
+            value = Sums({UPLOADS: V, **UNTOLD}, sums.clients, number=sums.round)
+            sums.report_at_end(_told(value))
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return replace(outcome, counts=None, supports=None)
+
+
+def _told(sums: Sums) -> Any:
+    """Return the metrics that follow from V alone."""
+    return lambda: {name: number for name, number in sums.metrics.items() if name not in UNTOLD}

@@ -1,0 +1,202 @@
+"""The last request of every algorithm: clients assign their rows to the Boolean components and report summed counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
+from felb.federated.steps.state import as_array, best_so_far
+from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import FactorMasks
+from felb.kernels.exact import assign_rows_exact
+from felb.metrics.counts import Counts, cell_counts
+from felb.progress import current_deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from numpy.typing import NDArray
+
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.protocol import Server, Task
+    from felb.federated.steps.state import Known, Objective
+
+    Assignment = Generator[Request, Sums, Outcome]
+
+ASSIGN, EXACT_COUNTS = "assign", "exact_counts"
+
+ROWS_BETWEEN_LOOKS = 256
+"""Rows that are assigned exactly between two looks at the clock, in a run with a time limit."""
+
+HURRIED_NODES = 1
+"""Node cap of a run that has used up its time: rows keep their greedy assignment."""
+
+
+def assign_task(state_type: type[Any]) -> Task:
+    """Make the task: U_i for the requested components stays at the client; what leaves are counts."""
+
+    def assign(
+        state: Any,  # noqa: ARG001
+        shard: BinaryMatrix,
+        request: Request,
+        rng: np.random.Generator,  # noqa: ARG001
+    ) -> tuple[Any, Update]:
+        V = np.asarray(request.values["components"], dtype=bool)
+        U = assign_rows(shard, V)
+        return state_type(assigned=U), Update(assignment_counts(shard, U, V))
+
+    return assign
+
+
+def assign_exactly_task(state_type: type[Any]) -> Task:
+    """Make the task with the best U_i for the requested weights of cells, by branch and bound up to a node cap."""
+
+    def assign_exactly(
+        state: Any,  # noqa: ARG001
+        shard: BinaryMatrix,
+        request: Request,
+        rng: np.random.Generator,  # noqa: ARG001
+    ) -> tuple[Any, Update]:
+        U, update = _exactly(shard, request)
+        return state_type(assigned=U), update
+
+    return assign_exactly
+
+
+def exact_counts_task(
+    state: Any,  # noqa: ARG001
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[None, Update]:
+    """Return the counts of the best assignment to the requested components, which is not kept."""
+    return None, _exactly(shard, request)[1]
+
+
+def _exactly(shard: BinaryMatrix, request: Request) -> tuple[NDArray[np.bool_], Update]:
+    """Return the best U for the requested components, weights and node cap, and its counts."""
+    V = np.asarray(request.values["components"], dtype=bool)
+    one, zero = (float(weight) for weight in request.values["weights"])
+    U = _assigned_in_time(shard, V, one, zero, int(request.values["node_cap"]))
+    return U, Update(assignment_counts(shard, U, V))
+
+
+def _assigned_in_time(
+    shard: BinaryMatrix, V: NDArray[np.bool_], one: float, zero: float, node_cap: int
+) -> NDArray[np.bool_]:
+    """Return the best U, or from the moment that the time limit of the run has passed the greedy one."""
+    deadline = current_deadline()
+    if deadline is None:
+        return assign_rows_exact(shard, V, weight_one=one, weight_zero=zero, node_cap=node_cap)[0]
+    U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
+    if node_cap <= HURRIED_NODES:
+        return U
+    for first in range(0, len(shard), ROWS_BETWEEN_LOOKS):
+        if deadline.passed:
+            break
+        rows = slice(first, first + ROWS_BETWEEN_LOOKS)
+        part = shard.rows(rows.start, rows.stop)
+        U[rows], _ = assign_rows_exact(part, V, weight_one=one, weight_zero=zero, start=U[rows], node_cap=node_cap)
+    return U
+
+
+def assignment_counts(
+    shard: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_], factors: FactorMasks | None = None
+) -> dict[str, NDArray[Any]]:
+    """Return what may be told of an assignment: tp, fp, fn and cells, and how many rows have each component.
+
+    `factors` are the masks of U and V, where they have been made already.
+    """
+    counts = cell_counts(shard, FactorMasks.of(U, V) if factors is None else factors)
+    return {"counts": counts_array(counts), "supports": np.count_nonzero(U, axis=0)}
+
+
+def counts_array(counts: Counts) -> NDArray[np.int64]:
+    """Return counts as an array, which can be summed."""
+    return np.array([counts.tp, counts.fp, counts.fn, counts.cells], dtype=np.int64)
+
+
+def read_counts(counts: NDArray[np.int64] | None) -> Counts:
+    """Read a summed array of counts; zero counts where there is none."""
+    return Counts() if counts is None else Counts(*(int(c) for c in counts))
+
+
+# -- the server ------------------------------------------------------------------------------------------------------
+
+
+def assigned(components: NDArray[np.bool_], **outcome: Any) -> Assignment:
+    """Ask every client to assign its rows to the components; return the outcome with the summed counts."""
+    sums = yield Request(ASSIGN, components=components, all_clients=True)
+    return counted(sums, components, **outcome)
+
+
+def assigned_exactly(
+    components: NDArray[np.bool_], weights: NDArray[np.float64], *, node_cap: int, **outcome: Any
+) -> Assignment:
+    """Ask every client for the best assignment of its rows by the weights of cells."""
+    sums = yield Request(ASSIGN, components=components, weights=weights, node_cap=node_cap, all_clients=True)
+    one, zero = (float(weight) for weight in weights)
+    return counted(sums, components, weights=(one, zero), **outcome)
+
+
+def least_assigned(
+    known: Known, lower: Sequence[Known], objective: Objective, *, node_cap: int
+) -> Generator[Request, Sums, Known]:
+    """Return what has the smallest objective when rows are assigned exactly: `known`, or one of lower effort.
+
+    Searches compare losses of quick assignments, which the last, exact one may turn round, so those of lower effort are
+    always asked for. The exact loss is never larger than the quick one, so `known` is asked for only if it may lose.
+    """
+    best, least = known, known.value
+    with best_so_far(lambda: known):
+        for other in lower:
+            if other.value is None or least is None or np.array_equal(other.boolean(), known.boolean()):
+                continue
+            exact = yield from _exact_value(other, objective, node_cap)
+            if exact < least and best is known:
+                least = yield from _exact_value(known, objective, node_cap)
+            if exact < least:
+                best, least = other, exact
+    return best
+
+
+def _exact_value(known: Known, objective: Objective, node_cap: int) -> Generator[Request, Sums, float]:
+    weights = as_array(objective.weights(read_counts(known.counts)))
+    sums = yield Request(EXACT_COUNTS, components=known.boolean(), weights=weights, node_cap=node_cap, all_clients=True)
+    value = objective.value(read_counts(sums["counts"]))
+    sums.report(loss=value)
+    return value
+
+
+def counted(sums: Sums, components: NDArray[np.bool_], **outcome: Any) -> Outcome:
+    """Return the outcome of an assignment from its sums."""
+    counts = read_counts(sums["counts"])
+    sums.report(**counts.scores())
+    return Outcome(
+        components=components, n_iter=sums.round, counts=counts, supports=np.asarray(sums["supports"]), **outcome
+    )
+
+
+def before_assignment(server: Server) -> Generator[Request | Step | Checkpoint, Any, Outcome]:
+    """Play a server up to its assignment; return its outcome as it would be if no row was assigned.
+
+    The server must ask for the assignment itself, not within a step.
+    """
+    value: Any = None
+    try:
+        while True:
+            asked = server.send(value)
+            if isinstance(asked, Request) and asked.task == ASSIGN:
+                value = nothing_assigned(len(asked.values["components"]))
+            else:
+                value = yield asked
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
+def nothing_assigned(n_components: int, *, number: int = 0) -> Sums:
+    """Return the sums of an assignment of no rows."""
+    return Sums({"counts": np.zeros(4, np.int64), "supports": np.zeros(n_components, np.int64)}, 0, number=number)

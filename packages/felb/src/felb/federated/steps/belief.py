@@ -1,0 +1,218 @@
+"""Belief propagation: recover planted components under heavy or one-sided noise.
+
+The shared state is a `felb.optim.belief.Belief`, the log-odds Θ of V with a model of the noise; what clients believe of
+their own rows never leaves them. A round is one k × m sum and a few scalars. When Θ has settled, every row is inferred
+once more for the Θ that is final, V = [Θ > 0], and U = [σ(L) > τ] with the τ of the largest expected F1. The last rows
+depend on the belief and on their own data only: clients that missed rounds and new records are treated as all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.federated.protocol import Checkpoint, Request, Update
+from felb.federated.steps.assignment import assignment_counts, read_counts
+from felb.federated.steps.state import ClientState, Known, as_array, best_so_far, required
+from felb.kernels.boolean import overlap_grid
+from felb.kernels.schedule import sampled_rows
+from felb.optim.belief import (
+    MAX_ROUNDS,
+    THRESHOLDS,
+    Belief,
+    assign_new_rows,
+    best_threshold,
+    combine,
+    count_thresholds,
+    decide_rows,
+    first_rows,
+    infer,
+    infer_new_rows,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.protocol import Sums, Task
+    from felb.federated.steps.state import Steps
+    from felb.metrics import Counts
+    from felb.optim.belief import Decision
+
+BELIEF_STATISTICS, BELIEF_THRESHOLD_COUNTS, ASSIGN_BY_BELIEF = (
+    "belief_statistics",
+    "belief_threshold_counts",
+    "assign_by_belief",
+)
+
+MOST_ERRORS, MOST_ERRORS_FOR_F1, LEAST_GAIN = 1.05, 1.10, 1.25
+"""A recovery is preferred to a fit if it has at most 1.05 times its errors, at most 1.10 times and no smaller F1, or at
+least 1.25 times its F1."""
+
+TRIAL_ROWS, TRIAL_ROUNDS = 1000, 6
+"""About so many rows and rounds decide whether a recovery is worth its time."""
+
+MOST_TRIAL_ERRORS, LEAST_TRIAL_GAIN = 1.15, 1.2
+"""It is if on these rows it has at most 1.15 times the errors of the fit per one of the data, or 1.2 times its F1."""
+
+
+def belief_statistics_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """What the rows say about V and the noise; their log-odds stay here."""
+    belief = Belief.from_values(request.values)
+    # What an earlier step has left is of no use in a first round.
+    before = None if state is None or belief.rounds == 0 else state.log_odds
+    if "share" not in request.values:
+        L, sums = infer(shard, before, belief)
+        return ClientState(log_odds=L), Update(sums)
+    rows = sampled_rows(shard, float(request.values["share"]))
+    kept = first_rows(len(shard), belief) if before is None else before.copy()
+    kept[rows], sums = infer(shard.take(rows), kept[rows], belief)
+    return ClientState(log_odds=kept), Update(sums)
+
+
+def belief_threshold_counts_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[None, Update]:
+    """What each threshold would cover: in truth as far as is believed (`count_thresholds`), and of ones and zeros."""
+    belief = Belief.from_values(request.values)
+    if "share" in request.values:
+        shard = shard.take(sampled_rows(shard, float(request.values["share"])))
+    L = infer_new_rows(shard, belief)
+    tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
+    update = {
+        **count_thresholds(L, belief),
+        "tp": tp[:, 0],
+        "fp": (known - tp)[:, 0],
+        "ones": np.asarray(shard.nnz),
+        "cells": np.asarray(shard.known_cells),
+    }
+    return None, Update(update)
+
+
+def assign_by_belief_task(
+    state: ClientState | None,  # noqa: ARG001
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """Assign the rows by the belief, and count."""
+    belief = Belief.from_values(request.values)
+    U = assign_new_rows(shard, belief)
+    return ClientState(assigned=U), Update(assignment_counts(shard, U, belief.components))
+
+
+BELIEF_TASKS: dict[str, Task] = {
+    BELIEF_STATISTICS: belief_statistics_task,
+    BELIEF_THRESHOLD_COUNTS: belief_threshold_counts_task,
+    ASSIGN_BY_BELIEF: assign_by_belief_task,
+}
+
+
+def propagate_beliefs(known: Known, rounds: int = MAX_ROUNDS) -> Steps:
+    """Propagate beliefs until V has converged. All clients take part, because V is computed from a sum over all rows.
+
+    Parameters
+    ----------
+    known : with the belief that the threshold search leaves
+    rounds : rounds of inference at most
+    """
+    if rounds < 1:
+        raise InputError(f"belief propagation needs at least one round, got rounds={rounds}")
+    belief: Belief = required(known.belief, "a belief to start from")
+    with best_so_far(lambda: believed(known, belief)):
+        while not belief.converged and belief.rounds < rounds:
+            belief = yield Checkpoint(belief)
+            sums = yield Request(BELIEF_STATISTICS, **belief.to_values(), all_clients=True)
+            belief = combine(belief, sums)
+            sums.report(change=belief.change, inside=belief.inside, outside=belief.outside)
+        sums = yield Request(BELIEF_THRESHOLD_COUNTS, **belief.to_values(), all_clients=True)
+    decision, counts = _decided(sums)
+    sums.report(expected_f1=decision.expected_f1, **read_counts(counts).scores())
+    if not decision.recoverable:
+        return Known(relaxed=known.relaxed, components=np.zeros(belief.theta.shape, dtype=bool))
+    return believed(known, replace(belief, threshold=decision.threshold), counts)
+
+
+def _decided(sums: Sums) -> tuple[Decision, NDArray[np.int64]]:
+    """Return the threshold with the largest expected F1, and its counts."""
+    decision = best_threshold(sums)
+    at = int(np.flatnonzero(decision.threshold == THRESHOLDS)[0])
+    tp, fp, ones = (int(x) for x in (sums["tp"][at], sums["fp"][at], sums["ones"]))
+    return decision, np.array([tp, fp, ones - tp, int(sums["cells"])])
+
+
+def recover_if_it_may_pay(known: Known, fitted: Known, *, rounds: int, most_work: int) -> Steps:
+    """Propagate beliefs as far as a trial on a sample of the rows says that it could be preferred to a fit.
+
+    Parameters
+    ----------
+    known : with the belief that the threshold search leaves
+    fitted : what a recovery must be preferred to, see `recovered_or_fitted`
+    rounds : rounds of inference at most
+    most_work : do nothing where there are more than this many rows × features × components
+    """
+    belief: Belief = required(known.belief, "a belief to start from")
+    cells = read_counts(known.counts).cells
+    if cells * len(belief.theta) > most_work:
+        return believed(known, belief)
+    share = min(1.0, TRIAL_ROWS * belief.theta.shape[1] / max(1, cells))
+    with best_so_far(lambda: believed(known, belief)):
+        tried = belief
+        for _ in range(TRIAL_ROUNDS):
+            sums = yield Request(BELIEF_STATISTICS, **tried.to_values(), share=share, all_clients=True)
+            tried = combine(tried, sums)
+            sums.report(change=tried.change)
+        sums = yield Request(BELIEF_THRESHOLD_COUNTS, **tried.to_values(), share=share, all_clients=True)
+    _, counts = _decided(sums)
+    sums.report(**read_counts(counts).scores())
+    if not may_pay(read_counts(counts), read_counts(fitted.counts)):
+        return believed(known, belief)
+    return (yield from propagate_beliefs(known, rounds))
+
+
+def may_pay(tried: Counts, fitted: Counts) -> bool:
+    """Tell whether a recovery of some rows is close to the fit of all: in errors per one of the data, or in F1.
+
+    One that covers no ones has found nothing; of very sparse data, that alone is close.
+    """
+    if tried.tp == 0:
+        return False
+    errors, least = tried.errors * (fitted.tp + fitted.fn), fitted.errors * (tried.tp + tried.fn)
+    return errors <= MOST_TRIAL_ERRORS * least or tried.f1 >= LEAST_TRIAL_GAIN * fitted.f1
+
+
+def believed(known: Known, belief: Belief, counts: NDArray[np.int64] | None = None) -> Known:
+    """Return V as it is believed, with its counts once they are known."""
+    return Known(
+        relaxed=known.relaxed,
+        components=belief.components,
+        counts=counts,
+        value=None if counts is None else float(read_counts(counts).errors),
+        weights=as_array(belief.weights),
+        settled=belief.converged,
+        belief=belief,
+    )
+
+
+def recovered_or_fitted(fitted: Known, recovered: Known) -> Known:
+    """Choose between the fit with the fewest errors and a recovery, by their summed counts.
+
+    Under noise the truth itself has more errors than the best fit, but not many more; a recovery that has is of data
+    that is not as the model of the noise says.
+    """
+    if recovered.counts is None:
+        return fitted
+    old, new = read_counts(fitted.counts), read_counts(recovered.counts)
+    close = new.errors <= (MOST_ERRORS if new.f1 < old.f1 else MOST_ERRORS_FOR_F1) * old.errors
+    return recovered if close or new.f1 >= LEAST_GAIN * old.f1 else fitted

@@ -1,0 +1,315 @@
+"""Relaxed factors: federated NMF, and the ways from relaxed to Boolean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from felb.errors import InputError
+from felb.federated.protocol import Checkpoint, Request, Sums, Update
+from felb.federated.steps.assignment import counts_array, read_counts
+from felb.federated.steps.state import (
+    ClientState,
+    Cost,
+    Known,
+    NegativeLogLikelihood,
+    Objective,
+    as_array,
+    best_so_far,
+    required,
+)
+from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import FactorMasks, overlap_grid
+from felb.kernels.passes import (
+    add_filled,
+    factor_step,
+    fixed_statistics,
+    from_squares,
+    in_units,
+    moved_rows,
+    squared_loss,
+    sweep_known_into,
+    units_of,
+)
+from felb.metrics import Counts
+from felb.metrics.counts import cell_counts
+from felb.optim.belief import Belief, first_belief
+from felb.optim.steps import HalsStep
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.steps.state import Steps
+
+
+# -- NMF: non-negative U and V that minimise ½‖A − UV‖² over all clients ---------------------------------------------
+#
+# Hierarchical alternating least squares (Cichocki, Phan). Clients sweep over their rows U_i with V held and send
+# U_iᵀA_i and U_iᵀU_i; from their sums the server sweeps over V exactly as if it had all rows.
+#
+# Rows with unknown cells are swept over their known ones, and in U_iᵀA_i their unknown cells stand at what U_i V says,
+# in [0, 1]: expectation maximisation, in which the server's step stays as it is.
+
+FACTOR_STATISTICS = "factor_statistics"
+SWEEPS = 2
+FIRST_ROWS = 0.1
+"""Entries of U to start from."""
+
+
+def swept_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the client's relaxed rows after some sweeps with V held; each depends on its own row of the data only."""
+    U = None if state is None else state.relaxed
+    if U is None:
+        U = np.full((len(shard), len(V)), FIRST_ROWS, dtype=np.float32)
+    Vt = np.ascontiguousarray(V.T)
+    swept = moved_rows(shard, U, Vt, rule=HalsStep(SWEEPS))
+    if shard.unknown is not None:
+        sweep_known_into(swept, shard, U, Vt, sweeps=SWEEPS)
+    return swept
+
+
+def factor_statistics_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """AᵀU, UᵀU and Σu for the swept rows, in units that V implies; rounded row by row, so that their sums are exact.
+
+    `filled` are the squares that unknown cells add to those of A.
+    """
+    V = np.asarray(request.values["V"])
+    U = swept_rows(state, shard, V)
+    units = units_of(V)
+    rows = in_units(U, units)
+    AtU, UtU, sums = fixed_statistics(shard, rows)
+    filled = 0
+    if shard.unknown is not None:
+        AtU, filled = add_filled(AtU, shard.unknown, rows, V=V, units=units)
+    update = {"AtU": AtU, "UtU": UtU, "sums": sums, "ones": np.asarray(shard.nnz), "filled": np.asarray(filled)}
+    return ClientState(relaxed=U), Update(update)
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """V after some rounds, and the statistics it was found from.
+
+    Parameters
+    ----------
+    round : rounds played
+    V : components × features
+    AtU, UtU, sums : averaged statistics; `AtU` only where it is remembered
+    """
+
+    round: int
+    V: NDArray[np.float32]
+    AtU: NDArray[np.float64] | None = None
+    UtU: NDArray[np.float64] | None = None
+    sums: NDArray[np.float64] | None = None
+
+
+def nmf(known: Known, rounds: int = 20, *, memory: float = 0.0) -> Steps:
+    """Alternate sweeps at the clients and at the server, from a relaxed V or from a Boolean one.
+
+    Parameters
+    ----------
+    rounds : how often
+    memory : share of the statistics of earlier rounds in the ones V is found from; 0 where all clients play every
+        round, about ½ where a sample of them does
+    """
+    if rounds < 1:
+        raise InputError(f"NMF needs at least one round, got rounds={rounds}")
+    check_memory(memory)
+    V = known.relaxed if known.relaxed is not None else required(known.components, "a V")
+    factor = Factor(0, np.asarray(V, dtype=np.float32))
+    with best_so_far(lambda: with_scales(factor)):
+        while factor.round < rounds:
+            factor = yield Checkpoint(factor)
+            sums = yield Request(FACTOR_STATISTICS, V=factor.V)
+            factor = swept(factor, sums, memory=memory)
+    return with_scales(factor)
+
+
+def swept(factor: Factor, total: Sums, *, memory: float) -> Factor:
+    """Sweep over V with the summed statistics; report ‖A − UV‖² of the clients' sweeps, unknown cells of A filled."""
+    units = units_of(factor.V)  # powers of two, which lose nothing
+    AtU, UtU, sums = total["AtU"] * units, total["UtU"] * (units[:, None] * units), total["sums"] * units
+    Vt = np.ascontiguousarray(factor.V.T, dtype=np.float64)
+    squares = int(total["ones"]) + from_squares(total["filled"])
+    total.report(loss=squared_loss(squares, AtU, UtU, Vt))
+    if memory:  # means over clients, since statistics of different samples are mixed
+        AtU, UtU, sums = (
+            new / total.clients if old is None else memory * old + (1 - memory) * new / total.clients
+            for old, new in zip((factor.AtU, factor.UtU, factor.sums), (AtU, UtU, sums), strict=True)
+        )
+    V = np.ascontiguousarray(factor_step(Vt, AtU, UtU, rule=HalsStep(SWEEPS)).T.astype(np.float32))
+    return Factor(factor.round + 1, V, AtU if memory else None, UtU, sums)
+
+
+def with_scales(factor: Factor) -> Known:
+    """Return V and the typical value Σu²/Σu of each column of U; a column of zeros gets 1."""
+    scales = np.ones(len(factor.V))
+    if factor.UtU is not None and factor.sums is not None:
+        alive = factor.sums > 0
+        scales[alive] = np.diagonal(factor.UtU)[alive] / factor.sums[alive]
+    return Known(relaxed=factor.V, scales=scales)
+
+
+def check_memory(memory: float) -> None:
+    """Refuse a share of earlier rounds outside [0, 1)."""
+    if not 0 <= memory < 1:
+        raise InputError(f"memory={memory}: the share of earlier rounds must be in [0, 1)")
+
+
+# -- Threshold search: from relaxed to Boolean by the pair of thresholds with the smallest summed loss ---------------
+#
+# With columns of U divided by their typical value and rows of V multiplied by it, both factors are of order one, and
+# U > t_u, V > t_v is tried for a grid of pairs; the clients send tp and |U∘V| for each. The same counts tell the pair
+# that makes the data most likely, which is what belief propagation starts from.
+
+THRESHOLD_COUNTS = "threshold_counts"
+LEVELS = tuple(level / 10 for level in range(1, 10))
+
+
+def threshold_counts_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState, Update]:
+    """Tp and |U∘V| for all pairs of thresholds, and |U| for those of U; rows are swept once more for the final V."""
+    V, scales, levels = (np.asarray(request.values[name]) for name in ("V", "scales", "levels"))
+    U = swept_rows(state, shard, V)
+    rows = [U / scales > t for t in levels]
+    covered, claimed = overlap_grid(shard, rows, cuts(V, scales, levels))
+    update = {
+        "covered": covered,
+        "claimed": claimed,
+        "members": np.array([np.count_nonzero(row) for row in rows], dtype=np.int64),
+        "ones": np.asarray(shard.nnz),
+        "cells": np.asarray(shard.known_cells),
+        "rows": np.asarray(len(shard)),
+    }
+    return ClientState(relaxed=U), Update(update)
+
+
+def cuts(V: NDArray[Any], scales: NDArray[np.float64], levels: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
+    """Return V, multiplied by the scales, cut at each level."""
+    scaled = V * scales[:, None]
+    return [np.asarray(scaled > level) for level in levels]
+
+
+def threshold_search(known: Known, objective: Objective | None = None, *, levels: tuple[float, ...] = LEVELS) -> Steps:
+    """Make a relaxed V Boolean, in one round of everybody; without scales, its entries are taken as they are.
+
+    Parameters
+    ----------
+    objective : what decides between the pairs, the first of equals; the Hamming loss if None
+    levels : thresholds to try for U and for V
+    """
+    objective = objective or Cost()
+    V = np.asarray(required(known.relaxed, "a relaxed V"), dtype=np.float32)
+    scales = np.ones(len(V)) if known.scales is None else known.scales
+    with best_so_far(lambda: Known(relaxed=V, scales=scales)):
+        sums = yield Request(THRESHOLD_COUNTS, V=V, scales=scales, levels=levels, all_clients=True)
+    value, counts, (_, b) = best_pair(sums, objective)
+    sums.report(loss=value)
+    return Known(
+        relaxed=V,
+        scales=scales,
+        components=cuts(V, scales, np.asarray([levels[b]]))[0],
+        counts=counts_array(counts),
+        value=value,
+        weights=as_array(objective.weights(counts)),
+        belief=likeliest_belief(sums, V, scales, levels=levels),
+    )
+
+
+def best_pair(sums: Sums, objective: Objective) -> tuple[float, Counts, tuple[int, int]]:
+    """Return the smallest objective of all pairs, its counts and the numbers of its levels."""
+    ones, cells = int(sums["ones"]), int(sums["cells"])
+    best: tuple[float, Counts, tuple[int, int]] | None = None
+    for (a, b), tp in np.ndenumerate(sums["covered"]):
+        counts = Counts(int(tp), int(sums["claimed"][a, b] - tp), int(ones - tp), cells)
+        value = objective.value(counts)
+        if best is None or value < best[0]:
+            best = value, counts, (a, b)
+    assert best is not None
+    return best
+
+
+def likeliest_belief(
+    sums: Sums, V: NDArray[np.float32], scales: NDArray[np.float64], *, levels: tuple[float, ...]
+) -> Belief:
+    """Return what to believe at the pair that makes the data most likely."""
+    _, counts, (a, b) = best_pair(sums, NegativeLogLikelihood())
+    return first_belief(
+        cuts(V, scales, np.asarray([levels[b]]))[0],
+        row_share=float(sums["members"][a] / max(1, int(sums["rows"]) * len(V))),
+        covered_ones=counts.tp,
+        covered=counts.tp + counts.fp,
+        ones=int(sums["ones"]),
+        cells=counts.cells,
+    )
+
+
+# -- From relaxed to Boolean V: each row is cut at a fraction of its maximum, and records are reassigned -------------
+#
+# Thresholds for both factors take the columns of U for comparable. Where a few records have most of the ones they are
+# not, and what U says is best forgotten.
+
+CUT_COUNTS = "cut_counts"
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+
+
+def cut_at(V: NDArray[Any], share: float) -> NDArray[np.bool_]:
+    """Return the entries of V above a share of the greatest entry of their row."""
+    return np.asarray(np.float32(share) * V.max(axis=1, keepdims=True, initial=0.0) < V)
+
+
+def cut_counts_task(
+    state: ClientState | None,
+    shard: BinaryMatrix,
+    request: Request,
+    rng: np.random.Generator,  # noqa: ARG001
+) -> tuple[ClientState | None, Update]:
+    """Confusion counts of the rows, assigned anew, for each cut."""
+    V, shares = (np.asarray(request.values[name]) for name in ("V", "shares"))
+    one, zero = (float(weight) for weight in request.values["weights"])
+    found = []
+    for share in shares:
+        components = cut_at(V, share)
+        U = assign_rows(shard, components, weight_one=one, weight_zero=zero)
+        found.append(counts_array(cell_counts(shard, FactorMasks.of(U, components))))
+    return state, Update({"counts": np.stack(found)})
+
+
+def cut_relaxed(known: Known, objective: Objective | None = None, *, shares: tuple[float, ...] = SHARES) -> Steps:
+    """Make a relaxed V Boolean, in one round of everybody.
+
+    Parameters
+    ----------
+    objective : what decides between the cuts, the first of equals; the Hamming loss if None
+    shares : of the greatest entry of a row of V, at which it is cut
+    """
+    objective = objective or Cost()
+    V = np.asarray(required(known.relaxed, "a relaxed V"), dtype=np.float32)
+    weights = as_array(objective.weights(None))
+    sums = yield Request(CUT_COUNTS, V=V, shares=shares, weights=weights, all_clients=True)
+    values = [objective.value(read_counts(counts)) for counts in sums["counts"]]
+    best = int(np.argmin(values))
+    sums.report(loss=values[best])
+    counts = sums["counts"][best]
+    return replace(
+        known,
+        components=cut_at(V, shares[best]),
+        counts=counts,
+        supports=None,
+        exclusive=None,
+        value=values[best],
+        weights=as_array(objective.weights(read_counts(counts))),
+        settled=False,
+    )

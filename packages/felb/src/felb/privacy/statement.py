@@ -1,0 +1,178 @@
+"""The privacy statement: the guarantee in words, for the person responsible for the data."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from felb.privacy.spec import PrivacyPlan
+
+WEAK_EPSILON = 4.0
+
+_RELEASES = {
+    "sizes": "how many records have how many ones",
+    "columns": "how often each feature occurs",
+    "cooccurrence": "how often each pair of features occurs together",
+    "statistics": "sums that relate the components to the features",
+    "choice": "which of several candidate results fits better",
+    "scores": "how many cells the result gets right and wrong",
+    "V": "each client's own components",
+}
+
+
+def statement(plan: PrivacyPlan, *, row_bound: float | None = None) -> str:
+    """Return the statement, one subject a line."""
+    lines = [
+        "Noise as in the paper, for reproduction; not meant to protect anybody" if _paper(plan) else "Privacy",
+        f"  Protected unit     {_unit(plan)}",
+        f"  Compared data      {_neighbours(plan)}",
+        *(_composed_total(plan) if _paper(plan) else _guarantee(plan)),
+        f"  Trust needed       {_trust(plan)}",
+        "  What leaves        with noise: " + "; ".join(_released(plan)),
+        f"  Bounds             {_bounds(plan, row_bound)}",
+        f"  Rounds             {_rounds(plan)}",
+        f"  Noise              {_noise(plan)}",
+        f"  What stays local   {_local(plan)}",
+    ]
+    return "\n".join(lines)
+
+
+def _guarantee(plan: PrivacyPlan) -> list[str]:
+    privacy = plan.privacy
+    gaussian = "" if _bits(plan) else f"; Gaussian mu = {plan.mu:.4g}"
+    return [
+        f"  Guarantee          (epsilon, delta) = ({privacy.epsilon:g}, {plan.delta:.3g}) in total, over the whole run"
+        + gaussian,
+        f"                     {_meaning(plan)}",
+    ]
+
+
+def _composed_total(plan: PrivacyPlan) -> list[str]:
+    privacy, total, uploads = plan.privacy, plan.total_epsilon, plan.uploads
+    assert uploads is not None
+    formula = f"epsilon = {privacy.epsilon:g}" + (" per bit" if uploads.boolean else "")
+    if not uploads.boolean and privacy.paper_noise != "laplace":
+        formula += f", delta = {plan.delta_of_upload:g}"
+    composed = "unbounded: without a clip nothing limits what an upload reveals"
+    if math.isfinite(total):
+        composed = (
+            f"epsilon = {total:.4g} at delta = {plan.delta:.3g}, for all uploads of a client, {uploads.rounds} at most"
+        )
+    return [f"  Formula            {formula} of a single upload", f"  Composed total     {composed}"]
+
+
+def _bits(plan: PrivacyPlan) -> bool:
+    return plan.uploads is not None and plan.uploads.boolean
+
+
+def _rounds(plan: PrivacyPlan) -> str:
+    if plan.uploads is not None:
+        return f"at most {plan.uploads.rounds} by each client"
+    rounds = plan.privacy.n_rounds
+    if not rounds:
+        return "one release of each"
+    return f"{rounds} of statistics" + (", one release of everything else" if len(plan.shares) > 1 else "")
+
+
+def _paper(plan: PrivacyPlan) -> bool:
+    return plan.privacy.mechanism == "paper"
+
+
+def _unit(plan: PrivacyPlan) -> str:
+    if plan.privacy.unit == "record":
+        return "one record (one row of the data, such as a patient); a person with several rows is protected less"
+    return "one client, with all of its records; that it takes part is known"
+
+
+def _neighbours(plan: PrivacyPlan) -> str:
+    unit = plan.privacy.unit
+    if plan.privacy.neighbours == "add_remove" and unit == "client":
+        return "with that client's answers and with none from it (add or remove one)"
+    if plan.privacy.neighbours == "add_remove":
+        return f"with and without that {unit} (add or remove one)"
+    return f"with that {unit} and with any other in its place (replace one)"
+
+
+def _meaning(plan: PrivacyPlan) -> str:
+    from scipy.special import ndtr
+
+    epsilon = plan.privacy.epsilon
+    if _bits(plan):  # with equal odds before, (ε, δ) allows to be right with probability (e^ε + δ)/(1 + e^ε)
+        chance = 100 * (1 + plan.delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
+    else:  # the best guess from Gaussian noise of μ is right with probability Φ(μ/2)
+        chance = 100 * float(ndtr(plan.mu / 2))
+    guess = "whether the record took part" if plan.unit == "record" else "whether the answers are that client's"
+    text = f"Who must guess {guess} is right in at most {chance:.0f} of 100 cases"
+    if plan.privacy.epsilon > WEAK_EPSILON:
+        text += f"; an epsilon above {WEAK_EPSILON:g} guarantees little"
+    return text
+
+
+def _trust(plan: PrivacyPlan) -> str:
+    privacy = plan.privacy
+    if _paper(plan):
+        return "does not apply; each client adds its noise itself"
+    if privacy.noise == "client":
+        return (
+            "none: each client adds all the noise itself, so the guarantee holds against the server and other clients"
+        )
+    return (
+        f"not the server, but most clients: by secure aggregation the server learns sums of at least "
+        f"{plan.n_clients - privacy.dropouts} clients only. Each of {plan.n_clients} adds a part of the noise, enough "
+        f"if at most {privacy.colluders} of them collude with the server and {privacy.dropouts} are missing"
+    )
+
+
+def _released(plan: PrivacyPlan) -> list[str]:
+    return [f"{_RELEASES[what]} ({100 * share:.3g}% of mu squared)" for what, share in plan.shares.items()]
+
+
+def _bounds(plan: PrivacyPlan, row_bound: float | None) -> str:
+    privacy, parts = plan.privacy, []
+    if _bits(plan):
+        assert plan.uploads is not None
+        parts.append(f"an upload is {plan.uploads.size} bits, all of which may depend on the client")
+    elif plan.uploads is not None:
+        parts.append(_clip(plan))
+    if "cooccurrence" in plan.shares:
+        bound = privacy.row_bound if row_bound is None else row_bound
+        known = "their median number, found with noise," if bound is None else f"B = {bound:g}"
+        parts.append(f"records with more ones than {known} count for less")
+        if "columns" in plan.shares and privacy.row_bound is None:
+            parts.append("for pairs, B shrinks to what the frequent features hold of the ones")
+    if "statistics" in plan.shares:
+        parts.append(
+            f"a record's components are shortened to c = {privacy.norm_bound:g}, its data to s = {privacy.data_bound:g}"
+            f"; weight w = {privacy.gram_weight:g}"
+        )
+    if "scores" in plan.shares:
+        bound = privacy.score_bound
+        known = "twice B, or s squared without B," if bound is None else f"{bound:g}"
+        parts.append(f"records with more right and wrong cells than {known} count for less in the scores")
+    return "; ".join(parts)
+
+
+def _clip(plan: PrivacyPlan) -> str:
+    theta = plan.privacy.theta
+    if theta is None:
+        return "none"
+    if plan.privacy.clip == "elementwise":
+        return f"each entry of an upload is cut to at most theta = {theta:g}"
+    return f"each upload is shortened to the length theta = {theta:g}"
+
+
+def _noise(plan: PrivacyPlan) -> str:
+    if _paper(plan):
+        return "drawn in floating point, which an attentive receiver can see through"
+    if _bits(plan):
+        return "each bit is flipped at random, by the operating system's randomness"
+    share = "" if plan.noise_shares == 1 else f", 1/{math.sqrt(plan.noise_shares):.3g} of its scale at each client"
+    return "discrete Gaussian on whole numbers, from the operating system's randomness" + share
+
+
+def _local(plan: PrivacyPlan) -> str:
+    if _paper(plan):
+        return "the records and which components each has; other numbers (losses, counts) must not leave either"
+    scores = "exact scores" if "scores" in plan.shares else "scores"
+    return f"the records, which components each has (U), exact counts, losses and {scores}"

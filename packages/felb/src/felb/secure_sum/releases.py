@@ -1,0 +1,166 @@
+"""Releases as vectors of whole numbers, so that a secure sum can add them: the same sums, bit for bit.
+
+Whole numbers and Booleans are what they are. Floats that leave a client are multiples of a power of two, 2^-bits
+(`kernels/fixed_point.py`), and travel as these multiples. Sums below 2^53 multiples are exact, masked and unmasked, so
+that both are the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+
+from felb.errors import FederationError
+from felb.federated.journal import MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME, digest
+from felb.federated.protocol import MOST_SUM, Release, Sums
+from felb.kernels.passes import SKETCH_BITS, UPLOAD_BITS, WEIGHTED_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+    from felb.federated.protocol import Request, Values
+    from felb.secure_sum.server import SecureServer, Trip
+    from felb.secure_sum.site import SecureSite, SiteState
+
+_TASK_BITS = {"scaffold": WEIGHTED_BITS, "proxskip": WEIGHTED_BITS}
+_ARRAY_BITS = {"loss": SKETCH_BITS}
+
+Side = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where an array stands in a vector: whole numbers (``i``), or floats (``f``) in units of 2^-bits."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+    kind: Literal["i", "f"]
+    shape: Annotated[tuple[Side, ...], msgspec.Meta(max_length=MAX_DIMENSIONS)]
+    bits: Annotated[int, msgspec.Meta(ge=0, le=UPLOAD_BITS)] = 0
+
+
+_Layout = Annotated[tuple[Entry, ...], msgspec.Meta(max_length=MAX_ARRAYS)]
+
+
+def fraction_bits(task: str, name: str) -> int:
+    """Return the bits behind the point that floats of a task have; those that felb's tasks round to, or 32."""
+    return _ARRAY_BITS.get(name, _TASK_BITS.get(task, UPLOAD_BITS))
+
+
+def as_vector(values: Values, task: str, *, sites: int) -> tuple[NDArray[np.int64], bytes]:
+    """Return the arrays of a release as one vector of whole numbers, and the layout to read a sum of such vectors.
+
+    Parameters
+    ----------
+    values : the arrays
+    task : that they are a response to
+    sites : number of vectors in a sum; a number that could leave 64 bits with so many is a `FederationError`
+    """
+    entries, parts = [], []
+    for name, value in values.items():
+        array = np.asarray(value)
+        if array.dtype.kind == "f":
+            bits = fraction_bits(task, name)
+            scaled = np.ldexp(array.astype(np.float64), bits)
+            if not np.array_equal(scaled, np.rint(scaled)):
+                raise FederationError(
+                    f"{name} of task {task!r} is no multiple of 2^-{bits}, so that its sum would not be exact; "
+                    "round it with felb.kernels.passes.on_grid"
+                )
+        else:
+            bits, scaled = 0, array.astype(np.int64)
+        if array.size and max(abs(float(scaled.max())), abs(float(scaled.min()))) * sites >= MOST_SUM:
+            raise FederationError(f"the sum of {name} over {sites} clients leaves the range of whole numbers")
+        parts.append(scaled.astype(np.int64).reshape(-1))
+        entries.append(Entry(name, "f" if array.dtype.kind == "f" else "i", array.shape, bits))
+    return np.concatenate([np.zeros(0, np.int64), *parts]), msgspec.json.encode(entries)
+
+
+def from_vector(total: NDArray[np.int64], layout: bytes) -> dict[str, NDArray[Any]]:
+    """Read the sum of vectors as named arrays, floats in float64 and whole numbers in int64."""
+    try:
+        entries = msgspec.json.decode(layout, type=_Layout)
+    except msgspec.MsgspecError as error:
+        raise FederationError("the layout of a masked sum could not be read") from error
+    sizes = [math.prod(entry.shape) for entry in entries]
+    if sum(sizes) != total.size or len({entry.name for entry in entries}) != len(entries):
+        raise FederationError("the layout of a masked sum does not fit its length")
+    values, ends = {}, np.cumsum([0, *sizes])
+    for entry, first, end in zip(entries, ends[:-1], ends[1:], strict=True):
+        part = total[first:end].reshape(entry.shape)
+        values[entry.name] = np.ldexp(part.astype(np.float64), -entry.bits) if entry.kind == "f" else part.copy()
+    return values
+
+
+@dataclass
+class MaskedSums:
+    """Adds up releases of clients in one process by the whole protocol of secure aggregation.
+
+    Parameters
+    ----------
+    server : of the secure sums of the run
+    sites : the client's side, by name
+    interfere : brings a message to a site by calling what it is given; a test loses or changes replies here
+    """
+
+    server: SecureServer
+    sites: Mapping[str, SecureSite]
+    interfere: Callable[[Trip, str, Callable[[], bytes]], bytes | None] = lambda _trip, _name, deliver: deliver()
+    _states: dict[str, SiteState] = field(default_factory=dict)
+
+    @classmethod
+    def simulated(cls, names: Iterable[str], *, run: str, dropouts: int | None = None) -> MaskedSums:
+        """Make clients with keys of their own, and the server; as many as possible may be missing by default."""
+        from felb.secure_sum.protocol import Roster, Terms, member_of, new_signing_key, signer
+        from felb.secure_sum.server import SecureServer
+        from felb.secure_sum.site import SecureSite
+
+        keys = {name: new_signing_key() for name in sorted(names)}
+        roster = Roster(tuple(member_of(name, key) for name, key in keys.items()))
+        terms = Terms(run, "", roster.digest, roster.most_dropouts if dropouts is None else dropouts)
+        sites = {name: SecureSite(name, roster, terms, signer(key)) for name, key in keys.items()}
+        return cls(SecureServer(roster, terms), sites)
+
+    @property
+    def least(self) -> int:
+        """Return the fewest clients that a sum may have."""
+        return min(site.least for site in self.sites.values())
+
+    def __call__(self, releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
+        """Play the trips of a round; clients that have released nothing are lost when their input is asked for.
+
+        One that was neither asked nor is `missing` has not joined yet, and is not named as missing.
+        """
+        asked = {*releases, *missing}
+        trips = self.server.aggregate(request.round, digest(request))
+        trip = next(trips)
+        while True:
+            replies = {name: self._reply(trip, name, releases, request.task) for name in trip.messages}
+            try:
+                trip = trips.send({name: reply for name, reply in replies.items() if reply is not None})
+            except StopIteration as end:
+                total = end.value
+                values = from_vector(total.vector, total.layout)
+                absent = [name for name in total.missing if name in asked]
+                return Sums(values, len(total.survivors), missing=absent, number=request.round)
+
+    def _reply(self, trip: Trip, name: str, releases: Mapping[str, Release], task: str) -> bytes | None:
+        from felb.secure_sum.site import SiteState
+
+        if trip.step == "masked input" and name not in releases:
+            return None
+
+        def deliver() -> bytes:
+            state, reply = self.sites[name].respond(
+                self._states.get(name) or SiteState(),
+                trip.messages[name],
+                lambda _: as_vector(releases[name].values, task, sites=len(self.sites)),
+            )
+            self._states[name] = state
+            return reply
+
+        return self.interfere(trip, name, deliver)

@@ -1,0 +1,122 @@
+"""Raw tables into binary matrices, as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from felb.data.binary import BinaryMatrix
+from felb.errors import InputError, SchemaWarning
+from felb.tables.apply import applied_blocks
+from felb.tables.propose import infer
+from felb.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+OUTPUTS = ("matrix", "sparse")
+
+
+class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """Make 0/1 features of categories, numbers and events by a schema: a given one, or one inferred by `fit`.
+
+    Parameters
+    ----------
+    schema : Schema or path, optional
+        The rules. Without it, `fit` proposes some from its data, as ``felb schema infer`` does.
+    min_count : int
+        Records that an inferred category or code needs for a feature of its own.
+    max_features : int
+        Inferred features at most; the most frequent are kept.
+    max_categories : int
+        Inferred features of a column at most, and distinct numbers up to which numbers count as categories.
+    bins : int
+        Inferred bins of a column of numbers.
+    missing : "unknown", "zero", "category" or "error"
+        What a missing value is in an inferred schema. `felb.FederatedBMF` takes unknown cells.
+    output : "matrix" or "sparse"
+        What `transform` returns: a `BinaryMatrix` with names and unknown cells, which felb's estimators take, or a
+        SciPy CSR array for estimators of other packages, in which unknown cells are 0.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        The rules that `transform` applies.
+    applied_ : felb.tables.apply.Applied
+        What the last `transform` met: new values, missing values.
+
+    See Also
+    --------
+    felb.data.read : files and databases of any size.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import felb
+    >>> people = pd.DataFrame({"sex": ["F", "M", "F"], "smokes": ["no", "yes", "no"]})
+    >>> binarizer = felb.Binarizer(min_count=1).fit(people)
+    >>> binarizer.get_feature_names_out().tolist()
+    ['sex: F', 'sex: M', 'smokes: no', 'smokes: yes']
+    >>> binarizer.transform(people)
+    BinaryMatrix(3 x 4 named, 6 ones, 0.5 dense)
+    """
+
+    def __init__(
+        self,
+        schema: Schema | str | PathLike[str] | None = None,
+        *,
+        min_count: int = 10,
+        max_features: int = 1000,
+        max_categories: int = 20,
+        bins: int = 4,
+        missing: str = "unknown",
+        output: str = "matrix",
+    ) -> None:
+        self.schema = schema
+        self.min_count = min_count
+        self.max_features = max_features
+        self.max_categories = max_categories
+        self.bins = bins
+        self.missing = missing
+        self.output = output
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
+        """Take the schema, or infer one from a frame of pandas, Polars or Arrow, a file, or the URL of a database."""
+        if self.output not in OUTPUTS:
+            raise InputError(f"output={self.output!r} is not known; use {' or '.join(OUTPUTS)}")
+        if isinstance(self.schema, Schema):
+            self.schema_ = self.schema
+        elif self.schema is not None:
+            self.schema_ = Schema.read(self.schema)
+        else:
+            self.schema_, self.skipped_ = infer(
+                X,
+                min_count=self.min_count,
+                max_features=self.max_features,
+                max_categories=self.max_categories,
+                bins=self.bins,
+                missing=self.missing,
+            )
+        self.n_features_out_ = len(self.schema_.features)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Apply the schema; values that are new to it are told as a `SchemaWarning` where it says to leave them out."""
+        check_is_fitted(self, "schema_")
+        blocks = list(applied_blocks(X, self.schema_))
+        self.applied_ = blocks[0][3]
+        for note in self.applied_.notes():
+            warnings.warn(note, SchemaWarning, stacklevel=2)
+        matrix = BinaryMatrix.vstack([block[0] for block in blocks])
+        return matrix if self.output == "matrix" else matrix.to_scipy()
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002
+        """Return the names of the features."""
+        check_is_fitted(self, "schema_")
+        return np.array(self.schema_.names, dtype=object)

@@ -1,0 +1,128 @@
+"""Drives the generator of a step over clients, as the loop would."""
+
+import itertools
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from felb.data.binary import BinaryMatrix
+from felb.engines.local import run
+from felb.federated.algorithms.bmf import BMF_TASKS
+from felb.federated.gate import Gate
+from felb.federated.journal import Journal
+from felb.federated.protocol import Algorithm, Request, Step, Sums, TimeUp
+from felb.federated.steps.assignment import ASSIGN
+from felb.federated.steps.search import CENTRALIZED_SEARCH, centralized_search_task
+from felb.federated.steps.state import ClientState
+from felb.progress import Deadline
+
+TASKS = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task}
+
+
+@dataclass
+class Driven:
+    """What a step returned, the sums and metrics of its rounds, the requests it made."""
+
+    known: object = None
+    requests: list[Request] = field(default_factory=list)
+    sums: list[Sums] = field(default_factory=list)
+    rows: list[dict[str, float]] = field(default_factory=list)
+
+    def close_row(self):
+        """Read the metrics of the last round, once the step has gone on."""
+        self.rows += [sums.metrics for sums in self.sums[len(self.rows) :]]
+
+    @property
+    def rounds(self):
+        return len(self.sums)
+
+
+def drive(generator, shards, *, stop_after=None, tasks=TASKS):
+    """Play a step to its end; with `stop_after`, the time is up after so many rounds."""
+    driven, clients, rng, value = Driven(), {}, np.random.default_rng(0), None
+    try:
+        while True:
+            asked = generator.send(value)
+            driven.close_row()
+            if isinstance(asked, Step):
+                inner = drive(asked.generator, shards, tasks=tasks)
+                driven.requests += inner.requests
+                driven.sums += inner.sums
+                driven.rows += inner.rows
+                value = inner.known
+                continue
+            if not isinstance(asked, Request):
+                value = asked.state
+                continue
+            if driven.rounds == stop_after:
+                try:
+                    generator.throw(TimeUp())
+                except TimeUp as up:
+                    driven.known = up.found
+                    return driven
+            releases = []
+            for name, shard in enumerate(shards):
+                clients[name], update = tasks[asked.task](clients.get(name), shard, asked, rng)
+                releases.append(Gate(str(name), lambda record: None).release(update, asked, rng=rng))
+            value = Sums.of(releases, number=driven.rounds)
+            driven.requests.append(asked)
+            driven.sums.append(value)
+    except StopIteration as end:
+        driven.known = end.value
+    driven.close_row()
+    return driven
+
+
+def algorithm_of(make_step, **options):
+    """Return the algorithm that plays a step, `make_step(seed)`, and then assigns all rows."""
+    from felb.federated.algorithms.bmf import assigned_rows
+    from felb.federated.steps.state import step
+
+    def server(seed):
+        known = yield from step("step", make_step(seed))
+        return (yield from assigned_rows(known, complete=True, node_cap=1_000))
+
+    assert ASSIGN in TASKS
+    return Algorithm("a step", TASKS, ClientState, server, **options)
+
+
+class Rounds(Deadline):
+    """A deadline after some looks at it instead of some seconds."""
+
+    def __init__(self, looks):
+        object.__setattr__(self, "seconds", 1.0)
+        object.__setattr__(self, "_left", looks)
+
+    __slots__ = ("_left",)
+
+    @property
+    def passed(self):
+        object.__setattr__(self, "_left", self._left - 1)
+        return self._left < 0
+
+
+class Interruption(Exception):
+    pass
+
+
+def resumed(algorithm, shards, folder, *, after, **options):
+    """Interrupt a run after so many rounds, and go on from its journal."""
+
+    def stop(progress):
+        if len(progress.history) == after:
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        run(algorithm, shards, journal=Journal(folder), on_round=stop, **options)
+    return run(algorithm, shards, journal=Journal(folder), **options)
+
+
+def cut(A, *ends):
+    """Cut a matrix into runs of rows."""
+    places = [0, *ends, len(A)]
+    return [A.rows(a, b) for a, b in itertools.pairwise(places)]
+
+
+def dense(shards):
+    return BinaryMatrix.vstack(shards).toarray()

@@ -1,1 +1,0 @@
-"""Everything that exists only to reproduce the paper: its data, experiments, claims, figures, and their commands."""
