@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from felb_paper.data import Entry
     from felb_paper.study import Claim, StudyRecord
 
-
-# -- ``felb data`` ---------------------------------------------------------------------------------------------------
-
 SUFFIX = ".felb"
 
 

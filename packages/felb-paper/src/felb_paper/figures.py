@@ -66,8 +66,6 @@ def method_style(methods: Sequence[str], method: str) -> tuple[str, str, str]:
     return colour, MARKERS[number % len(MARKERS)], line
 
 
-# -- Figures of stored experiments: every method, mean and 95% interval over the trials ------------------------------
-
 REGIMES = (("#56B4E9", "o"), ("#0072B2", "s"), ("#111111", "D"), ("#E69F00", "^"))
 """Colour and marker of the panels of ratios, in their order."""
 

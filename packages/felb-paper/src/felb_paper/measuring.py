@@ -227,9 +227,6 @@ def total_cost(noise: Noise, uploads: Sequence[OutboundRecord]) -> dict[str, flo
     return {"epsilon_total": total, "uploads": float(len(sent)), "epsilon_upload": upload_epsilon(noise, size)}
 
 
-# -- Measure one cell: make the data, run the method over simulated clients, score what it found ---------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Numbers, numbers per round, and pictures, by name."""

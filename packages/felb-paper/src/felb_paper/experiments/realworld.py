@@ -90,9 +90,6 @@ TABLE = (
 SHIPPED_COMPONENTS = {"zoo": 5, "soybean": 10, "sc_10x_brain_10k": 20}
 """Data that comes with felb, which the paper does not have, and the number of components it is run with."""
 
-
-# -- Real data: the paper's tables beside what is measured here ------------------------------------------------------
-
 ROWS_A_CLIENT = 10
 """Fewer clients than asked for where each would have fewer rows than this."""
 

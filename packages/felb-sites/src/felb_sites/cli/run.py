@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from felb_sites.run_record import Status
 
-# -- ``felb run`` ----------------------------------------------------------------------------------------------------
-
 NOT_EVERYBODY = 3
 """Exit code of a run that is finished without some sites in some rounds."""
 

@@ -127,9 +127,6 @@ def deny(folder: str, run: str, as_json: bool) -> None:
 
 RUN_VERBS = (pending, show, approve, deny)
 
-
-# -- ``felb site``: the commands of a site ---------------------------------------------------------------------------
-
 NO_LIMIT = "none"
 LIMITS = ("max_epsilon", "max_delta", "total_epsilon", "total_delta")
 """Conditions that the word removes."""

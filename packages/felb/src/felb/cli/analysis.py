@@ -9,8 +9,6 @@ import click
 from felb.cli import options
 from felb.cli.output import print_json, print_rows, warnings_as_notes
 
-# -- ``felb stability`` ----------------------------------------------------------------------------------------------
-
 
 @click.command("stability")
 @click.argument("result", type=click.Path())

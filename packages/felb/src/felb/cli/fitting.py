@@ -15,9 +15,6 @@ from felb.sklearn.methods import DEFAULT, make_federated, summaries
 if TYPE_CHECKING:
     from felb.runs.job import Job
 
-
-# -- ``felb fit`` ----------------------------------------------------------------------------------------------------
-
 FIT_EPILOG = options.methods(*summaries())
 
 

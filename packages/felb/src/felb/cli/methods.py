@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from felb.runs.compare import Compared
 
-
-# -- ``felb compare`` ------------------------------------------------------------------------------------------------
-
 METHODS = "bmf,felb,felb-mu,asso+vote,grecond+vote,mebf+vote"
 
 

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from felb.runs.result import Component, Result
     from felb.tables.schema import Schema
 
-
-# -- The output of the commands: tables for people, JSON for programs ------------------------------------------------
-
 SHOWN_FEATURES = 12
 SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 

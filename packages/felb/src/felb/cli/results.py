@@ -94,9 +94,6 @@ def _listed_pairs(features: Sequence[str], shown: int) -> str:
     return ", ".join(features[:shown]) + (f", … ({more} more)" if more > 0 else "")
 
 
-# -- ``felb show`` ---------------------------------------------------------------------------------------------------
-
-
 @click.command("show")
 @click.argument("result", type=click.Path())
 @click.argument("other", type=click.Path(), required=False)

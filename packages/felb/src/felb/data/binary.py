@@ -372,8 +372,6 @@ def where_known_one(
     return ones, absent if missing == "unknown" else None
 
 
-# -- `BinaryMatrix`: a sparse 0/1 matrix that stores where the ones are and nothing else -----------------------------
-
 MAX_UINT16_COLUMNS = 1 << 16
 """Up to this many columns, two bytes address a column."""
 

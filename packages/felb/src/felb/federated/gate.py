@@ -229,14 +229,6 @@ def _round_of(path: Path) -> int:
     return int(path.name.split("-")[1])
 
 
-# -- The gate: the one function through which anything leaves a client -----------------------------------------------
-#
-# In this order: a request that was answered before gets the same response; values must be finite; without a privacy
-# plan, disclosure rules hide what too few records have; noise is added by the mechanism of the privacy plan, which
-# refuses a value without a bound; the accountant charges all values of the response or none; the outbound log is
-# written; the response is kept. Nothing has left until all of it is done.
-
-
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The exit of one client.

@@ -200,9 +200,6 @@ class Execution:
         return self._journal.time_up == request.round
 
 
-# -- The loop: executes any algorithm over any transport -------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class RunProgress:
     """Where a run stands after a round.

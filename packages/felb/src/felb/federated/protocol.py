@@ -42,25 +42,6 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
     Values = Mapping[str, Array]
 
-
-# -- The protocol between the server and the clients of a federated algorithm ----------------------------------------
-#
-# The server is a generator. It yields a `Request`, receives the `Sums` of the clients' updates, and returns an
-# `Outcome`:
-#
-#     def server(seed):
-#         V = start(seed)
-#         for t in range(rounds):
-#             sums = yield Request("local_factor", V=V, t=t)
-#             V = sums["V"] / sums.clients
-#         sums = yield Request("assign", components=V > 0.5, all_clients=True)
-#         return Outcome(components=V > 0.5, ...)
-#
-# A client is a table of tasks. A task is a pure function of the client's state, its rows, the request and randomness;
-# it returns the next state, which stays at the client, and an `Update`, which may leave by the gate as a `Release`.
-#
-# Named arrays and the name of a task travel, nothing that runs.
-
 _T = TypeVar("_T")
 
 MOST_SUM = (1 << 63) - 1

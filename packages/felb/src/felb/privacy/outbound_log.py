@@ -175,8 +175,6 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.head")
 
 
-# -- The outbound log: one line for every array that left a client ---------------------------------------------------
-
 UNPROTECTED = "none"
 """The word for the cost of what leaves without noise: nothing was spent, and nothing is guaranteed."""
 

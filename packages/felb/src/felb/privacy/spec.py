@@ -259,11 +259,6 @@ class PrivacyPlan:
 PAPER_DELTA = 0.05
 """δ of one upload in the paper's formula, unless another was given."""
 
-
-# -- The privacy specification, from which the noise is calibrated ---------------------------------------------------
-#
-# `Privacy` is the specification; `Privacy.plan` makes a `PrivacyPlan` of it once the size of the federation is known.
-
 PaperNoise = Literal["gaussian", "laplace", "xor"]
 ClipName = Literal["frobenius", "elementwise"]
 

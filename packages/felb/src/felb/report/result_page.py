@@ -469,8 +469,6 @@ def _size(n: int) -> str:
     return f"{n} bytes"
 
 
-# -- The report of a stored result as one HTML page ------------------------------------------------------------------
-
 SCORES = {
     "f1": ("F1", 3, "harmonic mean of precision and recall; 1 is best"),
     "precision": ("Precision", 3, "share of the reconstructed ones that are in the data"),

@@ -134,15 +134,6 @@ def effort_named(effort: str | Effort) -> Effort:
     return EFFORTS[effort]
 
 
-# -- The default method: Boolean components from sums over clients ---------------------------------------------------
-#
-# Every message is a sum of integers that has one value however the rows are split, so the components are those that
-# pooling all data would give. NMF from a spectral init finds where to start, a threshold search makes it Boolean,
-# refinement flips single entries by summed gains, and components that are of little use are reseeded from what the
-# others leave. Where columns are few, components chosen among patterns of summed co-occurrence compete with this start,
-# and random starts do everywhere. Under heavy or one-sided noise, where the best fit is not the truth, belief
-# propagation recovers more. With high effort, a local search goes on from the best.
-
 OBJECTIVES = ("auto", "hamming", "f1", "recover")
 
 RECOVERY_ROUNDS = 40

@@ -357,11 +357,6 @@ def proximal_average(sums: Sums, schedule: Schedule, t: int) -> NDArray[np.float
     return np.asarray(np.clip(V, 0, 1), dtype=np.float32)
 
 
-# -- Competitors of FELB: federated NMF, and three federated optimisers of the objective of FELB ---------------------
-#
-# Each is a short chain of steps. The optimisers start from the random V that the server draws and are cut at ½ in the
-# end, as FELB is; all assign rows to the Boolean components by branch and bound.
-
 NMF_TASKS: dict[str, Task] = {
     **INIT_TASKS,
     FACTOR_STATISTICS: factor_statistics_task,

@@ -34,12 +34,6 @@ if TYPE_CHECKING:
 
     Factor = NDArray[np.floating[Any]]
 
-
-# -- The choices that the paper leaves open in Alg. 1, and the parameters of a run of FELB or FELB-MU ----------------
-#
-# `RECOMMENDED` minimises what pooling the rows would minimise, in units that follow the data;
-# docs/explanation/felb-setting.md derives it. `LITERAL` is the algorithm as printed.
-
 CHOICES: dict[str, tuple[str, ...]] = {
     "start": ("spectral", "random", "independent"),
     "order": ("blocks", "alternating"),

@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Outcome, Server, Sums, Task
 
-
-# -- Post-hoc federation of a centralized method (paper, Alg. 2) -----------------------------------------------------
-#
-# Every client factorizes its own rows and sends its Boolean V_i, once; the server aggregates them (rounded mean,
-# majority vote, logical or), and every client assigns its rows to the aggregate. Components are aggregated by their
-# number: nothing makes the first component of one client mean the same as the first of another, unless they are aligned
-# (see `felb.federated.algorithms.post_hoc`).
-
 LOCAL_COMPONENTS = "local_components"
 """The task of the only round before the assignment: the client's Boolean V_i, for their sum."""
 

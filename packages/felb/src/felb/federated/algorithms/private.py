@@ -127,11 +127,6 @@ def statistics_task(U: Array | None, shard: BinaryMatrix, request: Request) -> t
     return U, Update.of_records(**{STATISTICS: round_statistics(shard, U, StatisticsBounds(c, s, w))})
 
 
-# -- Client tasks of the private method: each returns one sum over records with a bounded part of each record --------
-#
-# Every task reads all it needs from the request, and none looks at what another record says.
-
-
 @dataclass(frozen=True, slots=True)
 class ClientState:
     """Private to a client: U between rounds of statistics, and at the end its assignment."""
