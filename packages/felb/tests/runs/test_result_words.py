@@ -12,8 +12,7 @@ import felb
 from felb.cli.output import describe
 from felb.data import BinaryMatrix, planted
 from felb.errors import ConvergenceWarning
-from felb.report.evidence import Evidence
-from felb.report.result_page import result_page
+from felb.report import ReportInputs, build_result_page
 from felb.runs.result import AGREED, FORMATS, Result, records_in_words, remarks
 
 STORED = Path(__file__).parent / "formats" / FORMATS[0]
@@ -49,7 +48,7 @@ def test_an_agreed_number_of_records_is_told_as_an_assumption(result):
     shown = describe(found, "run")
     assert "unknown number of records" in shown["data"]
     assert shown["clients"] == "2: north, south"
-    page = result_page(Evidence(Path("run"), found, None, (), None, "No data.")).html()
+    page = build_result_page(ReportInputs(Path("run"), found, None, (), None, "No data.")).html()
     assert "unknown number of records" in page
     assert "is an assumption" in page
     assert "in 3000 records" not in page.replace("\u2009", "").replace("\u202f", "")

@@ -212,7 +212,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         force : replace the file if it exists
         """
         check_is_fitted(self)
-        import_module("felb.report.model").report_model(self, path, X, force=force)
+        import_module("felb.report.pages").report_model(self, path, X, force=force)
 
     def to_frame(self, X: Any) -> Any:
         """Return a tidy table of what the components mean in X: a row for each component and feature of it.
@@ -228,13 +228,13 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     @property
     def plot(self) -> Any:
         """Figures of the fitted model: ``components()``, ``reconstruction(X)``, ``rounds()``, ``stability(found)``."""
-        return import_module("felb.report.model").ModelPlots(self)
+        return import_module("felb.report.figures").ModelPlots(self)
 
     def _repr_html_inner(self) -> str:
         """Return what a notebook shows: the components by name, and before the fit what scikit-learn shows."""
         if not hasattr(self, "components_"):
             return str(super()._repr_html_inner())
-        return str(import_module("felb.report.model").model_summary(self))
+        return str(import_module("felb.report.pages").summarize_model(self))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)

@@ -143,7 +143,8 @@ def by_method(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def show(compared: Compared, out: str, *, as_json: bool) -> None:
     """Write the tables and the page, and print the tables."""
-    from felb.report.tables import comparison_tables, told, write_comparison
+    from felb.report import write_comparison
+    from felb.report.tables import comparison_tables, describe_comparison
 
     files = write_comparison(compared, out)
     if as_json:
@@ -157,7 +158,7 @@ def show(compared: Compared, out: str, *, as_json: bool) -> None:
     for table in comparison_tables(compared):
         console.print(marked_grid(table))
         console.print()
-    console.print(f"{told(compared)} * best of a column")
+    console.print(f"{describe_comparison(compared)} * best of a column")
     for reason, where in compared.failures().items():
         console.print(f"no scores: {', '.join(where)}: {reason}")
     console.print()

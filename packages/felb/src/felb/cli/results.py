@@ -255,25 +255,25 @@ def report_command(
 
     check_result(result)
     from felb.report import (  # slow to import, and not needed to refuse a wrong folder
+        build_result_page,
         gather,
-        result_page,
         write_figures,
         write_tables,
     )
 
     with warnings_as_notes():
-        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
-        beside = evidence.folder / PAGE if evidence.folder.is_dir() else evidence.folder.with_suffix(".html")
+        inputs = gather(result, data=data, labels=labels, **options.given(**reading))
+        beside = inputs.folder / PAGE if inputs.folder.is_dir() else inputs.folder.with_suffix(".html")
         target = beside if out is None else Path(out)
-        facts: dict[str, Any] = {"page": str(target), "bytes": result_page(evidence).write(target, force=force)}
+        facts: dict[str, Any] = {"page": str(target), "bytes": build_result_page(inputs).write(target, force=force)}
         if png is not None:
-            facts["png"] = [str(Path(png) / name) for name in write_figures(evidence, png)]
+            facts["png"] = [str(Path(png) / name) for name in write_figures(inputs, png)]
         if csv is not None:
-            facts["csv"] = [str(Path(csv) / name) for name in write_tables(evidence, csv)]
-    if evidence.measured is not None:
-        facts["data"] = evidence.measured.source
-    elif evidence.absent is not None:
-        facts["note"] = f"{evidence.absent} With --data FILE the page has plots of the data and better intervals."
+            facts["csv"] = [str(Path(csv) / name) for name in write_tables(inputs, csv)]
+    if inputs.measured is not None:
+        facts["data"] = inputs.measured.source
+    elif inputs.absent is not None:
+        facts["note"] = f"{inputs.absent} With --data FILE the page has plots of the data and better intervals."
     print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
 
 
@@ -298,7 +298,7 @@ SHOWN = 6
     metavar="SOURCE",
     help="Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data.",
 )
-@click.option("--sets", metavar="FILE", help="Write the components as sets of features to this .gmt or .json file.")
+@click.option("--sets", metavar="FILE", help="Write the components as sets of features to this GMT file (.gmt).")
 @click.option("--rules", metavar="FILE", help="Write the components as rules 'if ... then ...' to this CSV file.")
 @click.option("--table", metavar="FILE", help="Write the table of components and features to this CSV file.")
 @options.client_column_of_data
@@ -329,17 +329,17 @@ def interpret_command(
 
     check_result(result)
     from felb.report import gather, write_rules, write_sets  # slow to import, and not needed to refuse a wrong folder
-    from felb.report.exports import interpretation, write_columns
+    from felb.report.exports import interpret, write_columns
 
     with warnings_as_notes():
-        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
-        found = interpretation(evidence)
+        inputs = gather(result, data=data, labels=labels, **options.given(**reading))
+        found = interpret(inputs)
         if sets is not None:
-            write_sets(evidence, sets)
+            write_sets(inputs, sets)
         if rules is not None:
-            write_rules(evidence, rules)
-        if table is not None and evidence.measured is not None:
-            write_columns(evidence.measured.profile.columns(evidence.feature_names), table)
+            write_rules(inputs, rules)
+        if table is not None and inputs.measured is not None:
+            write_columns(inputs.measured.profile.columns(inputs.feature_names), table)
     if as_json:
         print_json({"result": result, **found})
         return

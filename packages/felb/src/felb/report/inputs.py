@@ -1,10 +1,14 @@
-"""What a report is made from: a stored result, its data where that is at hand, scores with intervals, stability."""
+"""What a report is made from: a stored result, its data where that is at hand, scores with intervals, stability.
+
+Nothing is fitted again, except to measure stability. A private run keeps its assignments out of its report, since its
+guarantee does not cover them; who gives the data asks for exact figures.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -34,11 +38,10 @@ if TYPE_CHECKING:
     from felb.data import Table
     from felb.data.binary import BinaryMatrix
     from felb.metrics.interpretation import ComponentProfile, Enrichment
+    from felb.runs.result import Component
 
     Interval = tuple[float, float]
 
-
-# -- Scores with intervals: over records if the data is available, otherwise over cells ------------------------------
 
 LEVEL, Z = 0.95, 1.959963984540054
 """Of every interval, and how many standard deviations that is."""
@@ -50,7 +53,7 @@ BLOCK = 4096
 """Rows at a time."""
 
 
-def row_counts(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
+def count_by_row(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return tp, fp, fn and known cells of every row of U∘V against A, n × 4.
 
     Their sums are `felb.metrics.confusion`; unknown cells count nowhere.
@@ -63,15 +66,15 @@ def row_counts(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> N
         patterns, which = np.unique(U[start : start + len(rows)], axis=0, return_inverse=True)
         product, which = boolean_product_dense(patterns, V), which.reshape(-1)
         ones = rows.row_sums()
-        tp = _hits(rows, product, which)
+        tp = _count_hits(rows, product, which)
         claimed, known = product.sum(axis=1)[which], np.full(len(rows), m)
         if rows.unknown is not None:
-            claimed, known = claimed - _hits(rows.unknown, product, which), known - rows.unknown.row_sums()
+            claimed, known = claimed - _count_hits(rows.unknown, product, which), known - rows.unknown.row_sums()
         found[start : start + len(rows)] = np.column_stack([tp, claimed - tp, ones - tp, known])
     return found
 
 
-def _hits(rows: BinaryMatrix, product: NDArray[np.bool_], which: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count_hits(rows: BinaryMatrix, product: NDArray[np.bool_], which: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many ones of each row are ones of its reconstruction ``product[which]``."""
     owner = np.repeat(np.arange(len(rows)), rows.row_sums())
     first, last = rows.indptr[0], rows.indptr[-1]  # a slice shares the places of all ones
@@ -79,13 +82,13 @@ def _hits(rows: BinaryMatrix, product: NDArray[np.bool_], which: NDArray[np.int6
     return np.bincount(owner, weights=hit, minlength=len(rows)).astype(np.int64)
 
 
-def total(rows: NDArray[np.int64]) -> Counts:
+def sum_counts(rows: NDArray[np.int64]) -> Counts:
     """Return the counts of all rows together."""
     tp, fp, fn, cells = (int(count) for count in rows.sum(axis=0))
     return Counts(tp, fp, fn, cells)
 
 
-def bootstrap(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[str, Interval], int]:
+def bootstrap_scores(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[str, Interval], int]:
     """Return the percentile interval of every score under resampling of records, and the number of resamples.
 
     Records with equal counts are drawn together by a multinomial, which is the same as drawing them one by one.
@@ -97,7 +100,7 @@ def bootstrap(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[str, Inte
     for start in range(0, resamples, batch):
         size = min(batch, resamples - start)
         drawn[start : start + size] = rng.multinomial(len(rows), times / len(rows), size=size) @ kinds
-    scores = [total(sums[None]).scores() for sums in drawn]
+    scores = [sum_counts(sums[None]).scores() for sums in drawn]
     tails = (50 * (1 - LEVEL), 50 * (1 + LEVEL))
     ends = {name: np.percentile([score[name] for score in scores], tails) for name in scores[0]}
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}, resamples
@@ -120,7 +123,7 @@ def wilson(successes: float, trials: float) -> Interval:
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def cell_intervals(counts: Counts) -> dict[str, Interval]:
+def estimate_cell_intervals(counts: Counts) -> dict[str, Interval]:
     """Return an interval of every score as if cells were independent, from Wilson's of the share behind it.
 
     Precision and recall are shares; F1 = 2J/(1 + J) is increasing in the share J = tp/(tp + fp + fn); errors, RMSD and
@@ -152,11 +155,8 @@ def jaccard(members: NDArray[np.bool_] | Mapping[str, NDArray[np.bool_]]) -> NDA
     return np.divide(both, either, out=np.zeros_like(both), where=either > 0)
 
 
-# -- The stability of a stored result: refits of its method on its data ----------------------------------------------
-
-
-def stability_of(
-    evidence: Evidence,
+def measure_stability(
+    inputs: ReportInputs,
     *,
     n_resamples: int = 50,
     seed: int = 0,
@@ -169,13 +169,11 @@ def stability_of(
     >>> from felb import Job, fit
     >>> from felb.report import gather
     >>> _ = fit(Job("zoo", "grecond", 4), "zoo-run")
-    >>> stability_of(gather("zoo-run"), n_resamples=3).match.shape
+    >>> measure_stability(gather("zoo-run"), n_resamples=3).match.shape
     (3, 4)
     """
-    result, measured = evidence.result, evidence.measured
-    if measured is None:
-        raise InputError(f"{evidence.absent} Refits need the data; name the data", parameter="data")
-    if evidence.private:
+    result, measured = inputs.result, inputs.require_data("Refits need the data")
+    if inputs.is_private:
         raise InputError("every refit of a private run spends its privacy budget again; fit without privacy instead")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # how new records are assigned does not matter here
@@ -195,7 +193,7 @@ def stability_of(
     )
 
 
-def stability_of_refits(folder: str | PathLike[str], refits: Sequence[str | PathLike[str]]) -> Stability:
+def compare_refits(folder: str | PathLike[str], refits: Sequence[str | PathLike[str]]) -> Stability:
     """Tell from refits over sites (`felb run --refit`) how often they have found the components of a result.
 
     Parameters
@@ -222,7 +220,7 @@ def store_stability(stable: Stability, folder: Path) -> Path:
     return folder / FILE
 
 
-def stored_stability(folder: Path, n_components: int) -> Stability | None:
+def _read_stability(folder: Path, n_components: int) -> Stability | None:
     """Return the stability that is stored beside a result, or None."""
     try:
         found = Stability.read(folder / FILE)
@@ -232,11 +230,6 @@ def stored_stability(folder: Path, n_components: int) -> Stability | None:
         raise InputError(f"the stability in {folder} is of another result; run `felb stability` again")
     return found
 
-
-# -- What a report is made from: a stored result, and the data it is about where that is at hand ---------------------
-#
-# Nothing is fitted again. A private run keeps its assignments out of its report, since its guarantee does not cover
-# them; who gives the data asks for exact figures.
 
 READING = ("client_column", "header", "binarize_threshold", "missing", "unknown")
 """How data was read; a result remembers it."""
@@ -268,7 +261,7 @@ class Measured:
     @cached_property
     def rows(self) -> NDArray[np.int64]:
         """Tp, fp, fn and known cells of each row."""
-        return row_counts(self.matrix, self.U, self.V)
+        return count_by_row(self.matrix, self.U, self.V)
 
     @cached_property
     def profile(self) -> ComponentProfile:
@@ -278,15 +271,33 @@ class Measured:
     @property
     def counts(self) -> Counts:
         """Counts of all rows."""
-        return total(self.rows)
+        return sum_counts(self.rows)
+
+    @cached_property
+    def purity(self) -> NDArray[np.float64]:
+        """The share of ones among the known cells of the records and features of each component; NaN if it has none."""
+        ones, cells = self._count_in_tiles(self.matrix), np.sum(self.U, axis=0) * np.sum(self.V, axis=1)
+        if self.matrix.unknown is not None:
+            cells = cells - self._count_in_tiles(self.matrix.unknown)
+        found: NDArray[np.float64] = np.divide(ones, cells, out=np.full(len(cells), np.nan), where=cells > 0)
+        return found
+
+    def _count_in_tiles(self, matrix: BinaryMatrix) -> NDArray[np.float64]:
+        """Return how many ones of a matrix lie in the tile of each component."""
+        ones = np.zeros(len(self.V))
+        for start in range(0, len(matrix), BLOCK):
+            rows = matrix.rows(start, min(start + BLOCK, len(matrix)))
+            hits = rows.to_scipy(np.float32) @ self.V.T.astype(np.float32)
+            ones += (hits * self.U[start : start + len(rows)]).sum(axis=0, dtype=np.float64)
+        return ones
 
     def counts_of_clients(self) -> dict[str, Counts]:
         """Counts of the rows of each client."""
-        return {name: total(self.rows[at]) for name, at in (self.rows_of or {}).items()}
+        return {name: sum_counts(self.rows[at]) for name, at in (self.rows_of or {}).items()}
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReportInputs:
     """A stored run and what is known about it.
 
     Parameters
@@ -312,11 +323,11 @@ class Evidence:
 
     @property
     def statement(self) -> str | None:
-        """What was guaranteed to whom, in words."""
+        """The words in which privacy was guaranteed."""
         return None if self.result.privacy is None else str(self.result.privacy["text"]).strip()
 
     @property
-    def private(self) -> bool:
+    def is_private(self) -> bool:
         """Whether the run was under differential privacy."""
         return _is_private(self.result)
 
@@ -346,6 +357,31 @@ class Evidence:
         rows = self.result.provenance.data.get("rows")
         return rows if rows is not None or self.measured is None else self.measured.matrix.shape[0]
 
+    def describe_components(self) -> list[Component]:
+        """Return the components by name, with supports, most supported first; features by lift where there is data."""
+        found = replace(self.result, supports=self.supports).described()
+        if self.measured is None:
+            return found
+        names, profile = self.feature_names, self.measured.profile
+        return [replace(c, features=tuple(names[j] for j in profile.order(c.number).tolist())) for c in found]
+
+    def overlap(self) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return Jaccard's coefficient of any two components over features, and over records where these are known."""
+        return jaccard(self.result.components.T), None if self.members is None else jaccard(self.members)
+
+    def score(self) -> tuple[dict[str, float], dict[str, Interval], int | None]:
+        """Return the scores, their intervals as far as they are known, and the number of resamples of a bootstrap."""
+        if self.measured is not None:
+            return self.measured.counts.scores(), *bootstrap_scores(self.measured.rows)
+        counts = self.result.counts
+        return dict(self.result.scores), {} if counts is None else estimate_cell_intervals(counts), None
+
+    def require_data(self, why: str) -> Measured:
+        """Return the result held against its data, or raise because there is none."""
+        if self.measured is None:
+            raise InputError(f"{self.absent} {why}; name the data", parameter="data")
+        return self.measured
+
     def seconds(self) -> float | None:
         """Return the time between the first and the last line of the logs."""
         try:
@@ -357,7 +393,7 @@ class Evidence:
 
 def gather(
     result: str | os.PathLike[str], *, data: str | None = None, labels: str | None = None, **options: Any
-) -> Evidence:
+) -> ReportInputs:
     """Read a result and hold it against data.
 
     Parameters
@@ -379,25 +415,25 @@ def gather(
     folder = result_folder(result)
     found = Result.read(folder)
     # Under disclosure rules, how many records of which client have a component is not for a page that is passed on.
-    assignments = None if _is_private(found) or found.disclosure is not None else _assignments(folder, found)
+    assignments = None if _is_private(found) or found.disclosure is not None else _read_assignments(folder, found)
     if data is None:
-        measured, absent = _search(found, folder, assignments)
+        measured, absent = _find_data(found, folder, assignments)
     else:
-        measured, absent = _measure(found, data, assignments, _reading(found, data) | options), None
-    stable = stored_stability(folder, len(found.components)) if folder.is_dir() else None  # not in a model file
+        measured, absent = _measure(found, data, assignments, _recall_reading(found, data) | options), None
+    stable = _read_stability(folder, len(found.components)) if folder.is_dir() else None  # not in a model file
     enriched = None
     if labels is not None:
         if measured is None:
             raise InputError(f"{absent} Labels are those of its records; name the data", parameter="data")
         enriched = enrichment(measured.U, read_labels(labels, data, len(measured.matrix)))
-    return Evidence(folder, found, assignments, tuple(_outbound(folder)), measured, absent, stable, enriched)
+    return ReportInputs(folder, found, assignments, tuple(_read_outbound(folder)), measured, absent, stable, enriched)
 
 
 def _is_private(result: Result) -> bool:
     return result.privacy is not None or bool(result.provenance.parameters.get("privacy"))
 
 
-def _assignments(folder: Path, result: Result) -> dict[str, NDArray[np.bool_]] | None:
+def _read_assignments(folder: Path, result: Result) -> dict[str, NDArray[np.bool_]] | None:
     """Return U of every client, or None where they stayed at their sites."""
     found = {}
     for client, size in result.clients.items():
@@ -411,12 +447,12 @@ def _assignments(folder: Path, result: Result) -> dict[str, NDArray[np.bool_]] |
     return found or None
 
 
-def _outbound(folder: Path) -> list[Mapping[str, Any]]:
+def _read_outbound(folder: Path) -> list[Mapping[str, Any]]:
     """Return the lines of all logs; a line that was cut short is left out."""
     return [line for log in sorted((folder / OUTBOUND).glob("*.jsonl")) for line in read_outbound_log(log)]
 
 
-def _reading(result: Result, data: str) -> dict[str, Any]:
+def _recall_reading(result: Result, data: str) -> dict[str, Any]:
     """Return how the run read its data; a missing mask that is not beside `data` belongs to other data."""
     parameters = result.provenance.parameters
     found = {name: parameters[name] for name in READING if parameters.get(name) is not None}
@@ -427,7 +463,7 @@ def _reading(result: Result, data: str) -> dict[str, Any]:
     return found
 
 
-def _search(
+def _find_data(
     result: Result, folder: Path, assignments: Mapping[str, NDArray[np.bool_]] | None
 ) -> tuple[Measured | None, str | None]:
     """Look for the very data of the run where it is likely to be."""
@@ -439,7 +475,7 @@ def _search(
     places += [str(path) for path in (Path(name), folder.resolve().parent / name) if path.exists()]
     for place in places:
         try:
-            measured = _measure(result, place, assignments, _reading(result, place))
+            measured = _measure(result, place, assignments, _recall_reading(result, place))
         except (FelbError, OSError):
             continue
         if measured.same:
@@ -458,13 +494,13 @@ def _measure(
     known = result.provenance.data.get("fingerprint")
     same = None if known is None else matrix.fingerprint() == known
     rows_of = _rows_of_clients(result, table) if same else None
-    stored = _in_order(assignments, rows_of, len(matrix)) if same else None
-    held = partial(Measured, matrix, V=result.components, source=Path(data).name, same=same, rows_of=rows_of)
+    stored = _order_assignments(assignments, rows_of, len(matrix)) if same else None
+    hold = partial(Measured, matrix, V=result.components, source=Path(data).name, same=same, rows_of=rows_of)
     if stored is not None:
-        measured = held(stored, stored=True)
+        measured = hold(stored, stored=True)
         if not result.scores or measured.counts.errors == round(result.scores["errors"]):
             return measured
-    return held(result.assign(matrix), stored=False)
+    return hold(result.assign(matrix), stored=False)
 
 
 def _rows_of_clients(result: Result, table: Table) -> Mapping[str, NDArray[np.int64]] | None:
@@ -481,7 +517,7 @@ def _rows_of_clients(result: Result, table: Table) -> Mapping[str, NDArray[np.in
     return rows if sizes == dict(result.clients) else None
 
 
-def _in_order(
+def _order_assignments(
     assignments: Mapping[str, NDArray[np.bool_]] | None, rows_of: Mapping[str, NDArray[np.int64]] | None, n: int
 ) -> NDArray[np.bool_] | None:
     """Put the stored assignments into the order of the rows of the data."""
