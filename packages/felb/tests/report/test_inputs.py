@@ -19,7 +19,7 @@ from felb.errors import InputError
 from felb.kernels.boolean import boolean_product_dense
 from felb.metrics import Counts, confusion
 from felb.report import gather, inputs
-from felb.report.inputs import bootstrap_scores, count_by_row, estimate_cell_intervals, jaccard, sum_counts, wilson
+from felb.report.inputs import bootstrap_scores, count_by_row, estimate_cell_intervals, sum_counts, wilson
 
 
 @pytest.fixture
@@ -244,12 +244,10 @@ def test_counts_come_back_from_stored_scores(run):
     assert run.result.counts == confusion(run.matrix, run.U, run.result.components)
 
 
-@given(arrays(bool, (8, 4)))
-def test_jaccard_agrees_with_sets(members):
-    found = jaccard(members)
-    halves = jaccard({"a": members[:3], "b": members[3:]})
-    np.testing.assert_allclose(found, halves)
-    for i in range(4):
-        for j in range(4):
-            a, b = set(np.flatnonzero(members[:, i])), set(np.flatnonzero(members[:, j]))
-            assert found[i, j] == pytest.approx(len(a & b) / len(a | b) if a | b else 0)
+def test_overlap_agrees_with_sets(run):
+    features, records = gather(run.folder).overlap()
+    V, U = run.result.components, run.U
+    for found, members in ((features, V), (records, U.T)):
+        for i, j in ((0, 0), (0, 1), (3, 7), (19, 2)):
+            a, b = set(np.flatnonzero(members[i])), set(np.flatnonzero(members[j]))
+            assert found[i, j] == pytest.approx(len(a & b) / len(a | b))

@@ -206,7 +206,7 @@ def test_the_theme_follows_the_system_and_can_be_chosen(open_page):
     light = background(page)
     assert light != dark
     assert page.locator("#data-and-reconstruction img.on-light:visible").count() == 3
-    assert page.locator("#data-and-reconstruction img.on-dark:visible").count() == 0
+    assert page.locator("img.on-dark:visible").count() == 0
     page.reload()
     assert background(page) == light
     page.get_by_role("button", name="Theme").click()
@@ -259,7 +259,7 @@ def test_paper_is_light_and_shows_everything(open_page):
     assert background(page) == "rgb(255, 255, 255)"
     assert page.locator("details:not([open])").count() == 0
     assert page.locator(".bar:visible, .search:visible").count() == 0
-    assert page.locator("#data-and-reconstruction img.on-dark:visible").count() == 0
+    assert page.locator("img.on-dark:visible").count() == 0
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details[open]").count() == 0
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -55,9 +55,9 @@ def stability_command(
     from felb.runs.result import check_folder_of_result
 
     check_folder_of_result(result)
-    from felb.cli.output import step_progress  # slow to import, and not needed to refuse a wrong folder
+    from felb.analysis.stability import FILE  # slow to import, and not needed to refuse a wrong folder
+    from felb.cli.output import step_progress
     from felb.report import compare_refits, gather, measure_stability
-    from felb.report.inputs import store_stability
 
     with warnings_as_notes(), step_progress("refits") as advance:
         inputs = gather(result, data=data, **options.given(**reading))
@@ -67,7 +67,8 @@ def stability_command(
             stable = measure_stability(
                 inputs, n_resamples=n_resamples, seed=seed, on_refit=lambda done: advance(done, n_resamples)
             )
-    place = store_stability(stable, inputs.folder)
+    place = inputs.folder / FILE
+    stable.write(place)
     if as_json:
         print_json({"result": result, "file": str(place), **stable.to_json()})
         return

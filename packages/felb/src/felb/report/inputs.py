@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.analysis.stability import FILE, Stability, cheapest_refit, refitted, stability_among
-from felb.data.files import SHIPPED, read_data, read_labels
+from felb.data.files import SHIPPED, read_labels
 from felb.data.partition import PARTITIONS, dealt, split
 from felb.errors import FelbError, InputError
 from felb.federated.steps.belief import ASSIGN_BY_BELIEF
 from felb.kernels.boolean import boolean_product_dense
 from felb.metrics import Counts
+from felb.metrics.comparison import jaccard_matrix
+from felb.metrics.counts import BLOCK, feature_counts
 from felb.metrics.interpretation import enrichment, profile_components
 from felb.privacy.outbound_log import read_outbound_log
+from felb.runs.apply import table_for
 from felb.runs.execute import CENTRALIZED
 from felb.runs.result import OUTBOUND, RESAMPLED, Result, read_assignment, result_folder
 
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from felb.metrics.interpretation import ComponentProfile, Enrichment
     from felb.runs.result import Component
 
-    Interval = tuple[float, float]
+    Bounds = tuple[float, float]
 
 
 LEVEL, Z = 0.95, 1.959963984540054
@@ -48,9 +51,6 @@ LEVEL, Z = 0.95, 1.959963984540054
 
 RESAMPLES, FEWER_RESAMPLES, MANY_KINDS = 2000, 400, 20_000
 """Of the bootstrap; fewer where records differ in so many ways that each resample takes long."""
-
-BLOCK = 4096
-"""Rows at a time."""
 
 
 def count_by_row(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -88,7 +88,7 @@ def sum_counts(rows: NDArray[np.int64]) -> Counts:
     return Counts(tp, fp, fn, cells)
 
 
-def bootstrap_scores(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[str, Interval], int]:
+def bootstrap_scores(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[str, Bounds], int]:
     """Return the percentile interval of every score under resampling of records, and the number of resamples.
 
     Records with equal counts are drawn together by a multinomial, which is the same as drawing them one by one.
@@ -106,7 +106,7 @@ def bootstrap_scores(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[st
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}, resamples
 
 
-def wilson(successes: float, trials: float) -> Interval:
+def wilson(successes: float, trials: float) -> Bounds:
     """Return Wilson's interval of a share, (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).
 
     Examples
@@ -123,7 +123,7 @@ def wilson(successes: float, trials: float) -> Interval:
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def estimate_cell_intervals(counts: Counts) -> dict[str, Interval]:
+def estimate_cell_intervals(counts: Counts) -> dict[str, Bounds]:
     """Return an interval of every score as if cells were independent, from Wilson's of the share behind it.
 
     Precision and recall are shares; F1 = 2J/(1 + J) is increasing in the share J = tp/(tp + fp + fn); errors, RMSD and
@@ -144,15 +144,6 @@ def estimate_cell_intervals(counts: Counts) -> dict[str, Interval]:
     if ones:
         found["coverage"] = (1 - high * cells / ones, 1 - low * cells / ones)
     return found
-
-
-def jaccard(members: NDArray[np.bool_] | Mapping[str, NDArray[np.bool_]]) -> NDArray[np.float64]:
-    """Return |a ∩ b| / |a ∪ b| of every two columns, over the rows of one matrix or several; 0 for empty ones."""
-    parts = [members] if isinstance(members, np.ndarray) else list(members.values())
-    both = sum((part.astype(np.float64).T @ part.astype(np.float64) for part in parts), start=np.zeros(()))
-    sizes = np.diag(both)
-    either = sizes[:, None] + sizes[None, :] - both
-    return np.divide(both, either, out=np.zeros_like(both), where=either > 0)
 
 
 def measure_stability(
@@ -214,12 +205,6 @@ def compare_refits(folder: str | PathLike[str], refits: Sequence[str | PathLike[
     return stability_among(result.components, list(fitted.values()), seed=result.provenance.seed)
 
 
-def store_stability(stable: Stability, folder: Path) -> Path:
-    """Store the stability in the folder of a result, where the report finds it; return the file."""
-    stable.write(folder / FILE)
-    return folder / FILE
-
-
 def _read_stability(folder: Path, n_components: int) -> Stability | None:
     """Return the stability that is stored beside a result, or None."""
     try:
@@ -276,20 +261,10 @@ class Measured:
     @cached_property
     def purity(self) -> NDArray[np.float64]:
         """The share of ones among the known cells of the records and features of each component; NaN if it has none."""
-        ones, cells = self._count_in_tiles(self.matrix), np.sum(self.U, axis=0) * np.sum(self.V, axis=1)
-        if self.matrix.unknown is not None:
-            cells = cells - self._count_in_tiles(self.matrix.unknown)
+        counted = feature_counts(self.matrix, self.U, self.V)
+        ones, cells = np.array(counted.inside_ones, dtype=float), np.array(counted.inside, dtype=float)
         found: NDArray[np.float64] = np.divide(ones, cells, out=np.full(len(cells), np.nan), where=cells > 0)
         return found
-
-    def _count_in_tiles(self, matrix: BinaryMatrix) -> NDArray[np.float64]:
-        """Return how many ones of a matrix lie in the tile of each component."""
-        ones = np.zeros(len(self.V))
-        for start in range(0, len(matrix), BLOCK):
-            rows = matrix.rows(start, min(start + BLOCK, len(matrix)))
-            hits = rows.to_scipy(np.float32) @ self.V.T.astype(np.float32)
-            ones += (hits * self.U[start : start + len(rows)]).sum(axis=0, dtype=np.float64)
-        return ones
 
     def counts_of_clients(self) -> dict[str, Counts]:
         """Counts of the rows of each client."""
@@ -367,9 +342,11 @@ class ReportInputs:
 
     def overlap(self) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
         """Return Jaccard's coefficient of any two components over features, and over records where these are known."""
-        return jaccard(self.result.components.T), None if self.members is None else jaccard(self.members)
+        V, members = self.result.components, self.members
+        U = None if members is None else np.vstack(list(members.values()))
+        return jaccard_matrix(V, V), None if U is None else jaccard_matrix(U.T, U.T)
 
-    def score(self) -> tuple[dict[str, float], dict[str, Interval], int | None]:
+    def score(self) -> tuple[dict[str, float], dict[str, Bounds], int | None]:
         """Return the scores, their intervals as far as they are known, and the number of resamples of a bootstrap."""
         if self.measured is not None:
             return self.measured.counts.scores(), *bootstrap_scores(self.measured.rows)
@@ -486,11 +463,8 @@ def _find_data(
 def _measure(
     result: Result, data: str, assignments: Mapping[str, NDArray[np.bool_]] | None, options: Mapping[str, Any]
 ) -> Measured:
-    if result.schema is not None and Path(data).suffix != ".felb":  # such a file holds features already
-        options = {"schema": result.schema} | dict(options)
-    table = read_data(data, **options)
+    table = table_for(result, data, **options)
     matrix = table.matrix
-    _check_features(result, matrix, data)
     known = result.provenance.data.get("fingerprint")
     same = None if known is None else matrix.fingerprint() == known
     rows_of = _rows_of_clients(result, table) if same else None
@@ -532,16 +506,3 @@ def _order_assignments(
     for name, at in rows_of.items():
         ordered[at] = assignments[name]
     return ordered
-
-
-def _check_features(result: Result, matrix: BinaryMatrix, data: str) -> None:
-    """Raise unless the data has the features of the result, in their order."""
-    m = result.components.shape[1]
-    if matrix.shape[1] != m:
-        raise InputError(f"{data} has {matrix.shape[1]} columns, the result has {m}; they must be the same features")
-    if result.columns is not None and matrix.columns is not None and result.columns != matrix.columns:
-        at = next(i for i, (a, b) in enumerate(zip(result.columns, matrix.columns, strict=True)) if a != b)
-        raise InputError(
-            f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {result.columns[at]!r}; "
-            "bring the columns into the order of the result"
-        )

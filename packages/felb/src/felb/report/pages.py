@@ -90,14 +90,6 @@ def counted(n: int | None, what: str) -> str:
     return f"{number(n)} {what}{'' if n == 1 else 's'}"
 
 
-def size(n: int) -> str:
-    """Return a number of bytes."""
-    for unit, one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if n >= one:
-            return f"{n / one:.3g} {unit}"
-    return f"{n} bytes"
-
-
 # -- Pages and their templates ---------------------------------------------------------------------------------------
 
 
@@ -111,7 +103,7 @@ def _environment(package: str) -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    environment.filters |= {"number": number, "counted": counted, "size": size}
+    environment.filters |= {"number": number, "counted": counted}
     return environment
 
 
