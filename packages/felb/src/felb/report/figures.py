@@ -392,8 +392,12 @@ def draw_picture(codes: Codes) -> Image:
 # -- Heat maps of shares ---------------------------------------------------------------------------------------------
 
 CELL_INCHES = 0.3
-DARK = 0.55
-"""A share from which on its cell is so dark that its number is light."""
+SQUARE = np.array([[0.03, 0.03], [0.97, 0.03], [0.97, 0.97], [0.03, 0.97], [0.03, 0.03]])
+SHADES, DARK = 20, 0.55
+"""Shades of cells, and a share from which on its cell is so dark that its number is light."""
+
+MOST_NUMBERS = 400
+"""Cells that show their numbers; of a larger map, only the table below it does."""
 
 LONGEST_NAME = 24
 """Characters of a name beside a heat map; the table below has the whole of it."""
@@ -406,30 +410,31 @@ def draw_heat_map(shares: Any, rows: Sequence[str], columns: Sequence[str]) -> I
 
 
 def _make_heat_map(shares: Any, rows: Sequence[str], columns: Sequence[str]) -> Any:
-    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
 
-    shares = np.ma.masked_invalid(np.asarray(shares, dtype=float).reshape(len(rows), len(columns)))  # None becomes NaN
+    shares = np.asarray(shares, dtype=float).reshape(len(rows), len(columns))  # None becomes NaN
     row_names, column_names = ([_shorten(name) for name in names] for names in (rows, columns))
     widest, highest = (max(map(len, names), default=0) for names in (row_names, column_names))
     upright = highest <= 3
-    figure = _make_figure(
-        (
-            CELL_INCHES * len(columns) + 0.3 + 0.09 * widest,
-            CELL_INCHES * len(rows) + 0.3 + (not upright) * 0.09 * highest,
-        )
-    )
+    height = CELL_INCHES * len(rows) + 0.3 + (0 if upright else 0.09 * highest)
+    figure = _make_figure((CELL_INCHES * len(columns) + 0.3 + 0.09 * widest, height))
     axes = figure.subplots()
-    # One colour, more or less of it, so that the colours of the other theme can take its place.
-    strength = (0.06 + 0.94 * shares).filled(0.0)
-    axes.pcolormesh(np.ma.zeros(shares.shape), cmap=ListedColormap([LIGHT["accent"]]), alpha=strength)
+    # One colour, more or less of it, so that the colour of the other theme can take its place; cells that look alike
+    # are one shape.
+    steps = np.round(SHADES * shares)
+    for step in np.unique(steps[~np.isnan(steps)]):
+        squares = [Outline(SQUARE + np.array([j, i]), closed=True) for i, j in np.argwhere(steps == step)]
+        strength = 0.06 + 0.94 * step / SHADES
+        axes.add_patch(PathPatch(Outline.make_compound_path(*squares), lw=0, color=LIGHT["accent"], alpha=strength))
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     axes.set_xticks(np.arange(len(columns)) + 0.5, column_names, rotation=0 if upright else 90, parse_math=False)
     axes.set_yticks(np.arange(len(rows)) + 0.5, row_names, parse_math=False)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=8, labelcolor=LIGHT["muted"])
     axes.spines[:].set_visible(False)
-    for (i, j), share in np.ndenumerate(shares.filled(np.nan)):
-        if not math.isnan(share):
+    for (i, j), share in np.ndenumerate(shares):
+        if shares.size <= MOST_NUMBERS and not math.isnan(share):
             colour = LIGHT["on-accent"] if share >= DARK else LIGHT["ink"]
             axes.text(j + 0.5, i + 0.5, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5, color=colour)
     return figure
