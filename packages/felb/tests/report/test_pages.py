@@ -52,7 +52,7 @@ PARTS = {
     "note": lambda names: names[:1],
     "legend": lambda names: [dict.fromkeys(names, names[0])],
     "headlines": lambda names: [[{"name": n, "value": n, "interval": [n, n], "meaning": n} for n in names]],
-    "heat_map": lambda names: [None, [[0.5] * len(names)], names[:1], names, names[0]],
+    "heat_map": lambda names: [pages.HeatMap(None, [[0.5] * len(names)], names[:1], names), names[0]],
     "charts": lambda names: [[pages.Chart(names[0], None, names[0], dict.fromkeys([*names, ""], names[0]))]],
     "marked_tables": lambda names: [
         [MarkedTable(names[0], names[:2], [(names[0], [TableCell(names[0])] * (len(names[:2]) - 1))])],

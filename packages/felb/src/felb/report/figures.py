@@ -78,7 +78,7 @@ def check_matplotlib() -> None:
 
 
 @contextmanager
-def _drawing() -> Iterator[None]:
+def drawing() -> Iterator[None]:
     """Draw with the settings of matplotlib, whatever those of the user are."""
     check_matplotlib()
     import matplotlib as mpl
@@ -90,13 +90,14 @@ def _drawing() -> Iterator[None]:
         yield
 
 
-def _make_figure(size: tuple[float, float], **options: Any) -> Any:
+def make_figure(size: tuple[float, float], **options: Any) -> Any:
+    """Return an empty figure of that size in inches, whose parts make room for each other."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, facecolor="white", **{"layout": "constrained", **options})
 
 
-def _write_png(figure: Any, path: str | os.PathLike[str], *, dpi: int = 200) -> None:
+def write_png(figure: Any, path: str | os.PathLike[str], *, dpi: int = 200) -> None:
     """Write a figure as a PNG file that appears complete or not at all."""
     with replacing(Path(path)) as partial, partial.open("wb") as file:
         figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
@@ -224,8 +225,8 @@ def draw_matrices(
     high = top + max(pixels.shape[0] for pixels in drawn.values()) + MARGIN
     wide = 2 * MARGIN + sum(pixels.shape[1] for pixels in drawn.values()) + PANEL_GAP * (len(drawn) - 1)
     canvas = np.full((high, wide), PAPER, dtype=np.uint8)
-    with _drawing():
-        figure = _make_figure((wide / DPI, high / DPI), dpi=DPI, layout="none")
+    with drawing():
+        figure = make_figure((wide / DPI, high / DPI), dpi=DPI, layout="none")
         left = MARGIN
         for title, pixels in drawn.items():
             canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
@@ -242,7 +243,7 @@ def draw_matrices(
             left += pixels.shape[1] + PANEL_GAP
         figure.figimage(np.repeat(canvas[:, :, None], 3, axis=2), origin="upper")
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        _write_png(figure, path, dpi=DPI)
+        write_png(figure, path, dpi=DPI)
 
 
 def _check_suffix(path: str | os.PathLike[str]) -> None:
@@ -373,7 +374,7 @@ def _color_map(theme: str, names: Sequence[str] = CELL_COLOURS) -> Any:
 
 def draw_cells(codes: Codes, theme: str = "light") -> bytes:
     """Return a PNG file of cells, each of whole pixels, as large as fits."""
-    with _drawing():
+    with drawing():
         from matplotlib.image import imsave
 
         pixels, file = _enlarge(codes, cell_size((codes.shape[0], codes.shape[1]), BOX)), io.BytesIO()
@@ -405,7 +406,7 @@ LONGEST_NAME = 24
 
 def draw_heat_map(shares: Any, rows: Sequence[str], columns: Sequence[str]) -> Image:
     """Return shares between 0 and 1 as an image of a page, the more the darker; NaN leaves a cell empty."""
-    with _drawing():
+    with drawing():
         return _to_image(_make_heat_map(shares, rows, columns))
 
 
@@ -418,7 +419,7 @@ def _make_heat_map(shares: Any, rows: Sequence[str], columns: Sequence[str]) -> 
     widest, highest = (max(map(len, names), default=0) for names in (row_names, column_names))
     upright = highest <= 3
     height = CELL_INCHES * len(rows) + 0.3 + (0 if upright else 0.09 * highest)
-    figure = _make_figure((CELL_INCHES * len(columns) + 0.3 + 0.09 * widest, height))
+    figure = make_figure((CELL_INCHES * len(columns) + 0.3 + 0.09 * widest, height))
     axes = figure.subplots()
     # One colour, more or less of it, so that the colour of the other theme can take its place; cells that look alike
     # are one shape.
@@ -447,12 +448,12 @@ def _shorten(name: str) -> str:
 
 def write_heat_map(shares: Any, path: Path, *, rows: Sequence[str], columns: Sequence[str], title: str) -> None:
     """Write a heat map as a PNG file."""
-    with _drawing():
+    with drawing():
         figure = _make_heat_map(shares, rows, columns)
         width, height = figure.get_size_inches()
         figure.set_size_inches(max(width, 5.2), height + 0.4)
         figure.suptitle(title, fontsize=9, x=0.02, ha="left", color=LIGHT["ink"])
-        _write_png(figure, path)
+        write_png(figure, path)
 
 
 # -- Curves ----------------------------------------------------------------------------------------------------------
@@ -477,8 +478,8 @@ def draw_chart(
     """Return curves over whole numbers as an image of a page; its title and its legend are text of the page."""
     if len(series) > MOST_CURVES:
         raise InputError(f"a chart shows at most {MOST_CURVES} curves, got {len(series)}; split it")
-    with _drawing():
-        figure = _make_figure((3.75, 2.3))
+    with drawing():
+        figure = make_figure((3.75, 2.3))
         _paint_curves(figure.subplots(), series, x_label=x_label, log_y=log_y, x_range=x_range)
         return _to_image(figure)
 
@@ -598,11 +599,11 @@ def _is_number(value: object) -> bool:
     return type(value) is not bool and isinstance(value, int | float) and math.isfinite(value)
 
 
-def _paint_rounds(make_figure: Callable[[tuple[float, float]], Any], curves: Mapping[str, list[Series]]) -> Any:
+def _paint_rounds(make: Callable[[tuple[float, float]], Any], curves: Mapping[str, list[Series]]) -> Any:
     """Return a figure of the metrics of the rounds, an axis each, up to three side by side."""
     across = min(3, len(curves))
     down = -(-len(curves) // across)
-    figure = make_figure((3.6 * across, 2.6 * down))
+    figure = make((3.6 * across, 2.6 * down))
     grid = figure.subplots(down, across, squeeze=False).reshape(-1)
     for axes in grid[len(curves) :]:
         axes.set_visible(False)
@@ -616,8 +617,8 @@ def _paint_rounds(make_figure: Callable[[tuple[float, float]], Any], curves: Map
 
 def write_rounds(curves: Mapping[str, list[Series]], path: Path) -> None:
     """Write the metrics of the rounds as a PNG file."""
-    with _drawing():
-        _write_png(_paint_rounds(_make_figure, curves), path)
+    with drawing():
+        write_png(_paint_rounds(make_figure, curves), path)
 
 
 # -- The figures of a fitted model, which are matplotlib figures for a notebook ---------------------------------------
@@ -753,8 +754,8 @@ def write_choice(choice: RankChoice, path: str | os.PathLike[str]) -> None:
         panels["Components found by refits, %"] = [100 * (row.stability or 0.0) for row in rows]
     panels[length] = [row.description_length / 1000 for row in rows]
     k, chosen = [row.n_components for row in rows], {length: choice.shortest_k, held_out: choice.best_k}
-    with _drawing():
-        figure = _make_figure((3.2 * len(panels), 2.8))
+    with drawing():
+        figure = make_figure((3.2 * len(panels), 2.8))
         for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
             _paint_curves(axes, [Series(title, k, values)], x_label="components k", log_y=False)
             axes.set_title(title, fontsize=9, loc="left", color=LIGHT["ink"])
@@ -763,7 +764,7 @@ def write_choice(choice: RankChoice, path: str | os.PathLike[str]) -> None:
                 axes.errorbar(k, values, yerr=errors, color=LIGHT["accent"], linewidth=0, elinewidth=1)
             if title in chosen:
                 _mark_choice(axes, chosen[title], values[k.index(chosen[title])], values)
-        _write_png(figure, path)
+        write_png(figure, path)
 
 
 def _mark_choice(axes: Any, k: int, value: float, values: Sequence[float]) -> None:

@@ -103,7 +103,7 @@ def _environment(package: str) -> Environment:
         lstrip_blocks=True,
         finalize=_finalize,
     )
-    environment.filters |= {"number": number, "counted": counted}
+    environment.filters |= {"number": number, "significant": significant, "counted": counted}
     return environment
 
 
@@ -246,7 +246,6 @@ class HeatMap(NamedTuple):
     shares: Sequence[Sequence[float | None]]
     rows: Sequence[str]
     columns: Sequence[str]
-    caption: str
 
 
 def make_chart(title: str, series: Sequence[Series], **options: Any) -> Chart:
@@ -261,10 +260,8 @@ def make_chart(title: str, series: Sequence[Series], **options: Any) -> Chart:
     return Chart(title, image, f"{title}. {'; '.join(told)}", {one.name: f"s{i}" for i, one in enumerate(series)})
 
 
-def _make_heat_map(
-    shares: Sequence[Sequence[float | None]], rows: Sequence[str], columns: Sequence[str], caption: str
-) -> HeatMap:
-    return HeatMap(_draw_if_possible(figures.draw_heat_map, shares, rows, columns), shares, rows, columns, caption)
+def _make_heat_map(shares: Sequence[Sequence[float | None]], rows: Sequence[str], columns: Sequence[str]) -> HeatMap:
+    return HeatMap(_draw_if_possible(figures.draw_heat_map, shares, rows, columns), shares, rows, columns)
 
 
 def _draw_if_possible(draw: Callable[..., Image], *values: Any, **options: Any) -> Image | None:
@@ -418,13 +415,6 @@ def _fill_overlap(inputs: ReportInputs) -> Markup | None:
     features, records = inputs.overlap()
     shown = order[:MOST_IN_A_MAP]
     shares = arrange_overlap(features, records, shown)
-    above = "records that they share" if records is not None else "records are not shown, as no assignments are stored"
-    caption = (
-        f"Below the diagonal: features that two components share; {'above it: ' if records is not None else ''}{above}"
-    )
-    caption += ". Values are Jaccard indices in percent. Components are in the order of the table above."
-    if len(shown) < len(order):
-        caption += f" The first {len(shown)} of {len(order)} are shown; --csv DIR writes all."
     numbers = [str(component) for component in shown]
     pairs = [(float(features[a, b]), a, b) for i, a in enumerate(order) for b in order[i + 1 :] if features[a, b] > 0]
     pairs.sort(key=lambda pair: -pair[0])
@@ -436,7 +426,8 @@ def _fill_overlap(inputs: ReportInputs) -> Markup | None:
     columns = [Column("Components", "words"), Column("Shared features", "words"), Column("Share")]
     told = "Pairs of components with the largest share of common features"
     alike = make_table(columns, rows, caption=told) if rows else None
-    return fill("result.html", "overlap", _make_heat_map(shares, numbers, numbers, caption), alike)
+    heat = _make_heat_map(shares, numbers, numbers)
+    return fill("result.html", "overlap", heat, alike, n_all=len(order), has_records=records is not None)
 
 
 def arrange_overlap(features: Any, records: Any, order: Sequence[int]) -> list[list[float | None]]:
@@ -459,11 +450,8 @@ def _fill_clients(inputs: ReportInputs) -> Markup | None:
     order = [component.number for component in inputs.describe_components()][:MOST_IN_A_MAP]
     names = list(members)[:MOST_IN_A_MAP]
     shares = [[float(members[name][:, c].mean()) if len(members[name]) else 0.0 for c in order] for name in names]
-    caption = "Share of the records of a client that have each component, in percent; columns are components"
-    if len(names) < len(members):
-        caption += f"; the first {len(names)} of {len(members)} clients are shown, --csv DIR writes all"
     counts = {} if inputs.measured is None else inputs.measured.counts_of_clients()
-    heat = _make_heat_map(shares, names, [str(c) for c in order], caption)
+    heat = _make_heat_map(shares, names, [str(c) for c in order])
     return fill("result.html", "clients", list(clients), heat, _make_client_scores(clients, counts))
 
 
@@ -489,8 +477,7 @@ def _fill_labels(inputs: ReportInputs) -> Markup | None:
     shares: list[list[float | None]] = [
         [float(found.joint[c, g] / found.supports[c]) if found.supports[c] else None for g in shown] for c in order
     ]
-    caption = "Share of the records of a component (row) that have each label (column), in percent"
-    heat = _make_heat_map(shares, [str(c) for c in order], [found.labels[g] for g in shown], caption)
+    heat = _make_heat_map(shares, [str(c) for c in order], [found.labels[g] for g in shown])
     table = found.columns()
     rows = [
         (
@@ -584,24 +571,9 @@ def _describe_budget(lines: list[Mapping[str, Any]]) -> str:
 
 def _fill_run(inputs: ReportInputs) -> Markup:
     """Return what was run, on what, by which version, on which machine."""
-    made, result = inputs.result.provenance, inputs.result
-    data, seconds, machine = made.data, inputs.seconds(), made.machine
-    named = {
-        "Method": made.method,
-        "Seed": made.seed,
-        "Components": number(len(result.components)),
-        "Boolean": "yes" if result.integrality_gap == 0 else f"up to a gap of {significant(result.integrality_gap)}",
-        "Data": f"{data.get('source')}: {records_in_words(result)} × {counted(data.get('columns'), 'feature')}",
-        **({"Unknown cells": number(data["unknown"])} if data.get("unknown") else {}),
-        "Clients": number(len(result.clients)) if len(result.clients) > 1 else next(iter(result.clients), "none"),
-        "Duration": "not recorded" if seconds is None else f"{significant(seconds)} s from first to last message",
-        "felb": made.felb,
-        "Machine": f"{machine.get('system')}, {machine.get('processor')}, {machine.get('cores')} cores",
-        "Python, NumPy": f"{machine.get('python')}, {machine.get('numpy')}",
-        **({"Folder": inputs.folder.name or str(inputs.folder)} if inputs.folder.is_dir() else {}),
-    }
+    made = inputs.result.provenance
     parameters = {name: _describe_parameter(value) for name, value in sorted(made.parameters.items())}
-    return fill("result.html", "run", named, parameters)
+    return fill("result.html", "run", inputs, made, records_in_words(inputs.result), inputs.seconds(), parameters)
 
 
 def _describe_parameter(value: Any) -> str:
@@ -659,17 +631,7 @@ def build_comparison_page(compared: Compared) -> Page:
     if wrong := compared.failures():
         reasons = [f"{', '.join(where)}: {reason}" for reason, where in wrong.items()]
         sections.append(Section("Runs without scores", fill("parts.html", "items", reasons)))
-    made = compared.provenance
-    named = {
-        "data": f"{compared.source}, {compared.shape[0]} records x {compared.shape[1]} features",
-        "clients": compared.clients if compared.clients is not None else "by a column of the data",
-        "seeds": compared.seeds,
-        "runs": f"{compared.done} of {compared.planned} done",
-        "felb": made.get("felb"),
-        "date": made.get("date"),
-        "machine": ", ".join(f"{name} {value}" for name, value in dict(made.get("machine", {})).items()),
-    }
-    sections.append(Section("Provenance", fill("parts.html", "facts", named)))
+    sections.append(Section("Provenance", fill("result.html", "comparison", compared)))
     return Page(f"Methods on {compared.source}", sections, kicker="Comparison")
 
 
