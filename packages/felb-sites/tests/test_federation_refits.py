@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation_parts import SITES, plan, play
-from felb.report import compare_refits
+from felb.report.inputs import compare_refits
 from felb_sites.deployed import DeployedRun
 
 pytestmark = pytest.mark.federation

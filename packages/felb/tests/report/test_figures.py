@@ -126,7 +126,7 @@ def test_panels_with_the_same_columns_line_up():
     assert len({cell_size((n, 100), (640, 420))[1] for n in (1, 6, 80, 150, 640, 5000)}) == 1
 
 
-@pytest.mark.parametrize("width", [*range(1, 40), 57, 113, 205])
+@pytest.mark.parametrize("width", [1, 2, 7, 31, 39, 57, 113, 205])
 def test_no_size_loses_a_pixel(tmp_path, width):
     draw_matrices({"": np.eye(2, width)}, tmp_path / "p.png", width=width, height=2)
     pixels = grey(tmp_path / "p.png")

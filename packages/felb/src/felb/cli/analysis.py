@@ -57,7 +57,8 @@ def stability_command(
     check_folder_of_result(result)
     from felb.analysis.stability import FILE  # slow to import, and not needed to refuse a wrong folder
     from felb.cli.output import step_progress
-    from felb.report import compare_refits, gather, measure_stability
+    from felb.report import gather, measure_stability
+    from felb.report.inputs import compare_refits
 
     with warnings_as_notes(), step_progress("refits") as advance:
         inputs = gather(result, data=data, **options.given(**reading))

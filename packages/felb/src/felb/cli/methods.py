@@ -143,7 +143,7 @@ def by_method(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def show(compared: Compared, out: str, *, as_json: bool) -> None:
     """Write the tables and the page, and print the tables."""
-    from felb.report import write_comparison
+    from felb.report.exports import write_comparison
     from felb.report.tables import comparison_tables, describe_comparison
 
     files = write_comparison(compared, out)

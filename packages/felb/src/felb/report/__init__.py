@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from felb.late import late_names
 
 if TYPE_CHECKING:
-    from felb.report.exports import write_comparison, write_figures, write_rules, write_sets, write_tables
+    from felb.report.exports import write_figures, write_rules, write_sets, write_tables
     from felb.report.figures import Order, draw_matrices, tile_order, write_choice
-    from felb.report.inputs import ReportInputs, compare_refits, gather, measure_stability
+    from felb.report.inputs import ReportInputs, gather, measure_stability
     from felb.report.pages import build_result_page
 
 _MODULES = {
-    "exports": ("write_comparison", "write_figures", "write_rules", "write_sets", "write_tables"),
+    "exports": ("write_figures", "write_rules", "write_sets", "write_tables"),
     "figures": ("Order", "draw_matrices", "tile_order", "write_choice"),
-    "inputs": ("ReportInputs", "compare_refits", "gather", "measure_stability"),
+    "inputs": ("ReportInputs", "gather", "measure_stability"),
     "pages": ("build_result_page",),
 }
 
@@ -23,13 +23,11 @@ __all__ = [
     "Order",
     "ReportInputs",
     "build_result_page",
-    "compare_refits",
     "draw_matrices",
     "gather",
     "measure_stability",
     "tile_order",
     "write_choice",
-    "write_comparison",
     "write_figures",
     "write_rules",
     "write_sets",
