@@ -364,7 +364,7 @@ def test_only_regular_files_are_databases(scheme, tmp_path):
 
 
 def test_a_small_packed_table_does_not_fill_the_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr("felb.data.tabular.ALWAYS_BYTES", 1 << 16)
+    monkeypatch.setattr("felb.data.readers.ALWAYS_BYTES", 1 << 16)
     with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:
         file.write(b"a,b\n" + b"1,x\n" * (1 << 18))
     with pytest.raises(InputError, match="unpacks to more than"):

@@ -40,6 +40,8 @@ def test_damage_is_an_input_error_that_names_the_file(kind, tmp_path):
     cuts = [0, 1, 6, 20, len(content) // 3, len(content) // 2, len(content) - 9, len(content) - 2]
     if kind in (".csv", ".tsv", ".dat", ".fimi"):
         cuts = [0]  # fewer lines are a smaller file
+    if kind == ".mat":
+        cuts = cuts[:-1]  # its last bytes only fill a word
     for part in cuts:
         broken.write_bytes(content[:part])
         with pytest.raises(InputError, match="broken"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.data.text import line_blocks
+from felb.data.readers import line_blocks
 from felb.errors import InputError
 from felb_paper.sources.ratings import AT_LEAST, Ratings
 from felb_paper.sources.raw import Fields, RawFile, decode, find_files, unique_names

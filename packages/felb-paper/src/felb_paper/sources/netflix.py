@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from felb.data.text import line_blocks
+from felb.data.readers import line_blocks
 from felb.errors import InputError
 from felb_paper.sources.ratings import AT_LEAST, Ratings
 from felb_paper.sources.raw import Fields, RawFile, find_files, unique_names

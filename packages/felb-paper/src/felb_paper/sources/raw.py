@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
-from felb.data.text import MISSING_WORDS, line_blocks
+from felb.data.readers import MISSING_WORDS, line_blocks
 from felb.errors import InputError
 
 if TYPE_CHECKING:

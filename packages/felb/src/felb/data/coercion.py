@@ -28,7 +28,7 @@ from felb.data.binary import (
 from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,11 +66,7 @@ def to_binary(
             "others, give data.compute()"
         )
     if isinstance(data, BinaryMatrix):
-        if binarize_threshold is not None and not 0 <= binarize_threshold < 1:
-            raise InputError(
-                f"binarize_threshold={binarize_threshold} makes all cells of 0/1 data equal; omit it",
-                parameter="binarize_threshold",
-            )
+        _check_binary_threshold(binarize_threshold)
         return data if columns is None else data.with_columns(columns)
     if hasattr(data, "tocsr"):
         return _from_scipy(data, columns, binarize_threshold)
@@ -126,6 +122,26 @@ def from_columns(ones: Sequence[NDArray[Any]], n_rows: int, *, columns: Sequence
     return BinaryMatrix(by_row.indptr.astype(np.int64), by_row.indices, len(ones), columns)
 
 
+def from_values(
+    columns: Iterable[NDArray[Any]],
+    n_rows: int,
+    names: Sequence[str] | None,
+    *,
+    binarize_threshold: float | None,
+    missing: str,
+    first_row: int = 0,
+) -> BinaryMatrix:
+    """Build from the values of each column; `missing` says what missing cells are, one of `MISSING_MEANS`."""
+    ones, unknown = [], []
+    for position, values in enumerate(columns):
+        locate = LocateCell(names, first_row, position)
+        found, absent = where_known_one(values, binarize_threshold, missing=missing, locate=locate)
+        ones.append(np.flatnonzero(found))
+        unknown.append(np.zeros(0, np.int64) if absent is None else np.flatnonzero(absent))
+    matrix = from_columns(ones, n_rows, columns=names)
+    return matrix.with_unknown(from_columns(unknown, n_rows)) if any(rows.size for rows in unknown) else matrix
+
+
 def dense_blocks(
     data: Any,
     *,
@@ -137,11 +153,12 @@ def dense_blocks(
 
     `missing` says what missing cells of a file are, one of `MISSING_MEANS`; elsewhere they are an error.
     """
-    if np.ma.is_masked(data):
+    masked = np.ma.is_masked(data)
+    if masked and missing is None:
         raise InputError("some cells are masked, that is, missing; fill them or remove their rows")
     try:
         # Datasets of an HDF5 file stay on disk: their rows are read block by block below.
-        values = data if type(data).__module__.startswith("h5py") else np.asarray(data)
+        values = data if masked or type(data).__module__.startswith("h5py") else np.asarray(data)
     except ValueError:
         raise InputError("rows have different lengths; item sets go through from_transactions()") from None
     if values.ndim != 2:
@@ -200,31 +217,55 @@ def anndata_blocks(
     if type(values).__module__.startswith("h5py"):
         yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold, missing=missing)
     elif hasattr(values, "to_memory") and values.format == "csr":
-        yield from _csr_blocks_on_disk(values, names, binarize_threshold)
+        yield from csr_blocks(values.group, values.shape, columns=names, binarize_threshold=binarize_threshold)
     else:
         yield _from_anndata(data, None, binarize_threshold)
 
 
-def _csr_blocks_on_disk(values: Any, names: Sequence[str], threshold: float | None) -> Iterator[BinaryMatrix]:
-    """Yield the rows of a matrix in CSR form that is still in its file."""
+def csr_blocks(
+    parts: Mapping[str, Any],
+    shape: tuple[int, int],
+    *,
+    columns: Sequence[str] | None = None,
+    binarize_threshold: float | None = None,
+) -> Iterator[BinaryMatrix]:
+    """Yield the rows of a matrix in CSR form block by block, at least one block; its arrays may be on disk.
+
+    Parameters
+    ----------
+    parts : the arrays data, indices and indptr, of which slices are taken one after the other
+    shape : of the matrix
+    columns, binarize_threshold : as in `to_binary`
+    """
     import scipy.sparse as sp
 
-    check_sparse(threshold, values.dtype, len(values.shape))
-    (n, m), group = values.shape, values.group
-    indptr = np.asarray(group["indptr"][...])
-    check_indptr(indptr, n, min(group["indices"].shape[0], group["data"].shape[0]))
+    (n, m), data, indices = shape, parts["data"], parts["indices"]
+    check_sparse(binarize_threshold, data.dtype, 2)
+    indptr = np.asarray(parts["indptr"][:])
+    try:
+        check_indptr(indptr, n, min(indices.shape[0], data.shape[0]))
+        if indptr[0] != 0:
+            raise InputError(f"indptr begins with {indptr[0]} instead of 0")
+    except InputError as error:
+        raise InputError(f"the sparse matrix is damaged or incomplete ({error}); write it again") from error
     start = 0
     while start < max(1, n):
-        stop = min(
-            n, max(start + 1, int(np.searchsorted(indptr, indptr[start] + SPARSE_BLOCK_ENTRIES, side="right")) - 1)
-        )
-        first, last = int(indptr[start]), int(indptr[stop])
-        data, indices = group["data"][first:last], group["indices"][first:last]
-        ends = indptr[start : stop + 1].astype(np.int64) - first
-        check_parts(ends, indices, data.size, (stop - start, m))
-        block = sp.csr_array((data, indices, ends), shape=(stop - start, m))
-        yield sparse_rows(block, columns=names, binarize_threshold=threshold, first_row=start)
+        last = int(np.searchsorted(indptr, indptr[start] + SPARSE_BLOCK_ENTRIES, side="right")) - 1
+        stop = min(n, max(start + 1, last))
+        at = slice(int(indptr[start]), int(indptr[stop]))
+        ends = indptr[start : stop + 1].astype(np.int64) - at.start
+        values, ones = data[at], indices[at]
+        check_parts(ends, ones, values.size, (stop - start, m))
+        block = sp.csr_array((values, ones, ends), shape=(stop - start, m))
+        yield sparse_rows(block, columns=columns, binarize_threshold=binarize_threshold, first_row=start)
         start = max(stop, 1)
+
+
+def _check_binary_threshold(threshold: float | None) -> None:
+    if threshold is not None and not 0 <= threshold < 1:
+        raise InputError(
+            f"binarize_threshold={threshold} makes all cells of 0/1 data equal; omit it", parameter="binarize_threshold"
+        )
 
 
 def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> None:
@@ -234,6 +275,8 @@ def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> No
             f"binarize_threshold={threshold} would turn every zero of sparse data into a one",
             parameter="binarize_threshold",
         )
+    if threshold is not None and dtype.kind == "b":
+        _check_binary_threshold(threshold)
     if dtype.kind == "c":
         raise InputError("Complex data not supported; values must be 0 or 1")
     if ndim != 2:
@@ -525,34 +568,15 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
 
     Sparse data has none: what it does not store is 0, and a NaN in it is refused.
     """
-    # A missing cell becomes a zero in the missing mask: the threshold itself is not above the threshold.
-    zero = 0.0 if binarize_threshold is None else binarize_threshold
     frame = Columns.of(data)
     if frame is not None:
-        return _read_frame(frame, zero, binarize_threshold)
+        names = check_column_names(frame.names, len(frame.names))
+        columns = [frame.values(position) for position in range(len(frame.names))]
+        if all(missing_cells(values) is None for values in columns):
+            return BinaryMatrix.of(frame.frame, binarize_threshold=binarize_threshold)
+        return from_values(columns, len(frame), names, binarize_threshold=binarize_threshold, missing="unknown")
     on_disk = type(data).__module__.startswith("h5py")
     if isinstance(data, BinaryMatrix) or hasattr(data, "tocsr") or hasattr(data, "var_names") or on_disk:
         return BinaryMatrix.of(data, binarize_threshold=binarize_threshold)
-    try:
-        values = np.ma.asanyarray(data) if np.ma.is_masked(data) else np.asarray(data)
-    except ValueError:
-        values = data  # rows of different lengths, which are refused below
-    missing = missing_cells(values)
-    if missing is None:
-        return BinaryMatrix.of(data, binarize_threshold=binarize_threshold)
-    filled = np.where(missing, zero, np.ma.getdata(values))
-    return BinaryMatrix.of(filled, binarize_threshold=binarize_threshold).with_unknown(missing)
-
-
-def _read_frame(frame: Columns, zero: float, threshold: float | None) -> BinaryMatrix:
-    """Read a frame column by column."""
-    missing = [missing_cells(frame.values(position)) for position in range(len(frame.names))]
-    if all(cells is None for cells in missing):
-        return BinaryMatrix.of(frame.frame, binarize_threshold=threshold)
-    names = check_column_names(frame.names, len(frame.names))
-    ones, unknown = [], []
-    for position, cells in enumerate(missing):
-        values = frame.values(position) if cells is None else np.where(cells, zero, frame.values(position))
-        ones.append(np.flatnonzero(where_one(values, threshold, locate=LocateCell(names, 0, position))))
-        unknown.append(np.zeros(0, np.int64) if cells is None else np.flatnonzero(cells))
-    return from_columns(ones, len(frame), columns=names).with_unknown(from_columns(unknown, len(frame)))
+    check_threshold(binarize_threshold)
+    return BinaryMatrix.vstack(list(dense_blocks(data, binarize_threshold=binarize_threshold, missing="unknown")))

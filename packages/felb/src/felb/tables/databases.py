@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from felb.data.tabular import Bounds, Limits, open_bounded
+from felb.data.readers import Bounds, Limits, open_bounded
 from felb.errors import InputError, missing_extra
 from felb.records import file_size, open_regular, read_text
 from felb.tables.schema import Roles

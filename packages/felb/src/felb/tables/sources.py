@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from felb.data.binary_files import check_hdf5
-from felb.errors import InputError, missing_extra
+from felb.data.readers import open_anndata
+from felb.errors import InputError
 from felb.tables.databases import (
     POSITION,
     WHOLE,
@@ -50,19 +50,6 @@ LARGEST_WHOLE = 1e15
 """Whole numbers below it are written without a point, as `felb.tables.databases.as_text` does."""
 
 
-def opened(path: Path) -> Any:
-    """Open an ``.h5ad`` file whose `X` stays on disk; who opens it closes its `file`."""
-    try:
-        import anndata
-    except ImportError as error:
-        missing_extra("reading .h5ad files", "anndata", error)
-    check_hdf5(path)
-    try:
-        return anndata.read_h5ad(path, backed="r")
-    except Exception as error:  # what the readers of HDF5 raise on damage is nearly anything
-        raise InputError(f"{path}: the file is damaged or no AnnData file ({error}); write it again") from error
-
-
 @dataclass(frozen=True)
 class Variables:
     """Columns of `X` in an ``.h5ad`` file.
@@ -78,7 +65,7 @@ class Variables:
 
     def blocks(self) -> Iterator[tuple[int, sp.csc_array]]:
         """Yield blocks of rows, each with the number of its first row; columns are in the order of `positions`."""
-        data, chosen = opened(self.path), list(self.positions.values())
+        data, chosen = open_anndata(self.path), list(self.positions.values())
         try:
             start, step = 0, max(1, CELLS // max(1, data.n_vars))
             while start < data.n_obs:
@@ -259,7 +246,7 @@ def anndata_source(path: Path, connection: duckdb.DuckDBPyConnection, folder: Pa
     `X` stays in its file; its variables are read when rules are applied to them. Without `needed`, there are only the
     annotations.
     """
-    data = opened(path)
+    data = open_anndata(path)
     try:
         return _table(data, path, connection, folder, needed)
     finally:
