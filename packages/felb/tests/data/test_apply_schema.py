@@ -26,9 +26,9 @@ from raw_tables import (
 
 from felb.data import BinaryMatrix, Feature, Schema, convert, read
 from felb.errors import InputError, SchemaWarning
-from felb.tables.databases import header_names
 from felb.tables.propose import infer
 from felb.tables.schema import Handling, Roles
+from felb.tables.sources import header_names
 
 SURVEY_NAMES, EVENT_NAMES = ("id", "sex", "age", "bmi", "insured"), ("person_id", "code", "date")
 

@@ -34,8 +34,8 @@ from felb.data.readers import Table as Table
 from felb.data.storage import MatrixWriter
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
 from felb.records import file_size, open_regular
-from felb.tables.databases import is_url
 from felb.tables.schema import Schema
+from felb.tables.sources import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.records import MAX_BYTES, read_text, replacing
-from felb.tables.databases import as_number, as_text, identifier, literal, open_source
 from felb.tables.schema import MISSING_VALUES, Feature, Handling, Roles, Schema, interval_name
+from felb.tables.sources import as_number, as_text, identifier, literal, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from os import PathLike
 
-    from felb.tables.databases import RawSource
+    from felb.tables.sources import RawSource
 
 
 # -- What a raw table holds, counted: the categories of each column, quantiles of its numbers, the codes of its events
