@@ -194,9 +194,10 @@ def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bo
     from felb.tables.propose import make_schema, merged, read_proposal
 
     read_back = [read_proposal(path) for path in proposals]
-    if len({prefixes for _, prefixes in read_back}) > 1:
+    if len({proposal.prefixes for proposal in read_back}) > 1:
         raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")
-    schema = make_schema(merged([summary for summary, _ in read_back]), prefixes=read_back[0][1], **choice)
+    summary = merged([proposal.summary for proposal in read_back])
+    schema = make_schema(summary, prefixes=read_back[0].prefixes, **choice)
     schema.write(out, force=force)
     _print_schema(schema, {"schema": out, "sites": len(proposals)}, {}, as_json=as_json)
 

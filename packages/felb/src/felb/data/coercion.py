@@ -14,6 +14,7 @@ from felb.data.binary import (
     check_column_names,
     check_compressed,
     check_coordinates,
+    check_disjoint,
     check_indptr,
     check_parts,
     check_threshold,
@@ -536,9 +537,6 @@ def _whole_columns(columns: NDArray[np.int64], shape: tuple[int, int]) -> Binary
 # A `BinaryMatrix` may carry them as the ones of another of the same shape (`BinaryMatrix.unknown`). They are no ones of
 # the data itself, so that nothing can depend on what stands there.
 
-ROWS_AT_A_TIME = 1 << 16
-"""Rows whose ones are compared with their unknown cells at once."""
-
 
 def mark_unknown(A: BinaryMatrix, unknown: Any) -> BinaryMatrix:
     """Return A with the unknown cells that the ones of a 0/1 matrix name, beside those it had; with none, if None."""
@@ -550,14 +548,7 @@ def mark_unknown(A: BinaryMatrix, unknown: Any) -> BinaryMatrix:
             f"unknown is {marked.shape[0]} x {marked.shape[1]}, but the data is {A.shape[0]} x {A.shape[1]}; mark each "
             "unknown cell by a 1 in a matrix of the same shape"
         )
-    both = sum(
-        int(ones.to_scipy().multiply(cells.to_scipy()).nnz)
-        for ones, cells in zip(A.row_blocks(ROWS_AT_A_TIME), marked.row_blocks(ROWS_AT_A_TIME), strict=True)
-    )
-    if both:
-        raise InputError(
-            f"{both} cells are marked as unknown and are ones of the data; set them to 0 there, or do not mark them"
-        )
+    check_disjoint((A.indptr, A.indices), (marked.indptr, marked.indices), A.shape[1])
     if A.unknown is not None:
         marked = BinaryMatrix.of(marked.to_scipy().maximum(A.unknown.to_scipy()))
     return A._with_rows(A.indptr, A.indices, marked if marked.nnz else None)

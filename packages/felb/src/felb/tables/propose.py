@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from felb.errors import InputError
-from felb.records import MAX_BYTES, read_text, replacing
+from felb.records import Natural, read_record, replacing
 from felb.tables.schema import MISSING_VALUES, Feature, Handling, Roles, Schema, interval_name
 from felb.tables.sources import as_number, as_text, identifier, literal, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
     from felb.tables.sources import RawSource
@@ -32,8 +33,7 @@ MOST_CATEGORIES = 1000
 """Categories of a column that are counted; a column with more holds free text or identifiers."""
 
 
-@dataclass(frozen=True)
-class ColumnSummary:
+class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A column: how many records have which category, or between which quantiles its numbers lie.
 
     Parameters
@@ -45,16 +45,15 @@ class ColumnSummary:
     known, missing : records with and without a value
     """
 
-    counts: Mapping[str, int] = field(default_factory=dict)
-    rest: int = 0
+    counts: dict[str, Natural] = {}
+    rest: Natural = 0
     edges: tuple[float, ...] = ()
     whole: bool = False
-    known: int = 0
-    missing: int = 0
+    known: Natural = 0
+    missing: Natural = 0
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table: its columns and codes with the number of records of each.
 
     Parameters
@@ -68,11 +67,19 @@ class Summary:
     """
 
     roles: Roles
-    records: int
-    columns: Mapping[str, ColumnSummary] = field(default_factory=dict)
-    codes: Mapping[str, int] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    records: Natural
+    columns: dict[str, ColumnSummary] = {}
+    codes: dict[str, Natural] = {}
+    labels: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+
+
+class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site proposes, as it is stored; `prefixes` tells whether its codes are beginnings of codes."""
+
+    summary: Summary
+    prefixes: bool
+    format: Literal["felb-schema-proposal-1"] = "felb-schema-proposal-1"
 
 
 def summarize(
@@ -217,7 +224,6 @@ def rounded(edge: float, *, whole: bool) -> float:
 
 # -- From summaries to a schema: of one table, or of several sites that tell each other no small counts --------------
 
-FORMAT = "felb-schema-proposal-1"
 OPPOSITE = {"1": "0", "true": "false", "True": "False", "TRUE": "FALSE"}
 """Values of a column that is a feature already."""
 
@@ -408,50 +414,17 @@ def _added(name: str, a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
     return ColumnSummary(counts, a.rest + b.rest, edges, a.whole and b.whole, a.known + b.known, a.missing + b.missing)
 
 
-def check_new(path: str | PathLike[str], *, force: bool) -> None:
-    """Raise if there is a file that must not be replaced."""
-    if Path(path).exists() and not force:
-        raise InputError(f"{path} exists; choose another name or replace it with force=True")
-
-
 def write_proposal(summary: Summary, path: str | PathLike[str], *, prefixes: bool, force: bool = False) -> None:
     """Write what a site proposes as JSON, for a person to look at before it is sent."""
-    check_new(path, force=force)
+    if Path(path).exists() and not force:
+        raise InputError(f"{path} exists; choose another name or replace it with force=True")
     with replacing(Path(path)) as partial:
-        text = json.dumps({"format": FORMAT, "prefixes": prefixes, **asdict(summary)}, indent=1, ensure_ascii=False)
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(Proposal(summary, prefixes)), indent=1))
 
 
-def read_proposal(path: str | PathLike[str]) -> tuple[Summary, bool]:
-    """Read a proposal back, and whether its codes are beginnings of codes."""
+def read_proposal(path: str | PathLike[str]) -> Proposal:
+    """Read a proposal back."""
     try:
-        raw = json.loads(read_text(path, advice="a proposal is made with felb schema propose", limit=MAX_BYTES))
-        if raw.pop("format") != FORMAT:
-            raise InputError(f"{path} is no proposal of this felb")
-        prefixes = bool(raw.pop("prefixes"))
-        columns = {
-            str(name): ColumnSummary(**{**found, "edges": tuple(map(float, found["edges"]))})
-            for name, found in raw.pop("columns").items()
-        }
-        summary = Summary(Roles(**raw.pop("roles")), columns=columns, **raw)
-        _check_counts(summary)
-        return summary, prefixes
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(
-            f"{path} is no proposal, or damaged ({error}); make it again with felb schema propose"
-        ) from error
-
-
-def _check_counts(summary: Summary) -> None:
-    counts = [summary.records, *summary.codes.values()]
-    for found in summary.columns.values():
-        counts += [found.rest, found.known, found.missing, *found.counts.values()]
-    if any(type(count) is not int or count < 0 for count in counts):
-        raise ValueError("a count is no whole number")
-    if not all(math.isfinite(edge) for found in summary.columns.values() for edge in found.edges):
-        raise ValueError("a quantile is no finite number")
-    texts = [*summary.labels.values(), *summary.skipped.values()]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("a label is no text")
+        return read_record(path, Proposal, advice="make it again with felb schema propose")
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {str(path)!r}; a proposal is made with felb schema propose") from error
