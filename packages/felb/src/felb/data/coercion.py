@@ -22,7 +22,7 @@ from felb.data.binary import (
     index_dtype,
     is_canonical,
     missing_cells,
-    plain,
+    to_python,
     where_known_one,
     where_one,
 )
@@ -76,7 +76,7 @@ def to_binary(
     frame = Columns.of(data)
     if frame is not None:
         return _from_frame(frame, columns, binarize_threshold)
-    return BinaryMatrix.vstack(list(dense_blocks(data, columns=columns, binarize_threshold=binarize_threshold)))
+    return BinaryMatrix.vstack(list(convert_dense(data, columns=columns, binarize_threshold=binarize_threshold)))
 
 
 def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequence[Any] | None = None) -> BinaryMatrix:
@@ -95,7 +95,7 @@ def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequenc
         try:
             row = {ids.setdefault(item, len(ids)) for item in items} if columns is None else {ids[i] for i in items}
         except KeyError as error:
-            unknown = plain(error.args[0])
+            unknown = to_python(error.args[0])
             raise InputError(f"transaction {number} holds {unknown!r}, which is not among the columns") from None
         except TypeError as error:
             raise InputError(f"transaction {number} is no list of items (numbers or names): {items!r}") from error
@@ -143,7 +143,7 @@ def from_values(
     return matrix.with_unknown(from_columns(unknown, n_rows)) if any(rows.size for rows in unknown) else matrix
 
 
-def dense_blocks(
+def convert_dense(
     data: Any,
     *,
     columns: Sequence[str] | None = None,
@@ -186,7 +186,7 @@ def _of_mask(ones: NDArray[np.bool_], names: Sequence[str] | None) -> BinaryMatr
     return BinaryMatrix(indptr, np.nonzero(ones)[1].astype(index_dtype(ones.shape[1])), ones.shape[1], names)
 
 
-def sparse_rows(
+def from_csr(
     csr: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None, first_row: int = 0
 ) -> BinaryMatrix:
     """Build from a SciPy CSR matrix; `first_row` is the number of its first row in all of the data."""
@@ -207,7 +207,7 @@ def sparse_rows(
     return BinaryMatrix(indptr, indices, csr.shape[1], names)
 
 
-def anndata_blocks(
+def convert_anndata(
     data: Any, *, binarize_threshold: float | None = None, missing: str | None = None
 ) -> Iterator[BinaryMatrix]:
     """Yield the rows of AnnData whose `X` is still in its file, block by block if it is dense or in CSR form.
@@ -216,14 +216,14 @@ def anndata_blocks(
     """
     values, names = data.X, [str(name) for name in data.var_names]
     if type(values).__module__.startswith("h5py"):
-        yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold, missing=missing)
+        yield from convert_dense(values, columns=names, binarize_threshold=binarize_threshold, missing=missing)
     elif hasattr(values, "to_memory") and values.format == "csr":
-        yield from csr_blocks(values.group, values.shape, columns=names, binarize_threshold=binarize_threshold)
+        yield from convert_csr(values.group, values.shape, columns=names, binarize_threshold=binarize_threshold)
     else:
         yield _from_anndata(data, None, binarize_threshold)
 
 
-def csr_blocks(
+def convert_csr(
     parts: Mapping[str, Any],
     shape: tuple[int, int],
     *,
@@ -258,7 +258,7 @@ def csr_blocks(
         values, ones = data[at], indices[at]
         check_parts(ends, ones, values.size, (stop - start, m))
         block = sp.csr_array((values, ones, ends), shape=(stop - start, m))
-        yield sparse_rows(block, columns=columns, binarize_threshold=binarize_threshold, first_row=start)
+        yield from_csr(block, columns=columns, binarize_threshold=binarize_threshold, first_row=start)
         start = max(stop, 1)
 
 
@@ -286,10 +286,10 @@ def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> No
 
 def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
     check_sparse(threshold, data.dtype, data.ndim)
-    return sparse_rows(checked_csr(data), columns=columns, binarize_threshold=threshold)
+    return from_csr(to_checked_csr(data), columns=columns, binarize_threshold=threshold)
 
 
-def checked_csr(data: Any) -> Any:
+def to_checked_csr(data: Any) -> Any:
     """Return a 2D SciPy matrix of any format in CSR form, looked at before SciPy's compiled code walks it."""
     if data.format in ("csr", "csc", "bsr"):
         check_compressed(data)
@@ -397,7 +397,7 @@ SHOWN = 5
 """Names that a message lists."""
 
 
-def text_names(X: Any, matrix: BinaryMatrix) -> BinaryMatrix:
+def drop_numbered_names(X: Any, matrix: BinaryMatrix) -> BinaryMatrix:
     """Return the matrix that was read from X without names, if X is a frame whose columns are only numbered.
 
     As in scikit-learn, names are texts: numbers are positions, and a mixture of both is a `TypeError`.
@@ -414,7 +414,7 @@ def text_names(X: Any, matrix: BinaryMatrix) -> BinaryMatrix:
     return matrix if texts == {True} else matrix.with_columns(None)
 
 
-def mismatch(fitted: Sequence[str], given: Sequence[str]) -> str:
+def describe_mismatch(fitted: Sequence[str], given: Sequence[str]) -> str:
     """Say how names differ from those of the fit, in the words of scikit-learn."""
     known, present = set(fitted), set(given)
     unseen, missing = sorted(present - known), sorted(known - present)
@@ -472,7 +472,7 @@ class Alignment:
 
 def select_known(X: Any, fitted: Sequence[str]) -> tuple[Any, Alignment]:
     """Return tabular data without the columns that are new, which need not be binary, and how its columns stand."""
-    given = names_of(X)
+    given = get_column_names(X)
     if given is None:
         raise InputError("align='name' needs data with column names: a frame, AnnData, or BinaryMatrix with columns")
     found, known = Alignment.of(fitted, given), set(fitted)
@@ -486,7 +486,7 @@ def select_known(X: Any, fitted: Sequence[str]) -> tuple[Any, Alignment]:
     return (X.to_memory() if X.isbacked and X.is_view else X)[:, kept], found
 
 
-def names_of(X: Any) -> tuple[str, ...] | None:
+def get_column_names(X: Any) -> tuple[str, ...] | None:
     """Return the column names of tabular data; None if it has none."""
     if isinstance(X, BinaryMatrix):
         return X.columns
@@ -496,7 +496,7 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     return tuple(map(str, X.var_names)) if hasattr(X, "var_names") else None
 
 
-def in_order_of(fitted: Sequence[str], matrix: BinaryMatrix) -> BinaryMatrix:
+def align_columns(fitted: Sequence[str], matrix: BinaryMatrix) -> BinaryMatrix:
     """Return the matrix with the features of the fit as its columns; cells of those it does not have are unknown."""
     if matrix.columns is None:
         raise InputError("the data has no column names to align; name its columns, or leave out align")
@@ -504,16 +504,16 @@ def in_order_of(fitted: Sequence[str], matrix: BinaryMatrix) -> BinaryMatrix:
         return matrix
     place = {name: at for at, name in enumerate(fitted)}
     target = np.array([place.get(name, -1) for name in matrix.columns], dtype=np.int64)
-    ordered = _moved(matrix, target, len(fitted)).with_columns(fitted)
+    ordered = _move_columns(matrix, target, len(fitted)).with_columns(fitted)
     absent = np.setdiff1d(np.arange(len(fitted)), target)
-    unknown = None if matrix.unknown is None else _moved(matrix.unknown, target, len(fitted)).to_scipy(bool)
+    unknown = None if matrix.unknown is None else _move_columns(matrix.unknown, target, len(fitted)).to_scipy(bool)
     if absent.size:
-        whole = _whole_columns(absent, (len(matrix), len(fitted))).to_scipy(bool)
+        whole = _fill_columns(absent, (len(matrix), len(fitted))).to_scipy(bool)
         unknown = whole if unknown is None else unknown + whole
     return ordered if unknown is None else ordered.with_unknown(unknown)
 
 
-def _moved(matrix: BinaryMatrix, target: NDArray[np.int64], n_columns: int) -> BinaryMatrix:
+def _move_columns(matrix: BinaryMatrix, target: NDArray[np.int64], n_columns: int) -> BinaryMatrix:
     """Return the ones of column j in column target[j]; without those of a negative target."""
     import scipy.sparse as sp
 
@@ -526,7 +526,7 @@ def _moved(matrix: BinaryMatrix, target: NDArray[np.int64], n_columns: int) -> B
     return BinaryMatrix(moved.indptr.astype(np.int64), moved.indices, n_columns)
 
 
-def _whole_columns(columns: NDArray[np.int64], shape: tuple[int, int]) -> BinaryMatrix:
+def _fill_columns(columns: NDArray[np.int64], shape: tuple[int, int]) -> BinaryMatrix:
     """Return a matrix whose ones are all cells of the given columns."""
     n, m = shape
     return BinaryMatrix(np.arange(n + 1, dtype=np.int64) * columns.size, np.tile(columns, n), m)
@@ -570,4 +570,4 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
     if isinstance(data, BinaryMatrix) or hasattr(data, "tocsr") or hasattr(data, "var_names") or on_disk:
         return BinaryMatrix.of(data, binarize_threshold=binarize_threshold)
     check_threshold(binarize_threshold)
-    return BinaryMatrix.vstack(list(dense_blocks(data, binarize_threshold=binarize_threshold, missing="unknown")))
+    return BinaryMatrix.vstack(list(convert_dense(data, binarize_threshold=binarize_threshold, missing="unknown")))

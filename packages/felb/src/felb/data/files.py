@@ -19,16 +19,17 @@ from felb.data.binary import MISSING_MEANS, BinaryMatrix, check_threshold
 from felb.data.readers import (
     Limits,
     ReadOptions,
-    h5ad_blocks,
-    item_blocks,
     mark_blocks,
-    mat_blocks,
-    mtx_blocks,
-    npy_blocks,
-    npz_blocks,
     open_anndata,
-    parquet_blocks,
-    table_blocks,
+    read_h5ad,
+    read_items,
+    read_mat,
+    read_mtx,
+    read_npy,
+    read_npz,
+    read_parquet,
+    read_table,
+    split_suffix,
 )
 from felb.data.readers import Table as Table
 from felb.data.storage import MatrixWriter
@@ -135,7 +136,7 @@ def read(
     >>> read("partly.csv", missing="unknown").matrix
     BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
     """
-    blocks = table_stream(
+    blocks = read_blocks(
         path,
         client_column=client_column,
         header=header,
@@ -154,7 +155,7 @@ def read(
     return Table(matrix, clients, rows, tables[0].applied, tables[-1].ignored)
 
 
-def table_stream(
+def read_blocks(
     source: str | PathLike[str],
     *,
     client_column: str | None = None,
@@ -221,10 +222,10 @@ def table_stream(
 
 
 def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: str | None) -> Generator[Table]:
-    from felb.tables.apply import applied_blocks
+    from felb.tables.apply import apply_schema
 
     agreed = schema if isinstance(schema, Schema) else Schema.read(schema)
-    with closing(applied_blocks(data, agreed, client_column=client_column)) as blocks:
+    with closing(apply_schema(data, agreed, client_column=client_column)) as blocks:
         for number, (matrix, clients, rows, applied) in enumerate(blocks):
             for note in applied.notes() if number == 0 else ():
                 warnings.warn(note, SchemaWarning, stacklevel=2)
@@ -232,13 +233,11 @@ def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: s
 
 
 def _format_of(source: Path) -> tuple[str, _Format]:
-    suffixes = [suffix.lower() for suffix in source.suffixes[-2:]]
-    packed = suffixes[-1:] == [".gz"]
-    suffix = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
+    suffix, packed = split_suffix(source)
     form = _FORMATS.get(suffix)
     if form is None or (packed and not form.gz):
         known = ", ".join([*_FORMATS, *(f"{name}.gz" for name, form in _FORMATS.items() if form.gz)])
-        raise InputError(f"unknown file type {''.join(suffixes[-1 - packed :])!r}; felb reads {known}")
+        raise InputError(f"unknown file type {suffix + '.gz' * packed!r}; felb reads {known}")
     return suffix, form
 
 
@@ -266,27 +265,23 @@ def _reading(kind: str) -> Iterator[None]:
         raise InputError(f"the file is damaged, incomplete or no {kind} ({reason}); write it again") from error
 
 
-def _felb_blocks(source: Path, options: ReadOptions) -> Generator[Table]:
+def _read_felb(source: Path, options: ReadOptions) -> Generator[Table]:
     matrix = BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold)
     yield Table(matrix.with_unknown(None) if options.missing == "zero" else matrix)
 
 
 _FORMATS = {
-    ".csv": _Format(
-        "text file", partial(table_blocks, delimiter=","), gz=True, clients=True, header=True, missing=True
-    ),
-    ".tsv": _Format(
-        "text file", partial(table_blocks, delimiter="\t"), gz=True, clients=True, header=True, missing=True
-    ),
-    ".dat": _Format("text file", item_blocks, gz=True),
-    ".fimi": _Format("text file", item_blocks, gz=True),
-    ".npz": _Format("NumPy archive", npz_blocks),
-    ".npy": _Format("NumPy array", npy_blocks, missing=True),
-    ".mat": _Format("MATLAB file", mat_blocks, missing=True),
-    ".mtx": _Format("MatrixMarket file", mtx_blocks, gz=True),
-    ".parquet": _Format("Parquet file", parquet_blocks, clients=True, missing=True),
-    ".h5ad": _Format("AnnData file", h5ad_blocks, clients=True, missing=True),
-    ".felb": _Format("felb matrix", _felb_blocks, missing=True),
+    ".csv": _Format("text file", partial(read_table, delimiter=","), gz=True, clients=True, header=True, missing=True),
+    ".tsv": _Format("text file", partial(read_table, delimiter="\t"), gz=True, clients=True, header=True, missing=True),
+    ".dat": _Format("text file", read_items, gz=True),
+    ".fimi": _Format("text file", read_items, gz=True),
+    ".npz": _Format("NumPy archive", read_npz),
+    ".npy": _Format("NumPy array", read_npy, missing=True),
+    ".mat": _Format("MATLAB file", read_mat, missing=True),
+    ".mtx": _Format("MatrixMarket file", read_mtx, gz=True),
+    ".parquet": _Format("Parquet file", read_parquet, clients=True, missing=True),
+    ".h5ad": _Format("AnnData file", read_h5ad, clients=True, missing=True),
+    ".felb": _Format("felb matrix", _read_felb, missing=True),
 }
 
 
@@ -571,7 +566,7 @@ def convert(
         raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
     labels: list[str] = []
     applied: Applied | None = None
-    blocks = table_stream(
+    blocks = read_blocks(
         source,
         client_column=client_column,
         header=header,

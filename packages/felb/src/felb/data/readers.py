@@ -30,14 +30,14 @@ from felb.data.binary import (
     check_column_names,
 )
 from felb.data.coercion import (
-    anndata_blocks,
     check_sparse,
-    checked_csr,
-    csr_blocks,
-    dense_blocks,
+    convert_anndata,
+    convert_csr,
+    convert_dense,
     from_columns,
+    from_csr,
     from_values,
-    sparse_rows,
+    to_checked_csr,
 )
 from felb.data.isolated_reader import BYTES_A_SECOND
 from felb.errors import InputError, missing_extra, shortened
@@ -139,6 +139,13 @@ class Bounds:
             )
 
 
+def split_suffix(path: Path) -> tuple[str, bool]:
+    """Return the end of a name that tells the format, in lower case, and whether the file is packed (.gz)."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    packed = suffixes[-1:] == [".gz"]
+    return "".join(suffixes[-2:-1] if packed else suffixes[-1:]), packed
+
+
 def open_bounded(path: Path, bounds: Bounds) -> IO[bytes]:
     """Open a regular file for reading, unpacked if its name ends in .gz and up to as many bytes as it may have."""
     file = open_regular(path)
@@ -216,7 +223,7 @@ def mark_blocks(tables: Iterable[Table], marks: BinaryMatrix, name: str) -> Iter
         raise InputError(f"{name} has {len(marks)} rows, but the data has {n}; {SAME}")
 
 
-def names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
+def read_names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
     """Return the column names in NAME.columns.txt beside NAME.npz or NAME.mat, if that file is there and fits."""
     beside = source.with_suffix(".columns.txt")
     if not beside.is_file():
@@ -246,7 +253,7 @@ def find_client_column(name: str, columns: Sequence[str] | None) -> int:
     return list(columns).index(name)
 
 
-def client_labels(values: Iterable[Any], first_row: int) -> list[str]:
+def make_client_labels(values: Iterable[Any], first_row: int) -> list[str]:
     """Return the values as text, one string per client; a missing one is an error."""
     known: dict[str, str] = {}
     labels = []
@@ -319,7 +326,7 @@ UNKNOWN, UNCLEAR = 2, 3
 """Stand for an unknown cell, and for one that is neither 0 nor 1, among zeros and ones."""
 
 
-def table_blocks(path: Path, options: ReadOptions, delimiter: str) -> Generator[Table]:
+def read_table(path: Path, options: ReadOptions, delimiter: str) -> Generator[Table]:
     """Read a table with one record a line.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
@@ -512,7 +519,7 @@ BLANKS = b" \t\r\n\v\f"
 _IS_BLANK = np.isin(np.arange(256), list(BLANKS))
 
 
-def item_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_items(path: Path, options: ReadOptions) -> Generator[Table]:
     """Read item lists, one record a line: integers separated by blanks; an empty line is a record without items.
 
     The columns are the items in ascending order, named by their numbers. To know them all, the file is read twice,
@@ -538,14 +545,14 @@ def _item_lists(path: Path, bounds: Bounds) -> Iterator[tuple[NDArray[np.int64],
     """Yield, block by block, how many items each line has, and the items."""
     n_lines = 0
     with open_bounded(path, bounds) as file:
-        for block in line_blocks(file, bounds):
+        for block in read_lines(file, bounds):
             counts, items = _parse_items(block, n_lines + 1)
             n_lines += counts.size
             bounds.check_shape(n_lines, 0)
             yield counts, items
 
 
-def line_blocks(file: IO[bytes], bounds: Bounds | None = None) -> Iterator[bytes]:
+def read_lines(file: IO[bytes], bounds: Bounds | None = None) -> Iterator[bytes]:
     """Yield blocks of whole lines, each ending with a line end; with `bounds`, no line is longer than they say."""
     rest = file.read(3)
     if rest == b"\xef\xbb\xbf":  # the byte order mark that some editors put before UTF-8
@@ -622,7 +629,7 @@ PARTS = {
 DAMAGED = "the file is damaged or incomplete"
 
 
-def npy_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_npy(path: Path, options: ReadOptions) -> Generator[Table]:
     """Read a dense array, mapped, so that only the block of rows that is being looked at takes memory."""
     with open_regular(path) as file:
         if file.read(6) != b"\x93NUMPY":
@@ -630,25 +637,25 @@ def npy_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.ndim == 2:
         options.bounds.check_shape(*values.shape)
-    yield from map(Table, dense_blocks(values, binarize_threshold=options.binarize_threshold, missing=options.missing))
+    yield from map(Table, convert_dense(values, binarize_threshold=options.binarize_threshold, missing=options.missing))
 
 
-def npz_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_npz(path: Path, options: ReadOptions) -> Generator[Table]:
     """Read a sparse matrix as `scipy.sparse.save_npz` writes it; one in CSR form is streamed, another is loaded."""
     threshold = options.binarize_threshold
     with ExitStack() as stack:
         archive = _Archive(stack.enter_context(open_regular(path)), options.bounds)
-        columns = names_beside(path, archive.shape[1])
+        columns = read_names_beside(path, archive.shape[1])
         if archive.format == "csr":
             parts = {name: stack.enter_context(archive.member(name, 1)) for name in PARTS["csr"]}
-            blocks = csr_blocks(parts, archive.shape, columns=columns, binarize_threshold=threshold)
+            blocks = convert_csr(parts, archive.shape, columns=columns, binarize_threshold=threshold)
             yield from map(Table, blocks)
             for part in parts.values():
                 part.finish()
         else:
             rows = archive.read_matrix()
             check_sparse(threshold, rows.dtype, rows.ndim)
-            yield Table(sparse_rows(rows, columns=columns, binarize_threshold=threshold))
+            yield Table(from_csr(rows, columns=columns, binarize_threshold=threshold))
 
 
 def read_sparse(path: Path) -> Any:
@@ -699,7 +706,7 @@ class _Archive:
             return content
 
     def read_matrix(self) -> Any:
-        """Read the matrix in CSR form; SciPy compares lengths, and `checked_csr` looks at every index."""
+        """Read the matrix in CSR form; SciPy compares lengths, and `to_checked_csr` looks at every index."""
         import scipy.sparse as sp
 
         ndim = {"bsr": 3, "dia": 2}.get(self.format, 1)
@@ -707,7 +714,7 @@ class _Archive:
         parts = (values, tuple(places)) if self.format == "coo" else (values, *places)
         make = {"csr": sp.csr_array, "csc": sp.csc_array, "bsr": sp.bsr_array, "coo": sp.coo_array, "dia": sp.dia_array}
         try:
-            return checked_csr(make[self.format](parts, shape=self.shape))
+            return to_checked_csr(make[self.format](parts, shape=self.shape))
         except ValueError as error:
             raise InputError(f"{DAMAGED} ({shortened(error)}); write it again") from error
 
@@ -830,21 +837,21 @@ _isolated = IsolatedReader()
 atexit.register(_isolated.close)
 
 
-def mat_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_mat(path: Path, options: ReadOptions) -> Generator[Table]:
     """Read the only matrix of a MATLAB file, dense or sparse."""
     with open_regular(path) as file:
         head = file.read(20)
     if head.startswith(b"\x89HDF") or b"MATLAB 7.3" in head:
         raise InputError("the file is of version 7.3 (HDF5), which is not read; save it with save('data.mat', '-v7')")
-    return _isolated_blocks(path, "mat", options)
+    return _read_isolated(path, "mat", options)
 
 
-def mtx_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_mtx(path: Path, options: ReadOptions) -> Generator[Table]:
     """Read a MatrixMarket file of numbers or a pattern."""
-    return _isolated_blocks(path, "mtx", options)
+    return _read_isolated(path, "mtx", options)
 
 
-def _isolated_blocks(path: Path, file_format: str, options: ReadOptions) -> Generator[Table]:
+def _read_isolated(path: Path, file_format: str, options: ReadOptions) -> Generator[Table]:
     """Have another process write the matrix as plain arrays, and map them."""
     bounds, threshold = options.bounds, options.binarize_threshold
     with tempfile.TemporaryDirectory(prefix="felb-", ignore_cleanup_errors=True) as folder:
@@ -853,13 +860,13 @@ def _isolated_blocks(path: Path, file_format: str, options: ReadOptions) -> Gene
         bounds.check_shape(*announced["shape"])
         bounds.check_bytes(announced["bytes"])
         parts = {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in Path(folder).iterdir()}
-        columns = names_beside(path, announced["shape"][1]) if file_format == "mat" else None
+        columns = read_names_beside(path, announced["shape"][1]) if file_format == "mat" else None
         if "dense" in parts:
-            blocks = dense_blocks(
+            blocks = convert_dense(
                 parts["dense"], columns=columns, binarize_threshold=threshold, missing=options.missing
             )
         else:
-            blocks = csr_blocks(parts, tuple(announced["shape"]), columns=columns, binarize_threshold=threshold)
+            blocks = convert_csr(parts, tuple(announced["shape"]), columns=columns, binarize_threshold=threshold)
         yield from map(Table, blocks)
 
 
@@ -880,7 +887,7 @@ def open_anndata(path: Path, bounds: Bounds | None = None) -> Any:
         ) from error
 
 
-def h5ad_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_h5ad(path: Path, options: ReadOptions) -> Generator[Table]:
     """Read `X` of AnnData with its names; the client of each row is a column of `obs`.
 
     If only some of the variables are asked for, `X` is read as a whole.
@@ -891,11 +898,11 @@ def h5ad_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
         if options.client_column is not None:
             find_client_column(options.client_column, [str(name) for name in data.obs.columns])
             labels = data.obs[options.client_column]
-            clients = tuple(client_labels(labels.astype(object).where(labels.notna(), None), 0))
+            clients = tuple(make_client_labels(labels.astype(object).where(labels.notna(), None), 0))
         first, names = 0, tuple(map(str, data.obs_names))
         kept, ignored = split_columns([str(name) for name in data.var_names], options.columns)
         chosen = data[:, kept] if ignored else data
-        for matrix in anndata_blocks(chosen, binarize_threshold=options.binarize_threshold, missing=options.missing):
+        for matrix in convert_anndata(chosen, binarize_threshold=options.binarize_threshold, missing=options.missing):
             at = slice(first, first + len(matrix))
             yield Table(matrix, None if clients is None else clients[at], names[at], ignored=ignored)
             first += len(matrix)
@@ -935,7 +942,7 @@ MOST_NAMES = 1 << 20
 """Different client labels, or spellings of cells, in one part of a file."""
 
 
-def parquet_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_parquet(path: Path, options: ReadOptions) -> Generator[Table]:
     """Read a Parquet file; what it announces is compared with the bounds before anything is decoded.
 
     Text stays coded by its dictionary, so that a long text that stands in every row is held once.
@@ -970,7 +977,7 @@ def parquet_blocks(path: Path, options: ReadOptions) -> Generator[Table]:
         for batch in file.iter_batches(batch_size=size, columns=wanted):
             clients = None
             if client is not None:
-                clients = tuple(client_labels(_values(batch.column(schema.names[client])), first_row))
+                clients = tuple(make_client_labels(_values(batch.column(schema.names[client])), first_row))
             matrix = from_values(
                 (_values(batch.column(schema.names[i])) for i in kept),
                 batch.num_rows,

@@ -25,10 +25,10 @@ from felb.tables.sources import (
     as_number,
     as_text,
     as_time,
+    explain_errors,
     identifier,
     literal,
     open_source,
-    reading_of,
     record_order,
 )
 
@@ -81,7 +81,7 @@ class Applied:
         return found
 
 
-def applied_blocks(
+def apply_schema(
     data: Any, schema: Schema, *, client_column: str | None = None
 ) -> Generator[tuple[BinaryMatrix, tuple[str, ...] | None, tuple[str, ...] | None, Applied]]:
     """Yield the matrix block of rows after block of rows, with the clients and names of its rows; at least one block.
@@ -96,8 +96,8 @@ def applied_blocks(
     def needed(name: str) -> bool:
         return name in wanted or bool(schema.about_codes and schema.of_code(name))
 
-    with open_source(data, needed=needed) as source, reading_of(source.name):
-        layout = laid_out(source, schema, client_column)
+    with open_source(data, needed=needed) as source, explain_errors(source.name):
+        layout = lay_out(source, schema, client_column)
         application = _Application(source, schema, layout)
         applied = application.collect()
         with closing(application.blocks()) as blocks:
@@ -483,7 +483,7 @@ class Layout:
         return f"record {record!r}"
 
 
-def laid_out(source: RawSource, schema: Schema, client_column: str | None) -> Layout:
+def lay_out(source: RawSource, schema: Schema, client_column: str | None) -> Layout:
     """Number the records of a source and make its facts ready; raise if a column is not there or a record unnamed."""
     roles = source.roles or schema.roles
     long = roles.item is not None and roles.item in source.columns

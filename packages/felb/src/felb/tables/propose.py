@@ -11,7 +11,7 @@ import msgspec
 
 from felb.errors import InputError
 from felb.records import Natural, read_record, replacing
-from felb.tables.schema import MISSING_VALUES, Feature, Handling, Roles, Schema, interval_name
+from felb.tables.schema import MISSING_VALUES, Feature, Handling, Roles, Schema, name_interval
 from felb.tables.sources import as_number, as_text, identifier, literal, open_source
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def summarize(
     leave_out : columns that are no features, such as the client's name
     """
     with open_source(data) as source:
-        roles = source.roles or guessed_roles(source, roles or Roles())
+        roles = source.roles or guess_roles(source, roles or Roles())
         for name in (roles.record, roles.item, roles.value, roles.time, *leave_out):
             if name is not None:
                 source.kind(name)
@@ -113,7 +113,7 @@ def summarize(
         return counting.long(prefix_length)
 
 
-def guessed_roles(source: RawSource, given: Roles) -> Roles:
+def guess_roles(source: RawSource, given: Roles) -> Roles:
     """Take columns by their usual names for those that were not given; a long table has few columns."""
 
     def first(names: tuple[str, ...]) -> str | None:
@@ -191,7 +191,7 @@ class _Counting:
         if numbers == lines and distinct > self._most:
             at = [step / self._bins for step in range(1, self._bins)]
             ((edges,),) = source.rows(f"SELECT quantile_cont({number}, {at}) FROM {values} WHERE value IS NOT NULL")
-            cuts = tuple(sorted({rounded(edge, whole=bool(whole)) for edge in edges}))
+            cuts = tuple(sorted({round_edge(edge, whole=bool(whole)) for edge in edges}))
             return ColumnSummary(edges=cuts, whole=bool(whole), known=known, missing=records - known)
         if dates == lines:
             self._skipped[column] = "holds dates; make categories or numbers of them in a query"
@@ -208,12 +208,12 @@ class _Counting:
         return ColumnSummary(counts, known=known, missing=records - known)
 
 
-def rounded(edge: float, *, whole: bool) -> float:
+def round_edge(edge: float, *, whole: bool) -> float:
     """Round a quantile to two significant digits, or to a whole number: easier to read, and no value of a record.
 
     Examples
     --------
-    >>> rounded(0.012345, whole=False), rounded(47.6, whole=True), rounded(51234.0, whole=True)
+    >>> round_edge(0.012345, whole=False), round_edge(47.6, whole=True), round_edge(51234.0, whole=True)
     (0.012, 48.0, 51000.0)
     """
     if edge == 0:
@@ -325,7 +325,7 @@ def _column(
     if found.edges:
         unlisted, per_bin = "ignore", found.known // (len(found.edges) + 1)
         for lower, upper in zip([None, *found.edges], [*found.edges, None], strict=True):
-            name = interval_name(column, lower, upper, whole=found.whole)
+            name = name_interval(column, lower, upper, whole=found.whole)
             made.append((per_bin, Feature(name=name, column=column, lower=lower, upper=upper)))
     elif yes := next(
         (yes for yes, no in OPPOSITE.items() if yes in found.counts and set(found.counts) <= {yes, no}), ""
@@ -352,7 +352,7 @@ def _column(
 # -- proposals of sites ----------------------------------------------------------------------------------------
 
 
-def disclosed(summary: Summary, *, min_count: int = 10, base: int = 5) -> Summary:
+def limit_disclosure(summary: Summary, *, min_count: int = 10, base: int = 5) -> Summary:
     """Return what a site may tell of its summary: nothing that fewer than `min_count` records share.
 
     Counts are rounded down to multiples of `base`. Categories and codes of fewer than `min_count` records are not
@@ -381,7 +381,7 @@ def disclosed(summary: Summary, *, min_count: int = 10, base: int = 5) -> Summar
     return Summary(summary.roles, told(summary.records), columns, codes, labels)
 
 
-def merged(proposals: Sequence[Summary]) -> Summary:
+def merge_summaries(proposals: Sequence[Summary]) -> Summary:
     """Add up the proposals of sites; quantiles are averaged, weighted by the records they are of."""
     if not proposals:
         raise InputError("there is no proposal to merge")

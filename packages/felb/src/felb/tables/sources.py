@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import numpy as np
 import scipy.sparse as sp
 
-from felb.data.readers import Bounds, Limits, open_anndata, open_bounded, open_text, text_records
+from felb.data.readers import Bounds, Limits, open_anndata, open_bounded, open_text, split_suffix, text_records
 from felb.errors import InputError, missing_extra
 from felb.records import file_size, open_regular, read_text
 from felb.tables.schema import Roles
@@ -116,7 +116,7 @@ def parse_url(url: str) -> Address:
     return Address("" if scheme == "omop" else scheme, is_omop, place, server, options)
 
 
-def query_of(address: Address) -> str | None:
+def read_query(address: Address) -> str | None:
     """Return the query of a URL, also from the file it names, or None; only one that reads is accepted."""
     text = address.options.get("query")
     if text is None:
@@ -157,7 +157,7 @@ WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USM
 
 
 @contextmanager
-def session() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+def open_session() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
     """Open a DuckDB session in memory and a folder that only this user can read; both are gone afterwards.
 
     Nothing is fetched: extensions are neither installed nor loaded.
@@ -181,7 +181,7 @@ def session() -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
 
 
 @contextmanager
-def reading_of(name: str) -> Iterator[None]:
+def explain_errors(name: str) -> Iterator[None]:
     """Turn what DuckDB says about a source into an `InputError` that names the source."""
     import duckdb
 
@@ -258,7 +258,7 @@ class RawSource:
 
     Parameters
     ----------
-    connection, folder : the session it lives in, and its private folder
+    connection : the session it lives in
     relation : SQL that can stand behind FROM
     columns : DuckDB's type of each column
     name : how messages call it; never with credentials
@@ -271,7 +271,6 @@ class RawSource:
     """
 
     connection: duckdb.DuckDBPyConnection
-    folder: Path
     relation: str
     columns: Mapping[str, str]
     name: str
@@ -284,7 +283,7 @@ class RawSource:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query; what DuckDB cannot read is an `InputError`."""
-        with reading_of(self.name):
+        with explain_errors(self.name):
             return self.connection.execute(sql).fetchall()
 
     def kind(self, column: str) -> str:
@@ -316,26 +315,24 @@ def open_source(data: Any, *, needed: Needed | None = None) -> Iterator[RawSourc
     data : path, URL or frame
     needed : tells by name which columns will be used, where that spares reading the others
     """
-    with session() as (connection, folder):
+    with open_session() as (connection, folder):
         if is_url(data):
             with open_database(str(data), connection, folder, needed) as source:
                 yield source
         elif isinstance(data, str | Path):
-            yield _file(Path(data), connection, folder, needed)
+            yield _open_file(Path(data), connection, needed)
         else:
-            yield frame_source(data, connection, folder)
+            yield open_frame(data, connection)
 
 
-def described(connection: duckdb.DuckDBPyConnection, relation: str, name: str) -> dict[str, str]:
+def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str, name: str) -> dict[str, str]:
     """Return the columns of a relation with their types."""
-    with reading_of(name):
+    with explain_errors(name):
         return {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
 
 
-def _file(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path, needed: Needed | None) -> RawSource:
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    packed = suffixes[-1:] == [".gz"]
-    suffix = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
+def _open_file(path: Path, connection: duckdb.DuckDBPyConnection, needed: Needed | None) -> RawSource:
+    suffix, packed = split_suffix(path)
     if suffix not in KNOWN or (packed and suffix not in (*SEPARATORS, *ITEM_LISTS)):
         raise InputError(
             f"{path}: a schema is applied to {', '.join(KNOWN)} (text also as .gz) and to URLs of databases "
@@ -348,15 +345,15 @@ def _file(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path, neede
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     if suffix in SEPARATORS:
-        return _text_table(path, SEPARATORS[suffix], connection, folder, needed)
+        return _read_text_table(path, SEPARATORS[suffix], connection, needed)
     if suffix == ".parquet":
         relation = f"read_parquet({literal(str(path))})"
-        return RawSource(connection, folder, relation, described(connection, relation, str(path)), str(path))
+        return RawSource(connection, relation, describe_columns(connection, relation, str(path)), str(path))
     if suffix in ITEM_LISTS:
-        return _item_list(path, connection, folder)
+        return _read_item_list(path, connection)
     if suffix == ".h5ad":
-        return anndata_source(path, connection, folder, needed)
-    return frame_source(_arrow_file(path), connection, folder, name=str(path))
+        return open_annotations(path, connection, needed)
+    return open_frame(_read_arrow(path), connection, name=str(path))
 
 
 def _check_unpacked(path: Path, bounds: Bounds) -> None:
@@ -371,7 +368,7 @@ def _check_unpacked(path: Path, bounds: Bounds) -> None:
         raise InputError(f"the file unpacks to more than {bounds.bytes} bytes; if they are meant, unpack it") from error
 
 
-def header_names(path: Path, delimiter: str) -> list[str]:
+def read_header_names(path: Path, delimiter: str) -> list[str]:
     """Return the names in the first line of a text table."""
     try:
         bounds = Limits().of(file_size(path))
@@ -387,20 +384,19 @@ def header_names(path: Path, delimiter: str) -> list[str]:
     return names
 
 
-def _text_table(
+def _read_text_table(
     path: Path,
     delimiter: str,
     connection: duckdb.DuckDBPyConnection,
-    folder: Path,
     needed: Needed | None,
 ) -> RawSource:
-    names = header_names(path, delimiter)
+    names = read_header_names(path, delimiter)
     kept = [name for name in names if needed is None or needed(name)] or names[:1]
     relation = text_relation(path, names, delimiter=delimiter, header=True)
-    with reading_of(str(path)):  # parsed once: several passes follow
+    with explain_errors(str(path)):  # parsed once: several passes follow
         connection.execute(f"CREATE TEMP TABLE felb_raw AS SELECT {', '.join(map(identifier, kept))} FROM {relation}")
     # Columns that are not needed are still known by name, so that a message can list them.
-    return RawSource(connection, folder, "felb_raw", dict.fromkeys(names, "VARCHAR"), str(path), first_line=2)
+    return RawSource(connection, "felb_raw", dict.fromkeys(names, "VARCHAR"), str(path), first_line=2)
 
 
 def text_relation(
@@ -415,9 +411,9 @@ def text_relation(
     )
 
 
-def _item_list(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path) -> RawSource:
+def _read_item_list(path: Path, connection: duckdb.DuckDBPyConnection) -> RawSource:
     """Item lists: one record a line, its items separated by blanks; the record is named by its line."""
-    with reading_of(str(path)):
+    with explain_errors(str(path)):
         connection.execute(
             "CREATE TEMP TABLE felb_lines AS SELECT row_number() OVER () AS record, line FROM "
             f"read_csv({literal(str(path))}, auto_detect=false, header=false, delim='\x01', quote='', escape='', "
@@ -427,13 +423,13 @@ def _item_list(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path) 
             "CREATE TEMP VIEW felb_raw AS SELECT record, unnest(string_split_regex(trim(line), '[ \\t]+')) AS item "
             "FROM felb_lines WHERE line IS NOT NULL AND trim(line) <> ''"
         )
-    columns = described(connection, "felb_raw", str(path))
+    columns = describe_columns(connection, "felb_raw", str(path))
     return RawSource(
-        connection, folder, "felb_raw", columns, str(path), roles=OWN_ROLES, records="(SELECT record FROM felb_lines)"
+        connection, "felb_raw", columns, str(path), roles=OWN_ROLES, records="(SELECT record FROM felb_lines)"
     )
 
 
-def _arrow_file(path: Path) -> Any:
+def _read_arrow(path: Path) -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -445,9 +441,7 @@ def _arrow_file(path: Path) -> Any:
         raise InputError(f"{path}: the file is damaged or no Arrow file ({error}); write it again") from error
 
 
-def frame_source(
-    frame: Any, connection: duckdb.DuckDBPyConnection, folder: Path, *, name: str = "the data"
-) -> RawSource:
+def open_frame(frame: Any, connection: duckdb.DuckDBPyConnection, *, name: str = "the data") -> RawSource:
     """Take a frame of pandas, Polars or Arrow, or a table of arrays by name."""
     if hasattr(frame, "collect") and hasattr(frame, "collect_schema"):
         frame = frame.collect()
@@ -461,9 +455,9 @@ def frame_source(
             raise InputError(f"the column name {twice!r} occurs more than once in the data frame")
     elif hasattr(frame, "to_arrow"):
         frame = frame.to_arrow()
-    with reading_of(name):
+    with explain_errors(name):
         connection.register("felb_frame", frame)
-    return RawSource(connection, folder, "felb_frame", described(connection, "felb_frame", name), name)
+    return RawSource(connection, "felb_frame", describe_columns(connection, "felb_frame", name), name)
 
 
 # -- OMOP common data model: persons and their conditions, drugs and procedures, as a long table of concepts ---------
@@ -479,7 +473,7 @@ DOMAINS = {
 ROLES = Roles(record="person_id", item="concept_id", time="date")
 
 
-def omop_source(database: Database, address: Address, connection: duckdb.DuckDBPyConnection, folder: Path) -> RawSource:
+def open_omop(database: Database, address: Address, connection: duckdb.DuckDBPyConnection) -> RawSource:
     """Read the events of some domains; every person of the table ``person`` is a record.
 
     Options of the URL: ``domains=condition,drug,procedure`` (that is the default), ``schema=NAME`` of the database, and
@@ -499,16 +493,15 @@ def omop_source(database: Database, address: Address, connection: duckdb.DuckDBP
     united = " UNION ALL ".join(f"SELECT * FROM felb_{domain}" for domain in named)
     events = f"SELECT * FROM ({united}) WHERE concept_id::VARCHAR <> '0'"
     if "ancestors" in address.options:
-        events = _rolled_up(database, prefix, address.options["ancestors"], events)
+        events = _roll_up(database, prefix, address.options["ancestors"], events)
     connection.execute(f"CREATE TEMP VIEW felb_raw AS {events}")
     database.load(f"{prefix}{identifier('concept')}", ["concept_id", "concept_name"], "felb_concept")
     used = "SELECT concept_id::VARCHAR, any_value(concept_name) FROM felb_concept WHERE concept_id::VARCHAR IN"
     labels = connection.execute(f"{used} (SELECT concept_id::VARCHAR FROM felb_raw) GROUP BY 1").fetchall()
     return RawSource(
         connection,
-        folder,
         "felb_raw",
-        described(connection, "felb_raw", address.name),
+        describe_columns(connection, "felb_raw", address.name),
         address.name,
         ordered=False,
         roles=ROLES,
@@ -517,7 +510,7 @@ def omop_source(database: Database, address: Address, connection: duckdb.DuckDBP
     )
 
 
-def _rolled_up(database: Database, prefix: str, levels: str, events: str) -> str:
+def _roll_up(database: Database, prefix: str, levels: str, events: str) -> str:
     """Return the SQL of the events, each once for its concept and once for every ancestor of it."""
     if levels != "all" and not levels.isdigit():
         raise InputError(f"ancestors={levels} is neither all nor a number of levels")
@@ -562,23 +555,23 @@ def open_database(
 ) -> Iterator[RawSource]:
     """Open the table or query that a URL names."""
     address = parse_url(url)
-    with connected(address, connection, folder) as database:
+    with connect(address, connection, folder) as database:
         if address.omop:
-            yield omop_source(database, address, connection, folder)
+            yield open_omop(database, address, connection)
             return
-        query = query_of(address)
+        query = read_query(address)
         parts = [address.options[part] for part in ("schema", "table") if part in address.options]
         relation = f"({query}) AS felb_query" if query is not None else ".".join(map(identifier, parts))
         names = database.columns(relation)
         kept = [name for name in names if needed is None or needed(name)] or names[:1]
         database.load(relation, kept, "felb_raw")
-        loaded = described(connection, "felb_raw", address.name)
+        loaded = describe_columns(connection, "felb_raw", address.name)
         columns = {name: loaded.get(name, "VARCHAR") for name in names}
-        yield RawSource(connection, folder, "felb_raw", columns, address.name, ordered=False)
+        yield RawSource(connection, "felb_raw", columns, address.name, ordered=False)
 
 
 @contextmanager
-def connected(address: Address, connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[Database]:
+def connect(address: Address, connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[Database]:
     """Connect to the database of an address, for reading only."""
     scheme = address.scheme or _scheme_of(address)
     address = replace(address, scheme=scheme)
@@ -592,28 +585,28 @@ def connected(address: Address, connection: duckdb.DuckDBPyConnection, folder: P
             yield database
     elif scheme == "folder":
         for path in sorted(_existing(address).iterdir()):
-            relation = _file_relation(path)
+            relation = _read_folder_file(path)
             if relation is not None:
-                with reading_of(str(path)):
+                with explain_errors(str(path)):
                     view = f"CREATE TEMP VIEW {identifier(path.stem.lower())} AS SELECT * FROM "
                     connection.execute(f"{view}{relation}")
         yield _DuckDB(connection, address.name)
     else:
-        with reading_of(address.name):
+        with explain_errors(address.name):
             connection.execute(f"ATTACH {literal(str(_database_file(address)))} AS felb_database (READ_ONLY)")
             connection.execute("USE felb_database")
         yield _DuckDB(connection, address.name)
 
 
-def _file_relation(path: Path) -> str | None:
+def _read_folder_file(path: Path) -> str | None:
     """Return the SQL that reads a file of a folder of tables; vocabularies come as .csv that is separated by tabs."""
     if path.suffix.lower() == ".parquet":
         return f"read_parquet({literal(str(path))})"
     if path.suffix.lower() != ".csv":
         return None
-    names = header_names(path, ",")
+    names = read_header_names(path, ",")
     if len(names) == 1 and "\t" in names[0]:
-        return text_relation(path, header_names(path, "\t"), delimiter="\t", header=True, quote="")
+        return text_relation(path, read_header_names(path, "\t"), delimiter="\t", header=True, quote="")
     return text_relation(path, names, delimiter=",", header=True)
 
 
@@ -650,16 +643,16 @@ class _DuckDB:
 
     def columns(self, relation: str) -> list[str]:
         """Return the column names of what stands behind FROM."""
-        with reading_of(self._name):
+        with explain_errors(self._name):
             statements = self._connection.extract_statements(f"SELECT * FROM {relation}")
         if len(statements) != 1:
             raise InputError(f"{self._name}: the query must be one statement that reads")
-        return list(described(self._connection, relation, self._name))
+        return list(describe_columns(self._connection, relation, self._name))
 
     def load(self, relation: str, columns: list[str], table: str) -> None:
         """Make the columns of a relation a view of DuckDB."""
         listed = ", ".join(map(identifier, columns))
-        with reading_of(self._name):
+        with explain_errors(self._name):
             self._connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM {relation}")
 
 
@@ -788,7 +781,7 @@ class _Postgres:
 
 def _load_text(connection: duckdb.DuckDBPyConnection, path: Path, columns: list[str], table: str, name: str) -> None:
     relation = text_relation(path, columns, delimiter=",", header=False, null=NULL)
-    with reading_of(name):
+    with explain_errors(name):
         connection.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM {relation}")
     path.unlink()
 
@@ -832,22 +825,14 @@ class Variables:
             data.file.close()
 
 
-def anndata_source(path: Path, connection: duckdb.DuckDBPyConnection, folder: Path, needed: Needed | None) -> RawSource:
+def open_annotations(path: Path, connection: duckdb.DuckDBPyConnection, needed: Needed | None) -> RawSource:
     """Open an ``.h5ad`` file as a wide table: `obs_names`, the columns of `obs`, and variables of `X` by name.
 
     `X` stays in its file; its variables are read when rules are applied to them. Without `needed`, there are only the
     annotations.
     """
     data = open_anndata(path)
-    try:
-        return _table(data, path, connection, folder, needed)
-    finally:
-        data.file.close()
-
-
-def _table(
-    data: Any, path: Path, connection: duckdb.DuckDBPyConnection, folder: Path, needed: Needed | None
-) -> RawSource:
+    data.file.close()  # the annotations are in memory
     annotations = [str(name) for name in data.obs.columns]
     variables = [str(name) for name in data.var_names]
     chosen = [i for i, name in enumerate(variables) if needed is not None and needed(name)]
@@ -862,12 +847,13 @@ def _table(
         column = data.obs[name]
         as_objects = column.dtype == "category"
         table[name] = (column.astype(object).where(column.notna(), None) if as_objects else column).to_numpy()
-    with reading_of(str(path)):
+    with explain_errors(str(path)):
         connection.register("felb_block", table)
         listed = ", ".join(map(identifier, table))
         connection.execute(f"CREATE TEMP TABLE felb_raw AS SELECT {listed} FROM felb_block")
         connection.unregister("felb_block")
-    columns = {name: kind for name, kind in described(connection, "felb_raw", str(path)).items() if name != POSITION}
+    columns = describe_columns(connection, "felb_raw", str(path))
+    columns.pop(POSITION)
     columns |= {variables[i]: "DOUBLE" for i in chosen}
     found = Variables(path, {variables[i]: i for i in chosen}) if chosen else None
-    return RawSource(connection, folder, "felb_raw", columns, str(path), variables=found)
+    return RawSource(connection, "felb_raw", columns, str(path), variables=found)
