@@ -14,9 +14,8 @@ from felb.errors import InputError
 # -- CSV and TSV -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz"])
 @pytest.mark.parametrize("position", [0, 3, 7])
-@pytest.mark.parametrize("cells", [1, 20, 1 << 22])
+@pytest.mark.parametrize(("suffix", "cells"), [(".csv", 1), (".tsv", 20), (".csv.gz", 1 << 22)])
 def test_client_column(suffix, position, cells, tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "BLOCK_CELLS", cells)
     rows = [[*NAMES[:position], "site", *NAMES[position:]]]
@@ -207,7 +206,7 @@ def test_csv_round_trip_of_anything(tmp_path_factory, dense, data, end, suffix, 
         ("4", ("4",), [[1]]),
     ],
 )
-@pytest.mark.parametrize("block", [1, 4, 1 << 22])
+@pytest.mark.parametrize("block", [4, 1 << 22])
 def test_items(content, columns, rows, block, tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "BLOCK_BYTES", block)
     matrix = read(write(tmp_path / "t.dat", content)).matrix
