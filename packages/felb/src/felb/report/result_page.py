@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.federated.rules import rounds_by_phase
+from felb.federated.algorithms import count_rounds_by_phase
 from felb.report import parts
 from felb.report.evidence import BLOCK, bootstrap, cell_intervals, jaccard
 from felb.report.figures import PALETTES, curves, data_uri, enlarged, pictures_of
@@ -609,7 +609,7 @@ def rounds_section(evidence: Evidence) -> Section:
     history = evidence.result.history
     if not len(history):
         return section("Rounds", parts.note("This method keeps no record of its steps."))
-    phases = rounds_by_phase(evidence.result.rounds())
+    phases = count_rounds_by_phase(evidence.result.rounds())
     told = ", ".join(f"{phase} {number(times)}" for phase, times in phases.items())
     drawn = curves(history)
     converged = "The search converged." if evidence.result.converged else "The search ended before it converged."
