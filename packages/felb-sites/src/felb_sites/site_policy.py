@@ -205,7 +205,7 @@ class Policy:
         if plan.privacy is not None or plan.roster is not None or plan.n_features > reached:
             return
         counts = matrix.to_scipy(np.int64).sum(axis=0)
-        if GRAM_SKETCH in plan.algorithm().tasks and np.any((counts > 0) & (counts < self.rules.min_support)):
+        if GRAM_SKETCH.name in plan.algorithm().tasks and np.any((counts > 0) & (counts < self.rules.min_support)):
             raise Refusal(
                 "few records of this site have a feature, and exact sums would reveal them", code="disclosure"
             )

@@ -117,10 +117,10 @@ def describe(result: Result, folder: str) -> dict[str, str]:
 
 def describe_rounds(rounds: Mapping[str, int]) -> str:
     """Return how many rounds a run had, and in which phases."""
-    from felb.federated.rules import rounds_by_phase
+    from felb.federated.algorithms import count_rounds_by_phase
     from felb.runs.result import ITERATION
 
-    total, phases = sum(rounds.values()), rounds_by_phase(rounds)
+    total, phases = sum(rounds.values()), count_rounds_by_phase(rounds)
     if rounds.keys() <= {ITERATION}:  # a centralized method
         return f"{total} iterations"
     return f"{total} rounds: {', '.join(f'{phase} {count}' for phase, count in phases.items())}"

@@ -171,7 +171,7 @@ def measure_stability(
         model = result.model()
     rows_of = measured.rows_of or {next(iter(result.clients), CENTRALIZED): np.arange(len(measured.matrix))}
     shards = {name: measured.matrix.take(rows) for name, rows in rows_of.items()}
-    recovered = ASSIGN_BY_BELIEF in result.rounds()
+    recovered = ASSIGN_BY_BELIEF.name in result.rounds()
     refit = cheapest_refit(model, result.components, shards, recovered=recovered, seed=seed)
     return refitted(
         result.components,

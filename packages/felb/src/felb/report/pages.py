@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 from felb._version import __version__
 from felb.errors import InputError, MissingExtraError
-from felb.federated.rules import rounds_by_phase
+from felb.federated.algorithms import count_rounds_by_phase
 from felb.records import replacing
 from felb.report import figures
 from felb.report.figures import Series, to_printable
@@ -512,7 +512,7 @@ def _fill_rounds(result: Result) -> Markup:
         )
         for metric, series in list(figures.find_curves(history).items())[:MOST_CHARTS]
     ]
-    return fill("result.html", "rounds", result, rounds_by_phase(result.rounds()), drawn)
+    return fill("result.html", "rounds", result, count_rounds_by_phase(result.rounds()), drawn)
 
 
 def _fill_privacy(inputs: ReportInputs) -> Markup:

@@ -110,7 +110,7 @@ def _why(result: Result) -> str:
     """Say why a result with so many wrong cells was chosen."""
     from felb.federated.steps.belief import ASSIGN_BY_BELIEF  # compiled code, not needed for errors
 
-    if not any(row.get("task") == ASSIGN_BY_BELIEF for row in result.history):
+    if not any(row.get("task") == ASSIGN_BY_BELIEF.name for row in result.history):
         return "Empty components would have fewer; take fewer components, or another method."
     asked = result.provenance.parameters.get("objective", "auto")
     chosen = 'as objective = "recover" asks' if asked == "recover" else f'and objective = "{asked}" preferred them'
@@ -813,7 +813,7 @@ def model_of(result: Result) -> BooleanFactorization:
 def _warn_of_lost_belief(result: Result) -> None:
     """Warn if rows were inferred under a model of the noise that is not kept."""
     tasks = [row.get("task") for row in result.history]
-    if result.belief is None and ASSIGN_BY_BELIEF in tasks[-1:]:
+    if result.belief is None and ASSIGN_BY_BELIEF.name in tasks[-1:]:
         warnings.warn(
             "the records of this run were assigned under a model of the noise, which results of earlier versions and "
             "under disclosure rules do not keep; new records are assigned for the fewest wrong cells instead",

@@ -497,8 +497,10 @@ class PostHoc(UploadingEstimator):
 
     def _with_passes(self, n_features: int, passes: int) -> Algorithm:
         if not self._aligned:
-            return post_hoc(self._model(), self.aggregation)
-        return aligned(post_hoc(self._model(), ALIGNED_AGGREGATIONS[self.aggregation]), n_features, passes=passes)
+            return post_hoc(self._model(), self.aggregation, n_features)
+        return aligned(
+            post_hoc(self._model(), ALIGNED_AGGREGATIONS[self.aggregation], n_features), n_features, passes=passes
+        )
 
     def _model(self) -> CentralizedFactorization:
         model = ELBMF() if self.model is None else self.model
