@@ -40,8 +40,7 @@ def planned_costs(plan: PrivacyPlan | None, task: str) -> dict[str, Cost]:
     mechanism = plan.upload_mechanism()
     of_size = getattr(mechanism, "cost", None)
     if callable(of_size):
-        cost = of_size(plan.uploads.size)
-        return {} if cost is None else {UPLOADS: cost}
+        return {UPLOADS: of_size(plan.uploads.size)}
     return {UPLOADS: Cost("gaussian", plan.mu_of(UPLOADS), plan.unit, plan.privacy.neighbours)}
 
 

@@ -299,8 +299,8 @@ def test_a_value_without_a_bound_does_not_leave():
 
 
 def test_mechanisms_that_the_algorithm_does_not_play_are_refused():
-    with pytest.raises(InputError, match="mechanism='paper'"):
-        made(Privacy(1.0, mechanism="paper"))
+    with pytest.raises(InputError, match="mechanism='uploads'"):
+        made(Privacy(1.0, mechanism="uploads"))
 
 
 @pytest.mark.usefixtures("quick")
