@@ -10,7 +10,8 @@ import pytest
 from felb.data.partition import split
 from felb.engines.local import run
 from felb.errors import InputError, PrivacyError
-from felb.privacy.accounting import Cost, gaussian_delta, scale_matches
+from felb.privacy.accounting import Cost, gaussian_delta
+from felb.privacy.audit import scale_matches
 from felb.privacy.spec import Privacy
 from felb.sklearn.bmf import FederatedBMF
 from felb_paper.cells import Cell, MethodUse, Noise, PlantedData

@@ -94,7 +94,7 @@ class Attempts:
         if self._accountant is not None and costs:
             # Which request it was is all there is to tell: others of the same round are charged as well.
             told = np.frombuffer(path.stem.encode(), np.uint8)
-            self._accountant.charge(*(Charge(FAILED, number, what, told, cost) for what, cost in costs.items()))
+            self._accountant.charge(*(Charge.of(FAILED, number, what, told, cost) for what, cost in costs.items()))
 
     def _path(self, request: Request) -> Path:
         return self.folder / f"{request.round:07}-{digest(request)[:16]}.json"

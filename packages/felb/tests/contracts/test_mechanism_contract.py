@@ -5,7 +5,7 @@ import pytest
 
 from felb.errors import InputError
 from felb.privacy.accounting import Cost
-from felb.privacy.mechanisms import ByName, DiscreteGaussian, NoNoise
+from felb.privacy.mechanisms import DiscreteGaussian, NoNoise
 from felb.privacy.releases import ClippedGaussian, RandomizedResponse
 
 REAL, BITS, COUNTS = np.linspace(-1, 2, 6).reshape(2, 3), np.eye(2, 3, dtype=bool), np.arange(6).reshape(2, 3)
@@ -16,7 +16,6 @@ MECHANISMS = {
     "randomized response": (RandomizedResponse(2.0), BITS),
     "discrete counts": (DiscreteGaussian(90.0, 20.0), COUNTS),
     "discrete grid": (DiscreteGaussian(90.0, 2.0, grid=0.25, shares=3), REAL),
-    "by name": (ByName({"V": RandomizedResponse(2.0)}), BITS),
 }
 UNPROTECTED = {"none"}
 

@@ -17,7 +17,8 @@ from felb.federated.journal import Journal
 from felb.federated.protocol import Request, Sums, Update
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.privacy.accounting import scale_matches, total_epsilon
+from felb.privacy.accounting import total_epsilon
+from felb.privacy.audit import scale_matches
 from felb.privacy.mechanisms import RecordSum
 
 pytest.importorskip("dp_accounting")

@@ -20,7 +20,8 @@ from felb.federated.algorithms.private import (
 from felb.federated.protocol import Request
 from felb.kernels.assign import assign_rows
 from felb.optim.prox import prox_elb
-from felb.privacy.accounting import Cost, gaussian_epsilon, isolation, on_grid, scale_matches, total_epsilon, transcript
+from felb.privacy.accounting import Cost, gaussian_epsilon, total_epsilon
+from felb.privacy.audit import isolation, on_grid, scale_matches, transcript
 from felb.privacy.mechanisms import GRID_BITS, discrete_gaussian
 from felb.privacy.releases import (
     StatisticsBounds,

@@ -10,7 +10,6 @@ from felb.errors import InputError, PrivacyError
 from felb.federated.gate import Gate
 from felb.federated.protocol import Request, Update
 from felb.privacy.accounting import Cost, calibrated_mu, total_epsilon
-from felb.privacy.mechanisms import ByName
 from felb.privacy.releases import (
     ClippedGaussian,
     RandomizedResponse,
@@ -104,13 +103,12 @@ def test_all_releases_of_a_plan_together_spend_the_agreed_total(options, n_colum
     assert ("columns" in plan.shares) == (n_columns == 20_000 and plan.privacy.mechanism in ("cooccurrence", "hybrid"))
 
 
-def test_the_plan_is_kept_by_gate_and_ledger(tmp_path):
+def test_the_plan_is_kept_by_gate_and_accountant():
     A = BinaryMatrix.of(np.random.default_rng(0).random((50, 20)) < 0.3)
     plan = Privacy(1.0, row_bound=6).plan(n_records=500, n_clients=10, n_columns=20)
     statistic = weighted_cooccurrence(A, 6)
-    accountant = plan.accountant(tmp_path / "accountant.json")
-    mechanism = ByName({"cooccurrence": plan.mechanism_for("cooccurrence", statistic)})
-    gate = Gate("site", lambda _: None, mechanism, accountant, run="r")
+    accountant = plan.accountant()
+    gate = Gate("site", lambda _: None, plan.mechanism_for("cooccurrence", statistic), accountant, run="r")
     update = Update({"cooccurrence": statistic.values})
     released = gate.release(update, Request("count"), rng=None)
     assert released.values["cooccurrence"].dtype == np.int64

@@ -35,15 +35,12 @@ from felb.privacy.releases import (
 from felb.privacy.statement import statement
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
 
     from felb.metrics.counts import History
     from felb.privacy.mechanisms import RecordSum
     from felb.privacy.releases import Uploads
 
-
-# -- Names of the releases, as in the outbound log -------------------------------------------------------------------
 
 SIZES, COLUMNS, COOCCURRENCE, STATISTICS, CHOICE, SCORES, UPLOADS = (
     "sizes",
@@ -58,8 +55,6 @@ SIZES, COLUMNS, COOCCURRENCE, STATISTICS, CHOICE, SCORES, UPLOADS = (
 SUPPORTS = "supports"
 """In an exact run: how many records have each component, in whatever task it is told."""
 
-
-# -- How many of n sites a secure sum needs, and how many it withstands ----------------------------------------------
 
 LEAST_SITES, MOST_SITES = 3, 50
 """With two sites a sum tells each the other's value; the work of a site grows with their number."""
@@ -87,9 +82,6 @@ def most_colluders(n: int) -> int:
     A site signs one list of survivors. If all sites that two lists share were colluders, both could get t signatures.
     """
     return 2 * threshold(n) - n - 1
-
-
-# -- A privacy specification that is calibrated for one federation: noise and cost of each release -------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +144,6 @@ class PrivacyPlan:
                 f"{privacy.dropouts} missing; agree on more dropouts, or on noise='client'"
             )
 
-    # -- sums over records -------------------------------------------------------------------------------------------
-
     def mechanism_for(self, what: str, statistic: RecordSum) -> DiscreteGaussian:
         """Return the mechanism by which a client releases a sum over records, σ = Δ/μ."""
         sensitivity = statistic.sensitivity_for(self.privacy.neighbours)
@@ -194,8 +184,6 @@ class PrivacyPlan:
             found.append({**row, "sigma_client": sigmas[0], "sigma_sum": sigmas[1]})
         return found
 
-    # -- uploads -----------------------------------------------------------------------------------------------------
-
     def upload_mechanism(self) -> ClippedGaussian | RandomizedResponse:
         """Return the mechanism by which a client uploads its components."""
         privacy = self.privacy
@@ -207,12 +195,10 @@ class PrivacyPlan:
         assert privacy.theta is not None
         return ClippedGaussian(privacy.theta, self.mu_of(UPLOADS), privacy.neighbours, shares=self.noise_shares)
 
-    # -- the record of it --------------------------------------------------------------------------------------------
-
-    def accountant(self, path: str | os.PathLike[str] | None = None) -> Accountant:
-        """Open the accountant of one client."""
+    def accountant(self) -> Accountant:
+        """Return the accountant of one client."""
         privacy = self.privacy
-        return Accountant(privacy.epsilon, self.delta, unit=self.unit, neighbours=privacy.neighbours, path=path)
+        return Accountant(privacy.epsilon, self.delta, unit=self.unit, neighbours=privacy.neighbours)
 
     def statement(self, *, row_bound: float | None = None) -> str:
         """Say in words what is guaranteed to whom; `row_bound` is B where it was found privately."""
@@ -483,9 +469,6 @@ def _cooccurrence_shares(privacy: Privacy, n_columns: int) -> dict[str, float]:
     if privacy.row_bound is not None:
         shares[COOCCURRENCE] += shares.pop(SIZES)
     return shares
-
-
-# -- The guarantee of a private run as a record that is stored with its result ---------------------------------------
 
 
 def guarantee(plan: PrivacyPlan, history: History) -> dict[str, Any]:
