@@ -10,20 +10,13 @@ import pytest
 from felb.data.partition import split
 from felb.engines.local import run
 from felb.errors import InputError, PrivacyError
-from felb.privacy.accounting import Cost, gaussian_delta
+from felb.privacy.accounting import gaussian_delta
 from felb.privacy.audit import scale_matches
 from felb.privacy.spec import Privacy
 from felb.sklearn.bmf import FederatedBMF
 from felb_paper.cells import Cell, MethodUse, Noise, PlantedData
 from felb_paper.measuring import measure, prepare
-from felb_paper.upload_noise import (
-    NoisyUploads,
-    PaperGaussian,
-    PaperLaplace,
-    PaperXor,
-    paper_mechanism,
-    upload_epsilon,
-)
+from felb_paper.upload_noise import NoisyUploads, upload_epsilon
 
 DRAWS = 20_000
 
@@ -32,34 +25,33 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-# -- by the formula of one upload --------------------------------------------------------------------------------------
+def upload(mechanism, level, value, theta=None):
+    return NoisyUploads(Noise(mechanism, level, theta)).release("V", value, rng=rng())
 
 
-def test_gaussian_noise_has_the_scale_of_the_formula():
-    sigma = 2.0 * math.sqrt(2 * math.log(1.25 / 0.05)) / 0.7
-    noise, cost = PaperGaussian(0.7, theta=2.0).release("V", np.zeros(DRAWS), rng=rng())
-    assert scale_matches(noise, sigma)
+def test_gaussian_noise_costs_theta_over_sigma():
+    noise, cost = upload("gaussian", 1.5, np.zeros(DRAWS), 2.0)
+    assert scale_matches(noise, 1.5)
     assert (cost.kind, cost.unit, cost.neighbours) == ("gaussian", "client", "add_remove")
-    assert cost.loss == pytest.approx(2.0 / sigma)
+    assert cost.loss == pytest.approx(2.0 / 1.5)
 
 
-def test_laplace_noise_has_the_scale_of_the_l1_sensitivity():
-    noise, cost = PaperLaplace(0.5, 1.5).release("V", np.zeros(DRAWS), rng=rng())
-    assert np.mean(np.abs(noise)) == pytest.approx(1.5 * math.sqrt(DRAWS) / 0.5, rel=0.05)  # E|x| = b
-    assert cost == Cost("laplace", 0.5, "client")
+def test_laplace_noise_costs_the_l1_sensitivity_over_its_scale():
+    noise, cost = upload("laplace", 3.0, np.zeros(DRAWS), 1.5)
+    assert np.mean(np.abs(noise)) == pytest.approx(3.0, rel=0.05)  # E|x| = b
+    assert (cost.kind, cost.unit) == ("laplace", "client")
+    assert cost.loss == pytest.approx(1.5 * math.sqrt(DRAWS) / 3.0)
 
 
 def test_uploads_are_shortened_to_theta_before_the_noise():
-    long, short = np.full(9, 5.0), np.full(9, 0.1)
-    noise = PaperGaussian(1.0, theta=2.0).release("V", np.zeros(9), rng=rng())[0]
-    for value, length in ((long, 2.0), (-long, 2.0), (short, 0.3)):
-        released = PaperGaussian(1.0, theta=2.0).release("V", value, rng=rng())[0]
-        assert np.linalg.norm(released - noise) == pytest.approx(length)
+    noise = upload("gaussian", 1.0, np.zeros(9), 2.0)[0]
+    for value, length in ((np.full(9, 5.0), 2.0), (np.full(9, -5.0), 2.0), (np.full(9, 0.1), 0.3)):
+        assert np.linalg.norm(upload("gaussian", 1.0, value, 2.0)[0] - noise) == pytest.approx(length)
 
 
 def test_xor_flips_as_often_as_said_and_charges_every_bit():
     p = 1 / (1 + math.e)
-    released, cost = PaperXor(p).release("V", np.zeros((100, 200), dtype=bool), rng=rng())
+    released, cost = upload("xor", p, np.zeros((100, 200), dtype=bool))
     assert abs(released.mean() - p) < 5 * math.sqrt(p * (1 - p) / DRAWS)
     assert (cost.count, cost.unit, cost.pure_epsilon) == (20_000, "client", pytest.approx(20_000))
 
@@ -67,33 +59,30 @@ def test_xor_flips_as_often_as_said_and_charges_every_bit():
 @pytest.mark.parametrize("value", [np.zeros(3), np.zeros(3, dtype=np.int64)])
 def test_xor_refuses_numbers(value):
     with pytest.raises(InputError, match="Boolean"):
-        PaperXor(0.1).release("V", value, rng=rng())
+        upload("xor", 0.1, value)
 
 
 def test_real_noise_refuses_bits():
-    for mechanism in (PaperGaussian(1.0), PaperLaplace(1.0)):
-        with pytest.raises(InputError, match="PaperXor"):
-            mechanism.release("V", np.zeros(3, dtype=bool), rng=rng())
+    for mechanism in ("gaussian", "laplace"):
+        with pytest.raises(InputError, match="xor noise"):
+            upload(mechanism, 1.0, np.zeros(3, dtype=bool))
 
 
 @pytest.mark.parametrize(
-    "make",
+    "noise",
     [
-        lambda: PaperGaussian(0.0),
-        lambda: PaperGaussian(1.0, 1.0),
-        lambda: PaperGaussian(1.0, theta=math.inf),
-        lambda: PaperLaplace(-1.0),
-        lambda: PaperLaplace(1.0, 0.0),
-        lambda: PaperXor(0.5),
-        lambda: PaperXor(0.0),
+        Noise("gaussian", 0.0),
+        Noise("gaussian", math.inf),
+        Noise("laplace", -1.0),
+        Noise("laplace", 1.0, 0.0),
+        Noise("xor", 0.5),
+        Noise("record", 1.0),
     ],
 )
-def test_nonsense_is_refused(make):
+def test_nonsense_is_refused(noise):
     with pytest.raises(InputError):
-        make()
+        NoisyUploads(noise)
 
-
-# -- by the level of an experiment -------------------------------------------------------------------------------------
 
 SHAPE = (20, 500)
 DATA = PlantedData(60, 12, 2, heights=(0.4, 0.6), widths=(0.4, 0.6))
@@ -132,11 +121,6 @@ def test_epsilon_of_an_upload_follows_the_papers_formulas():
     assert upload_epsilon(Noise("laplace", 2.0), 100) == 0.5
     assert upload_epsilon(Noise("laplace", 2.0, 3.0), 100) == 15
     assert upload_epsilon(Noise("xor", 0.25), 100) == pytest.approx(math.log(3))
-
-
-def test_an_agreement_on_records_is_no_noise_on_uploads():
-    with pytest.raises(InputError, match="noise"):
-        paper_mechanism(Noise("record", 1.0), 10)
 
 
 def measured(use, noise):

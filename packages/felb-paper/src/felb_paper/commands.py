@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from rich.table import Table as Grid
 from felb.cli import options
 from felb.cli.output import advising, marked_grid, plain_console, print_facts, print_json, step_progress
 from felb.errors import InputError, MissingExtraError
+from felb.kernels.schedule import available_cpus
 from felb.records import replacing
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def run(
             record = run_study(
                 study,
                 folder,
-                jobs=jobs or cores(),
+                jobs=jobs or available_cpus(),
                 time_limit=time_limit,
                 on_progress=partial(tell, advance),
             )
@@ -453,11 +453,6 @@ def write(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.privacy.accounting import Cost, gaussian_epsilon
-from felb.privacy.mechanisms import NoNoise, check_bound
+from felb.privacy.mechanisms import check_bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,115 +33,26 @@ DELTA_UPLOAD, DELTA_TOTAL = 0.05, 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class PaperGaussian:
-    """V_i + N(0, σ²), σ = Δ₂ √(2 ln(1.25/δ)) / ε per upload; σ is a standard deviation.
-
-    Parameters
-    ----------
-    epsilon, delta : of one upload, as the classical formula has it; the cost is the exact μ = Δ₂/σ
-    theta : uploads are scaled down to ‖V_i‖_F <= θ = Δ₂. If None, nothing bounds V_i: Δ₂ is then taken as 1, and the
-        cost is None, for unprotected
-    """
-
-    epsilon: float
-    delta: float = DELTA_UPLOAD
-    theta: float | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.epsilon, self.theta)
-        if not 0 < self.delta < 1:
-            raise InputError(f"delta must lie between 0 and 1, got {self.delta}")
-
-    @property
-    def name(self) -> str:
-        """The word for the log."""
-        return f"paper gaussian, {'unclipped' if self.theta is None else 'clipped'}"
-
-    @property
-    def sigma(self) -> float:
-        """The standard deviation."""
-        return (self.theta or 1.0) * math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
-
-    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
-        """Clip, add noise, charge one client one μ."""
-        noisy = _clipped(what, value, self.theta) + self.sigma * rng.standard_normal(value.shape)
-        cost = None if self.theta is None else Cost("gaussian", self.theta / self.sigma, "client")
-        return noisy.astype(value.dtype), cost
-
-
-@dataclass(frozen=True, slots=True)
-class PaperLaplace:
-    """V_i + Laplace(b), b = Δ₁/ε per upload, where Δ₁ = √(km) θ by Cauchy and Schwarz.
-
-    Parameters are those of `PaperGaussian`, without δ.
-    """
-
-    epsilon: float
-    theta: float | None = None
-
-    def __post_init__(self) -> None:
-        _check(self.epsilon, self.theta)
-
-    @property
-    def name(self) -> str:
-        """The word for the log."""
-        return f"paper laplace, {'unclipped' if self.theta is None else 'clipped'}"
-
-    def scale(self, size: int) -> float:
-        """Return b for an upload of `size` entries."""
-        return (1.0 if self.theta is None else math.sqrt(size) * self.theta) / self.epsilon
-
-    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
-        """Clip, add noise, charge one client ε."""
-        noisy = _clipped(what, value, self.theta) + rng.laplace(0.0, self.scale(value.size), value.shape)
-        return noisy.astype(value.dtype), None if self.theta is None else Cost("laplace", self.epsilon, "client")
-
-
-@dataclass(frozen=True, slots=True)
-class PaperXor:
-    """Flips each bit with probability p: randomized response, ε₀ = ln((1−p)/p) for each of the k·m bits.
-
-    Fits Boolean uploads only; numbers are refused, also if all are 0 or 1, since nobody said that they stay so.
-    """
-
-    flip_probability: float
-    name: str = "paper xor"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.flip_probability < 0.5:
-            raise InputError(f"flip_probability must lie between 0 and ½, got {self.flip_probability}")
-
-    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
-        """Flip bits; an exchanged client may change them all, so all are charged."""
-        if value.dtype != np.bool_:
-            raise InputError(f"{what} is {value.dtype}; xor noise fits Boolean uploads, take Gaussian or Laplace noise")
-        loss = math.log((1 - self.flip_probability) / self.flip_probability)
-        cost = Cost("bits", loss, "client", "replace", count=max(1, value.size))
-        return value ^ (rng.random(value.shape) < self.flip_probability), cost
-
-
-def _check(epsilon: float, theta: float | None) -> None:
-    check_bound("epsilon", epsilon)
-    if theta is not None:
-        check_bound("theta", theta)
-
-
-def _clipped(what: str, value: NDArray[Any], theta: float | None) -> NDArray[Any]:
-    """V ↦ V · min(1, θ/‖V‖_F)."""
-    if value.dtype.kind != "f":
-        raise InputError(f"{what} is {value.dtype}; this noise is for real values, take PaperXor for Boolean uploads")
-    norm = 0.0 if theta is None else float(np.linalg.norm(np.asarray(value, dtype=np.float64)))
-    return np.asarray(value * min(1.0, theta / norm) if theta is not None and norm > 0 else value)
-
-
-# -- by the level of an experiment -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
 class NoisyUploads:
-    """Noise of a given level on uploads of V, nothing on the rest."""
+    """Noise of a given level on uploads of V, nothing on the rest.
+
+    Gaussian noise: V_i + N(0, σ²). Laplace noise: V_i + Laplace(b). Before either, V ↦ V · min(1, θ/‖V‖_F), so that
+    Δ₂ = θ and Δ₁ <= √(km) θ; without θ nothing bounds V_i, and the cost is None, for unprotected. Flips, each bit with
+    probability p, are randomized response: ε₀ = ln((1−p)/p) for each of the k·m bits, all of which an exchanged client
+    may change. They fit Boolean uploads only; real numbers are refused, also if all are 0 or 1, since nobody said that
+    they stay so.
+    """
 
     noise: Noise
+
+    def __post_init__(self) -> None:
+        check_bound("level", self.noise.level)
+        if self.noise.theta is not None:
+            check_bound("theta", self.noise.theta)
+        if self.noise.mechanism == "record":
+            raise InputError("'record' is no noise on uploads")
+        if self.noise.mechanism == "xor" and self.noise.level >= 0.5:
+            raise InputError(f"the probability of a flip must be below ½, got {self.noise.level}")
 
     @classmethod
     def of(cls, noise: Noise | None) -> NoisyUploads | None:
@@ -156,24 +67,30 @@ class NoisyUploads:
     def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
         """Noise V; hand on everything else as it is."""
         if what != UPLOAD:
-            return NoNoise().release(what, value, rng=rng)
-        mechanism = paper_mechanism(self.noise, value.size)
-        # Post-hoc methods send Booleans in the type that sums of clients are taken in.
-        sent = value.astype(bool) if self.noise.mechanism == "xor" and value.dtype == np.uint8 else value
-        noisy, cost = mechanism.release(what, sent, rng=rng)
+            return value, None
+        noisy, cost = (self._flip if self.noise.mechanism == "xor" else self._blur)(value, rng)
         return noisy.astype(value.dtype), cost
 
+    def _flip(self, value: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[Any], Cost]:
+        # Post-hoc methods send Booleans in the type that sums of clients are taken in.
+        if value.dtype not in (np.bool_, np.uint8):
+            raise InputError(f"V is {value.dtype}; xor noise fits Boolean uploads, take Gaussian or Laplace noise")
+        cost = Cost("bits", upload_epsilon(self.noise, value.size), "client", "replace", count=max(1, value.size))
+        return value.astype(bool) ^ (rng.random(value.shape) < self.noise.level), cost
 
-def paper_mechanism(noise: Noise, size: int) -> PaperGaussian | PaperLaplace | PaperXor:
-    """Return the paper's mechanism that adds noise of this level to an upload of `size` entries."""
-    if noise.mechanism == "xor":
-        return PaperXor(noise.level)
-    epsilon = upload_epsilon(noise, size)
-    if noise.mechanism == "gaussian":
-        return PaperGaussian(epsilon, theta=noise.theta)
-    if noise.mechanism == "laplace":
-        return PaperLaplace(epsilon, noise.theta)
-    raise InputError(f"{noise.mechanism!r} is no noise on uploads")
+    def _blur(self, value: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
+        if value.dtype.kind != "f":
+            raise InputError(f"V is {value.dtype}; this noise is for real values, take xor noise for Boolean uploads")
+        theta, gaussian = self.noise.theta, self.noise.mechanism == "gaussian"
+        if theta is not None and (norm := float(np.linalg.norm(np.asarray(value, dtype=np.float64)))) > 0:
+            value = value * min(1.0, theta / norm)
+        scale = upload_scale(self.noise, value.size)
+        draws = scale * rng.standard_normal(value.shape) if gaussian else rng.laplace(0.0, scale, value.shape)
+        if theta is None:
+            return value + draws, None
+        if gaussian:
+            return value + draws, Cost("gaussian", theta / scale, "client")
+        return value + draws, Cost("laplace", upload_epsilon(self.noise, value.size), "client")
 
 
 def upload_epsilon(noise: Noise, size: int) -> float:
@@ -184,9 +101,19 @@ def upload_epsilon(noise: Noise, size: int) -> float:
     """
     if noise.mechanism == "xor":
         return math.log((1 - noise.level) / noise.level)
+    return _sensitivity(noise, size) / noise.level
+
+
+def upload_scale(noise: Noise, size: int) -> float:
+    """Return σ or b for that ε: the level, but for the last digit."""
+    return _sensitivity(noise, size) / upload_epsilon(noise, size)
+
+
+def _sensitivity(noise: Noise, size: int) -> float:
+    """Return Δ₂ √(2 ln(1.25/δ)) of Gaussian noise, or Δ₁ of Laplace noise."""
     if noise.mechanism == "gaussian":
-        return (noise.theta or 1.0) * math.sqrt(2 * math.log(1.25 / DELTA_UPLOAD)) / noise.level
-    return (1.0 if noise.theta is None else noise.theta * math.sqrt(size)) / noise.level
+        return (noise.theta or 1.0) * math.sqrt(2 * math.log(1.25 / DELTA_UPLOAD))
+    return 1.0 if noise.theta is None else noise.theta * math.sqrt(size)
 
 
 def total_cost(noise: Noise, uploads: Sequence[OutboundRecord]) -> dict[str, float | None]:

@@ -8,11 +8,9 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import felb_paper.commands as verb
 from felb.errors import MissingExtraError
 from felb.runs.cells import CELLS, CellRecord
 from felb_paper.cells import MethodUse, _manifest
@@ -191,8 +189,3 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
 def _listen():
     """Undo what a test run in the background inherits: an ignored signal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_folder_and_number_of_processes_have_defaults():
-    assert Path(verb.FOLDER).name == "felb-experiments"
-    assert verb.cores() <= (os.cpu_count() or 1)

@@ -9,7 +9,6 @@ from raw_files import WAYS, put, refused
 from felb.data import text
 from felb.errors import InputError
 from felb_paper.sources import load_brain, load_cells, load_tcga
-from felb_paper.sources.expression import above, above_quantile, near_maximum
 
 GENES = ("ENSG00000000003", "ENSG00000000005", "ENSG00000000419")
 COUNTS = np.array([[0, 2, 15], [0, 0, 0], [1, 0, 0], [100, 0, 7]])
@@ -185,25 +184,13 @@ def test_the_pooled_cohorts_come_before_other_files_of_xena(tmp_path):
     assert load_tcga(path).matrix.nnz == 4
 
 
-def test_the_rule_is_a_parameter(tmp_path):
+def test_the_share_of_the_maximum_is_a_parameter(tmp_path):
     path = put(tmp_path, {"t.tsv": xena()}, "plain")
-    for rule, expected in (
-        (above(9.5), VALUES > 9.5),
-        (near_maximum(1.0), (VALUES.max(axis=1, keepdims=True) == VALUES) & (VALUES > 0)),
-        (above_quantile(0.5), np.median(VALUES, axis=1, keepdims=True) < VALUES),
-        (lambda values: values < 0, VALUES < 0),
-    ):
-        np.testing.assert_array_equal(load_tcga(path, rule=rule).matrix.toarray(), expected.T)
-    for make in (lambda: near_maximum(0), lambda: near_maximum(1.1), lambda: above_quantile(2)):
+    highest = (VALUES.max(axis=1, keepdims=True) == VALUES) & (VALUES > 0)
+    np.testing.assert_array_equal(load_tcga(path, share=1.0).matrix.toarray(), highest.T)
+    for bad in (0, 1.1):
         with pytest.raises(InputError, match="must lie"):
-            make()
-
-
-def test_quantiles_give_their_share_of_ones(tmp_path):
-    values = np.random.default_rng(0).random((4, 200))
-    rows = [["sample", *range(200)], *([f"g{i}", *row] for i, row in enumerate(values.tolist()))]
-    path = put(tmp_path, {"t.tsv": tsv(rows)}, "plain")
-    assert load_tcga(path, rule=above_quantile(0.95)).matrix.column_sums().tolist() == [10] * 4
+            load_tcga(path, share=bad)
 
 
 def test_missing_values_are_no_ones(tmp_path):
@@ -212,11 +199,10 @@ def test_missing_values_are_no_ones(tmp_path):
     path = put(
         tmp_path, {"t.tsv": tsv([["sample", *SAMPLES], *([f"g{i}", *r] for i, r in enumerate(values))])}, "plain"
     )
-    for rule in (None, above_quantile(0.5), above(0)):
-        dense = load_tcga(path, rule=rule).matrix.toarray()
-        assert not dense[0, 0]
-        assert not dense[:, 1].any()
-        assert dense[1, 0]
+    dense = load_tcga(path).matrix.toarray()
+    assert not dense[0, 0]
+    assert not dense[:, 1].any()
+    assert dense[1, 0]
 
 
 @pytest.mark.parametrize(

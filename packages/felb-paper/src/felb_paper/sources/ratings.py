@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import math
-from typing import IO, TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
+import scipy.sparse as sp
 
+from felb.data import BinaryMatrix
 from felb.data.files import Table
-from felb.data.tabular import RowSorter
 from felb.data.text import line_blocks
 from felb.errors import InputError
 from felb_paper.sources.raw import (
@@ -95,12 +98,12 @@ class Ratings:
             raise InputError("there are no ratings; the file is incomplete")
         order = np.argsort(items, kind="stable")
         ascending = items[order]
-        n_ones = sum(rows.size for rows, _ in self._liked)
-        with RowSorter((users.size, items.size), n_ones, spill=None) as sorter:
-            while self._liked:
-                rows, columns = self._liked.pop()
-                sorter.add(np.searchsorted(users, rows), order[np.searchsorted(ascending, columns)])
-            (matrix,) = sorter.blocks()
+        rows, columns = (np.concatenate(parts) for parts in zip(*self._liked, strict=True))
+        self._liked = []
+        places = np.searchsorted(users, rows), order[np.searchsorted(ascending, columns)]
+        # Through Booleans, whose sum is or: any number of repetitions is a one.
+        ones = sp.coo_array((np.ones(rows.size, bool), places), shape=(users.size, items.size))
+        matrix = BinaryMatrix.of(ones.tocsr())
         return Table(matrix.with_columns(names), rows=tuple(map(str, users.tolist())))
 
 
@@ -200,13 +203,9 @@ def load_goodreads(path: str | PathLike[str], *, at_least: float = AT_LEAST) -> 
     with raw.open() as file:
         first_line = 1
         for block in line_blocks(file):
-            fields = _alike(block, first_line)
-            if fields is None:
-                _one_by_one(block, first_line, collected)
-            else:
-                at = {fields.texts(key, [0])[0]: key + 1 for key in (0, 2, 4)}
-                users, items = (fields.integers(at[name], name) for name in KEYS[:2])
-                collected.add(users, items, fields.numbers(at["rating"], "rating"))
+            rated = _read_block(block, first_line)
+            users, items = (np.array([getattr(one, name) for one in rated], np.int64) for name in KEYS[:2])
+            collected.add(users, items, np.array([one.rating for one in rated], np.float64))
             first_line += block.count(b"\n")
         books = collected.items()
         names = unique_names([known.get(book, str(book)) for book in books.tolist()], books.tolist())
@@ -233,46 +232,29 @@ def _read_metadata(titles: RawFile) -> dict[int, str]:
     return known
 
 
-def _alike(block: bytes, first_line: int) -> Fields | None:
-    """Return the keys and values of all lines if they are written alike: nothing but the three keys, in one order."""
-    n_lines = block.count(b"\n")
-    content = block.translate(None, b" \t\r")
-    if content.count(b"}\n") != n_lines or content.count(b"\n{") != n_lines - 1 or not content.startswith(b"{"):
-        return None
-    try:
-        fields = Fields(content.translate(None, b"{}'\""), 2 * len(KEYS), separators=b",:", lines=first_line)
-        keys = [fields.texts(key, [0])[0] for key in (0, 2, 4)]
-    except InputError:
-        return None  # the slow way says what is wrong
-    alike = sorted(keys) == sorted(KEYS) and all(fields.holds(2 * i, key.encode()) for i, key in enumerate(keys))
-    return fields if alike else None
+class _Rating(msgspec.Struct):
+    user_id: Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
+    item_id: Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
+    rating: float
 
 
-def _one_by_one(block: bytes, first_line: int, collected: Ratings) -> None:
-    triplets = []
-    for number, line in enumerate(block.split(b"\n")[:-1], first_line):
-        if line.strip():
-            triplets.append(_triplet(decode(line, number), number))
-    if triplets:
-        users, items, ratings = zip(*triplets, strict=True)
-        collected.add(np.array(users, np.int64), np.array(items, np.int64), np.array(ratings, np.float64))
+_DECODER = msgspec.json.Decoder(_Rating, strict=False)
 
 
-def _triplet(text: str, number: int) -> tuple[int, int, float]:
-    try:
-        try:
-            record = json.loads(text)
-        except json.JSONDecodeError:
-            record = json.loads(text.replace("'", '"'))
-        user, item, rating = (record[key] for key in KEYS)
-        user, item, rating = int(user), int(item), float(rating)
-        if not np.isfinite(rating) or max(abs(user), abs(item)) >= 2**53:
-            raise ValueError
-        return user, item, rating
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(
-            f"line {number} holds {text.strip()[:80]!r}; expected one object with numbers for {', '.join(KEYS)}"
-        ) from None
+def _read_block(block: bytes, first_line: int) -> list[_Rating]:
+    """Read the ratings of some lines at once; where that fails, line by line, to say which one is wrong."""
+    for content in (block, block.replace(b"'", b'"')):
+        with suppress(msgspec.MsgspecError, UnicodeError):
+            return _DECODER.decode_lines(content.decode())
+    numbered = enumerate(block.split(b"\n")[:-1], first_line)
+    return [_read_line(decode(line, number).strip(), number) for number, line in numbered if line.strip()]
+
+
+def _read_line(text: str, number: int) -> _Rating:
+    for content in (text, text.replace("'", '"')):
+        with suppress(msgspec.MsgspecError, UnicodeError):
+            return _DECODER.decode(content)
+    raise InputError(f"line {number} holds {text[:80]!r}; expected one object with numbers for {', '.join(KEYS)}")
 
 
 # -- Netflix Prize: ``combined_data_[1-4].txt``, or the older ``training_set/mv_*.txt`` --------------------------------
