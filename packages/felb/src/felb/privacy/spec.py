@@ -281,7 +281,7 @@ class Privacy:
         if str(self.mechanism) == "paper":
             raise InputError(
                 "mechanism='paper' guarantees nothing in total and is not part of felb: the package felb-paper has "
-                "the noise of the paper (felb_paper.upload_noise) and its experiment (felb experiment run privacy)",
+                "the noise of the paper and its experiment (felb experiment run privacy)",
                 parameter="mechanism",
             )
         choices = {"unit": Unit, "mechanism": MechanismName, "noise": NoisePlace, "neighbours": Neighbours}
