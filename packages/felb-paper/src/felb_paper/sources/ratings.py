@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from felb.data import BinaryMatrix
 from felb.data.files import Table
-from felb.data.text import line_blocks
+from felb.data.readers import read_lines
 from felb.errors import InputError
 from felb_paper.sources.raw import (
     Fields,
@@ -202,7 +202,7 @@ def load_goodreads(path: str | PathLike[str], *, at_least: float = AT_LEAST) -> 
     known = {} if titles is None else _read_metadata(titles)
     with raw.open() as file:
         first_line = 1
-        for block in line_blocks(file):
+        for block in read_lines(file):
             rated = _read_block(block, first_line)
             users, items = (np.array([getattr(one, name) for one in rated], np.int64) for name in KEYS[:2])
             collected.add(users, items, np.array([one.rating for one in rated], np.float64))
@@ -308,7 +308,7 @@ def _collect(file: IO[bytes], collected: Ratings) -> None:
     """Read ``movie:`` lines, each followed by its ratings ``customer,rating,date``."""
     movie: int | None = None
     first_line = 1
-    for block in line_blocks(file):
+    for block in read_lines(file):
         content = block.replace(b"\r\n", b"\n").rstrip(b"\n") + b"\n"
         chars = np.frombuffer(content, np.uint8)
         ends = np.flatnonzero(chars == ord("\n"))
