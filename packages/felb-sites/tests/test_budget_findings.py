@@ -150,13 +150,6 @@ def test_m7_exact_runs_do_not_follow_private_ones_unless_the_policy_says_so(tmp_
     assert Loopback(tmp_path, Plan("again", "asso+vote", 2, 12, {}), SHARDS).round(), "the attack of the audit"
 
 
-def test_m7_noise_as_in_the_paper_without_a_bound_counts_as_exact(tmp_path):
-    assert Loopback(tmp_path, private(), SHARDS).round()
-    paper = Plan("paper", "felb-mu", 2, 12, {"max_iter": 2}, {"epsilon": 1.0, "mechanism": "paper"}, 90, 3)
-    with pytest.raises(Refusal, match="exact"):
-        Loopback(tmp_path, paper, SHARDS)
-
-
 # -- L3 ----------------------------------------------------------------------------------------------------------------
 
 

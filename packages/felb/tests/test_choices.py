@@ -17,8 +17,7 @@ def test_each_list_of_words_is_that_of_the_table_it_stands_for():
 
 
 def test_every_mechanism_and_place_of_noise_is_accepted():
-    units = {"uploads": "client", "paper": "client"}
     for mechanism in get_args(choices.MechanismName):
-        assert Privacy(1.0, mechanism=mechanism, unit=units.get(mechanism)).mechanism == mechanism
+        assert Privacy(1.0, mechanism=mechanism).mechanism == mechanism
     for place in get_args(choices.NoisePlace):
         assert Privacy(1.0, noise=place).noise == place

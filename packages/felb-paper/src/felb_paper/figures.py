@@ -295,12 +295,7 @@ def _points(record: StudyRecord) -> Any:
                 if paper is not None:
                     axes.plot(paper, row + offset, marker, color=colour, markersize=6, markerfacecolor="white")
                 if found is not None:
-                    half = 0.0 if math.isnan(found.half) else found.half
-                    axes.errorbar(
-                        found.mean, row + offset, xerr=half, fmt="none", ecolor=colour, elinewidth=1, alpha=0.45
-                    )
-                    (dot,) = axes.plot(found.mean, row + offset, marker, color=colour, markersize=6)
-                    handles.setdefault(method, dot)
+                    handles.setdefault(method, _dot(axes, found, row + offset, colour=colour, marker=marker))
         values = [mean for method in methods for place in places if (mean := record.mean(metric.key, method, place))]
         values += [
             value for row in record.view.published.get(metric.key, {}).values() for value in row.values() if value

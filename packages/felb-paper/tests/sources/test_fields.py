@@ -63,9 +63,6 @@ def test_quotes_and_line_ends_do_not_count():
     assert fields.numbers(0, "x").tolist() == [1, 2]
     assert fields.texts(1) == ["a", "b"]
     assert fields.texts(1, [1]) == ["b"]
-    assert fields.holds(1, b"a") is False
-    assert Fields(b"a,1\na,2\n", 2).holds(0, b"a") is True
-    assert Fields(b"a,1\nb,2\n", 2).holds(0, b"a") is False
 
 
 def test_some_lines_keep_their_numbers():

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 SITE_FILE = "felb.json"
 TAKES_UNKNOWN = "bmf"
 """The method that can leave unknown cells out of its counts."""
-REPRODUCTION = "paper"
-"""The mechanism that guarantees nothing in total; a site that asks for privacy must name it to accept it."""
 LARGEST_EPSILON = 4.0
 """Of a run, for a site that asks for privacy and does not say how much: beyond it, little is guaranteed."""
 
@@ -237,7 +235,7 @@ class Policy:
                 "this site takes part only in runs that guarantee privacy, and the plan guarantees none", code="privacy"
             )
         privacy = guaranteed.privacy
-        accepted = self.mechanisms or tuple(name for name in get_args(MechanismName) if name != REPRODUCTION)
+        accepted = self.mechanisms or get_args(MechanismName)
         if privacy.mechanism not in accepted:
             raise Refusal(
                 f"this site does not accept the mechanism {privacy.mechanism!r}; it accepts {_listed(accepted)}",
@@ -260,7 +258,7 @@ class Policy:
                 "this site adds all of the noise itself, and the plan leaves it a share; noise must be 'client'",
                 code="privacy",
             )
-        self.check_size(guaranteed.total_epsilon, guaranteed.delta)
+        self.check_size(guaranteed.privacy.epsilon, guaranteed.delta)
 
     def _check_shares(self, guaranteed: PrivacyPlan) -> None:
         """Refuse noise that is divided among more sites than there can be: each would add next to none."""

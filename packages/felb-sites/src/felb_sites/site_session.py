@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import weakref
 from contextlib import contextmanager
@@ -294,7 +293,7 @@ class SiteSession:
     def _check_spent(self) -> None:
         """Refuse an exact run after private ones, and a private one of which responses are lost."""
         guaranteed, spent = self._algorithm.privacy, Spent(self.config.state)
-        if guaranteed is None or math.isinf(guaranteed.total_epsilon):
+        if guaranteed is None:
             spent.check_exact(allowed=self.config.policy.exact_after_private)
         else:
             spent.check_answers(self.plan.run_id, len(self._responses))

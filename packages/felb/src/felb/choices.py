@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-MechanismName = Literal["cooccurrence", "statistics", "hybrid", "uploads", "paper"]
+MechanismName = Literal["cooccurrence", "statistics", "hybrid", "uploads"]
 """What a private run releases, see `felb.privacy.Privacy`."""
 
 NoisePlace = Literal["client", "distributed"]

@@ -17,7 +17,7 @@ from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
 from felb.data.partition import split
 from felb.engines.local import Participation, run
-from felb.errors import FederationError, InputError
+from felb.errors import InputError
 from felb.federated.gate import Gate, Responses
 from felb.federated.journal import Journal, pack
 from felb.federated.loop import play
@@ -33,13 +33,12 @@ K, M, SEED = 3, 14, 3
 DATA = planted(64, M, K, noise=0.05, seed=1)
 SHARDS, _ = split(DATA.A, np.array(list("abcd"))[partition.uneven(64, 4, seed=2)])
 QUICK = {"zhang": {"max_iter": 10}, "elbmf": {"max_iter": 20}}
-PAPER = {"mechanism": "paper"}
 
 
 def method(name, *, privacy=None, **parameters):
     """Return what makes the algorithm of a method by its word at the command line."""
     if privacy is not None:
-        parameters["privacy"] = Privacy(**{"delta": None if privacy.get("mechanism") == "paper" else 1e-5, **privacy})
+        parameters["privacy"] = Privacy(**{"delta": 1e-5, **privacy})
     population = Population(len(DATA.A), len(SHARDS))
     return lambda: make_federated(name, n_components=K, **parameters).algorithm(M, population=population)
 
@@ -70,9 +69,7 @@ ALGORITHMS = {
     "bmf, private hybrid": method("bmf", effort="fast", privacy={"epsilon": 8.0, "mechanism": "hybrid", "rounds": 2}),
     "bmf, private shares": method("bmf", effort="fast", privacy={"epsilon": 8.0, "noise": "distributed"}),
     "felb, private": method("felb", max_iter=3, privacy={"epsilon": 50.0, "unit": "client", "theta": 5.0}),
-    "felb-mu, paper": method("felb-mu", max_iter=3, privacy={"epsilon": 50.0, "theta": 5.0, **PAPER}),
     "asso+vote, private": method("asso+vote", privacy={"epsilon": 300.0, "unit": "client"}),
-    "asso+vote, paper": method("asso+vote", privacy={"epsilon": 3.0, **PAPER}),
 }
 """Name -> makes the algorithm, for M features. What stands before a comma is a method of the command line."""
 
@@ -244,11 +241,6 @@ def test_the_order_of_clients_does_not_matter(algorithm, played):
 
 
 def test_a_masked_run_is_the_same_as_one_in_the_clear(algorithm, whole):
-    plan = algorithm.privacy
-    if plan is not None and plan.privacy.mechanism == "paper" and not plan.uploads.boolean:
-        with pytest.raises(FederationError, match="no multiple"):  # its noise is drawn in floating point
-            simulated(algorithm, secure=True)
-        return
     assert_same(simulated(algorithm, secure=True), whole)
 
 

@@ -241,7 +241,6 @@ def record_targets(folder: Path) -> dict[str, Target]:
     from felb import FederatedBMF, Job, load, simulate
     from felb.federated.journal import Journal, write_entry
     from felb.federated.protocol import Sums
-    from felb.privacy.accounting import Accountant
     from felb.privacy.outbound_log import read_outbound_log, summarize
     from felb.runs.folder import RunFolder
     from felb.runs.result import Result, read_assignment
@@ -276,13 +275,6 @@ def record_targets(folder: Path) -> dict[str, Target]:
         assert found is None or isinstance(found, Sums)
 
     job = json.dumps({"data": "zoo", "method": "felb", "n_components": 3, "seed": 1, "clients": 2}).encode()
-    spec = {"epsilon": 1.0, "delta": 1e-5, "unit": "record", "neighbours": "add_remove"}
-    cost = {"kind": "gaussian", "loss": 0.1, "unit": "record", "neighbours": "add_remove", "count": 1}
-    charged = {"run": "r", "round": 0, "what": "sums", "digest": "00", "cost": cost}
-    book = json.dumps({"agreed": spec, "charged": [charged]}).encode()
-
-    def account(place: Path) -> None:
-        Accountant(1.0, 1e-5, unit="record", path=place / "accountant.json")
 
     Result.read(folder / "result").save(folder / "grecond.felbmodel", force=True)
     FederatedBMF(2, effort="fast", objective="recover", random_state=0).fit(CELLS).save(folder / "bmf.felbmodel")
@@ -312,7 +304,6 @@ def record_targets(folder: Path) -> dict[str, Target]:
         "job": record("r.unfinished/job.json", [job], lambda place: RunFolder(place / "r").job()),
         "journal round": record("round-0000003.safetensors", rounds, open_journal),
         "journal step": record("step-0-1.safetensors", steps, open_journal),
-        "accountant": record("accountant.json", [book], account),
     }
     try:
         from felb_sites.run_plan import Plan

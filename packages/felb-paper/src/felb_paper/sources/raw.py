@@ -286,13 +286,6 @@ class Fields:
                 ) from error
         return found
 
-    def holds(self, column: int, word: bytes) -> bool:
-        """Return whether every line has exactly this word in the column."""
-        starts = self._starts(column, column + 1)[:, 0]
-        if np.any(self._ends[:, column] - starts != len(word)):
-            return False
-        return all(bool(np.all(self._chars[starts + at] == char)) for at, char in enumerate(word))
-
     def refuse(self, line: int, column: int, what: str) -> NoReturn:
         """Raise, saying where and what is written there."""
         content = self._chars[self._starts(column, column + 1)[line, 0] : self._ends[line, column]].tobytes()

@@ -275,7 +275,7 @@ def rotate(folder: str, as_json: bool) -> None:
     "--mechanism",
     multiple=True,
     type=click.Choice(get_args(MechanismName)),
-    help="Privacy mechanism that this site accepts; can be repeated (default: all except paper).",
+    help="Privacy mechanism that this site accepts; can be repeated (default: all).",
 )
 @click.option("--unit", type=click.Choice(get_args(Unit)), help="Unit that a run must protect (default: record).")
 @click.option(

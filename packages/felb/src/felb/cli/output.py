@@ -128,8 +128,6 @@ def describe_rounds(rounds: Mapping[str, int]) -> str:
 
 def describe_privacy(guaranteed: Mapping[str, Any]) -> str:
     """Return the privacy guarantee as one line."""
-    if guaranteed["mechanism"] == "paper":
-        return "noise of the paper, for reproduction; no guarantee"
     budget = f"(epsilon, delta) = ({guaranteed['epsilon']:g}, {guaranteed['delta']:.3g}) in total"
     place = (
         "each client adds all of its noise" if guaranteed["noise"] == "client" else "clients add shares of the noise"

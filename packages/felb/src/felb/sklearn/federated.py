@@ -50,7 +50,7 @@ class FELB(UploadingEstimator):
     setting : "recommended", "unweighted" (equal weights, from a random start), "literal" (Alg. 1 as
         printed) or a `felb.FelbSetting`
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
-        client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
+        client, in total over the run.
         Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` is not available
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
@@ -66,7 +66,7 @@ class FELB(UploadingEstimator):
     history_ : metrics per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : the guarantee in words; None without `privacy`
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
     n_iter_ : rounds played before the assignment, those of the spectral start included
@@ -404,9 +404,9 @@ class PostHoc(UploadingEstimator):
     refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
         and assign rows by branch and bound; useful for heavy noise or few rows per client
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+        flipping bits of its uploads. An aligned aggregation uploads once more for each pass, or
+        ``Privacy(rounds=…)`` times in all. Then nothing else leaves the clients, `counts_` and `supports_` are None,
+        and `refine` is not available
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
@@ -419,7 +419,7 @@ class PostHoc(UploadingEstimator):
     history_ : metrics per round
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : the guarantee in words; None without `privacy`
     complete_ : False if a time limit of `model` ended the search of a client
     n_iter_ : rounds before the assignment, 1 without alignment and refinement
 

@@ -17,12 +17,11 @@ from felb_paper.cells import (  # fmt: skip
     Mechanism,
     MethodUse,
     Noise,
-    PlantedData,
-    Study,
     federated_methods,
     labels,
     post_hoc_methods,
 )
+from felb_paper.experiments.planted import QUICK, PlantedStudy
 from felb_paper.study import Metric, View, claim, holds_if_any
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ UNHARMED, STEEP = 0.1, 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class PrivacyStudy(Study):
+class PrivacyStudy(PlantedStudy):
     """Gaussian and Laplace noise, clipped and not, on real V_i, flips on Boolean ones, on every upload.
 
     `theta` bounds ‖V_i‖ where uploads are clipped. FederatedBMF runs under its own specification on records, whose ε is
@@ -63,11 +62,7 @@ class PrivacyStudy(Study):
     title = "Noise for privacy"
     question = "How much noise on the uploads do the methods tolerate, and what does it guarantee?"
 
-    rows: int = 2000
-    columns: int = 200
-    components: int = 10
     noise: float = 0.02
-    clients: int = 10
     levels: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     flips: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.45)
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
@@ -84,9 +79,8 @@ class PrivacyStudy(Study):
             (XOR, "xor", None, self.flips, post_hoc_methods(iterations=self.iterations)),
             (RECORD, "record", None, self.epsilons, (MethodUse(OURS, "bmf"),)),
         ]
-        data = PlantedData(self.rows, self.columns, self.components, noise=self.noise)
         return tuple(
-            Cell(use, data, self.clients, level, trial, panel=panel, noise=Noise(mechanism, level, theta))
+            Cell(use, self.planted(), self.clients, level, trial, panel=panel, noise=Noise(mechanism, level, theta))
             for trial in range(self.trials)
             for panel, mechanism, theta, levels, methods in plans
             for level in levels
@@ -102,8 +96,7 @@ class PrivacyStudy(Study):
             Metric("epsilon_total", "ε of a client's whole run", digits=1),
         )
         note = (
-            f"{self.rows} × {self.columns}, {self.components} planted tiles, {self.noise:.0%} of the cells flipped, "
-            f"{self.clients} clients; uploads are clipped to ‖V_i‖ <= {self.theta:g}. The axis is the level of noise "
+            f"{self.data_in_words}; uploads are clipped to ‖V_i‖ <= {self.theta:g}. The axis is the level of noise "
             "on each upload; its range was extended until the curves are flat at its end. For Gaussian noise, ε of one "
             "upload is at δ = 0.05. Without clipping, ε assumes a sensitivity of 1, which is not enforced; such a run "
             "has no guarantee, and its total is –. Totals are those of a client (Gaussian noise at δ = 1e-5, the "
@@ -204,18 +197,16 @@ def _flips_hurt_f1_more(record: StudyRecord) -> Claim:
     )
 
 
-FULL = PrivacyStudy()
-QUICK = PrivacyStudy(
-    form="quick",
-    trials=3,
-    time_limit=60.0,
-    rows=1000,
-    columns=100,
-    components=5,
-    clients=5,
-    levels=(0.0, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0),
-    flips=(0.0, 0.05, 0.2, 0.4),
-    epsilons=(1.0, 4.0),
-    theta=7.5,
-    iterations=QUICK_ITERATIONS,
+PRIVACY = (
+    PrivacyStudy(),
+    PrivacyStudy(
+        **QUICK,
+        rows=1000,
+        clients=5,
+        levels=(0.0, 0.1, 0.3, 0.6, 1.0, 2.0, 4.0),
+        flips=(0.0, 0.05, 0.2, 0.4),
+        epsilons=(1.0, 4.0),
+        theta=7.5,
+        iterations=QUICK_ITERATIONS,
+    ),
 )

@@ -1,4 +1,4 @@
-"""Real data: the paper's tables beside what is measured here."""
+"""Experiments on real data: the paper's tables beside what is measured here, synchronisation, numbers of clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from felb_paper.cells import (  # fmt: skip
+from felb_paper.cells import (
     ELBMF,
     F1,
     FELB,
@@ -15,6 +15,7 @@ from felb_paper.cells import (  # fmt: skip
     OURS,
     POST_HOC,
     QUICK_ITERATIONS,
+    RMSD,
     SECONDS,
     SEVEN,
     ZHANG,
@@ -29,9 +30,13 @@ from felb_paper.cells import (  # fmt: skip
     post_hoc_methods,
 )
 from felb_paper.data import Source, at_hand
+from felb_paper.measuring import COLUMNS, ROWS
 from felb_paper.study import MISSING, Metric, View, claim, holds_if_any, missing_text, said
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from felb_paper.cells import Split
     from felb_paper.study import Claim, Place, StudyRecord
 
 
@@ -366,13 +371,224 @@ def _near_published(record: StudyRecord) -> tuple[list[str], list[str]]:
     return near, compared
 
 
-FULL = RealworldStudy()
-QUICK = RealworldStudy(
-    form="quick",
-    trials=2,
-    time_limit=60.0,
-    clients=10,
-    rows=600,
-    columns=1000,
-    methods=paper_methods(iterations=QUICK_ITERATIONS),
+# -- how often clients synchronise -------------------------------------------------------------------------------------
+
+REGIMES = {1: "every step", 10: "every 10 steps", 50: "every 50 steps"}
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStudy(Study):
+    """1, 10 or 50 local steps between synchronisations, on the data of the study of real data."""
+
+    name = "sync"
+    title = "Frequency of synchronisation"
+    question = "Is FELB-MU better than FELB when clients rarely synchronise?"
+    reads_data = True
+
+    clients: int = 50
+    sources: tuple[str, ...] | None = None
+    rows: int | None = None
+
+    def cells(self) -> tuple[Cell, ...]:
+        """One for each trial, regime, data set and method."""
+        # The cells of that study say which data there is, and over how many clients.
+        data = {
+            cell.place: (cell.data, cell.clients)
+            for cell in RealworldStudy(
+                trials=1, clients=self.clients, sources=self.sources, rows=self.rows, data=self.data
+            ).cells()
+        }
+        return tuple(
+            Cell(use, source, clients, place, trial, panel=REGIMES[steps])
+            for trial in range(self.trials)
+            for steps in REGIMES
+            for place, (source, clients) in data.items()
+            if isinstance(source, SourceData)
+            for use in federated_methods(local_steps=steps)
+        )
+
+    def view(self) -> View:
+        """RMSD and F1 of both methods on each data set, a panel for each regime."""
+        note = (
+            f"At most {self.clients} clients, and no more than one for ten rows, at most 100 rounds."
+            + ("" if self.rows is None else f" At most {self.rows} rows of each data set, drawn at random.")
+            + " The relative RMSD of a data set is RMSD(FELB) / RMSD(FELB-MU): above 1, FELB-MU is better."
+        )
+        return View(
+            "points",
+            "data",
+            (RMSD, F1),
+            (FELB, FELB_MU),
+            panels=tuple(REGIMES.values()),
+            scale="names",
+            note=note,
+            ratio=("rmsd", FELB, FELB_MU),
+        )
+
+    def claims(self, record: StudyRecord) -> list[Claim]:
+        """Compare relative RMSDs over the regimes."""
+        ratios = {panel: _relate_rmsd(record, panel) for panel in REGIMES.values()}
+        means = {panel: sum(found.values()) / len(found) for panel, found in ratios.items() if found}
+        often, sometimes, rarely = REGIMES.values()
+        told = "mean RMSD(FELB)/RMSD(FELB-MU): " + ", ".join(f"{panel} {mean:.4f}" for panel, mean in means.items())
+        whole = len(means) == len(REGIMES)
+        better = [name for name, ratio in ratios[rarely].items() if ratio > 1]
+        return [
+            claim(
+                "With rare synchronisation FELB-MU has the lower RMSD",
+                holds_if_any(ratios[rarely], 2 * len(better) > len(ratios[rarely]) and means.get(rarely, 0) > 1),
+                f"on {len(better)} of {len(ratios[rarely])} data sets; {told}",
+            ),
+            claim(
+                "The more often clients synchronise, the smaller the difference",
+                None if not whole else abs(means[often] - 1) <= abs(means[sometimes] - 1) <= abs(means[rarely] - 1),
+                told,
+            ),
+            claim(
+                "With frequent and occasional synchronisation both perform alike (within 2%)",
+                None if not whole else max(abs(means[often] - 1), abs(means[sometimes] - 1)) <= 0.02,
+                told,
+            ),
+        ]
+
+
+def _relate_rmsd(record: StudyRecord, panel: str) -> dict[str, float]:
+    """Return RMSD(FELB) / RMSD(FELB-MU) of each data set."""
+    found = {}
+    for place in record.places(panel):
+        felb, mu = (record.mean("rmsd", method, place, panel) for method in (FELB, FELB_MU))
+        if felb is not None and mu:
+            found[str(place)] = felb / mu
+    return found
+
+
+# -- the same rows over more and more clients --------------------------------------------------------------------------
+
+NEAR_ONE, NEAR_MANY = 0.03, 0.06
+"""Differences of F1 that are small: between one client and the reference, and between the reference and others."""
+
+SPLITS: tuple[Split, ...] = ("even", "uneven", "by component")
+
+
+def _label(method: str, clients: int, split: Split = "even") -> str:
+    """Return what the rows of the tables are called."""
+    return f"{method} · {clients} client{'' if clients == 1 else 's'}{'' if split == 'even' else f', {split}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsStudy(Study):
+    """One to 200 clients on a part of each data set that is at hand; at `reference` clients, also in other splits.
+
+    Parameters
+    ----------
+    clients : numbers of clients; those with fewer than ten rows a client are left out
+    reference : the number that others are compared with
+    rows, columns : random rows and heaviest columns of each data set, see `felb_paper.measuring`
+    sources : names of data sets; None for all that are at hand
+    """
+
+    name = "clients"
+    title = "The same rows over more clients"
+    question = "Do FELB and FELB-MU depend on how the rows are split, and among how many clients?"
+    reads_data = True
+
+    trials: int = 1
+    time_limit: float = 600.0
+    clients: tuple[int, ...] = (1, 10, 50, 200)
+    reference: int = 50
+    rows: int = ROWS
+    columns: int = COLUMNS
+    sources: tuple[str, ...] | None = None
+
+    def cells(self) -> tuple[Cell, ...]:
+        """One for each data set, trial, split and method, those first that cost little."""
+        found = RealworldStudy(sources=self.sources, data=self.data).at_hand()
+        return tuple(cell for source in found for trial in range(self.trials) for cell in self._cells_of(source, trial))
+
+    def _cells_of(self, source: Source, trial: int) -> Iterator[Cell]:
+        data = SourceData(source.name, components_of(source), self.rows, source.contents, self.columns)
+        most = max(1, min(self.rows, source.shape[0]) // ROWS_A_CLIENT)
+        splits: list[tuple[int, Split]] = [(count, "even") for count in self.clients if count <= most]
+        if self.reference <= most:
+            splits += [(self.reference, "uneven"), (self.reference, "by component")]
+        for count, split in splits:
+            for use in federated_methods():
+                shown = replace(use, label=_label(use.label, count, split))
+                yield Cell(shown, data, count, source.name, trial, split=split)
+
+    def view(self) -> View:
+        """F1 and time of both methods for each split."""
+        note = (
+            f"At most {self.rows} random rows of each data set and of these the {self.columns} columns with the most "
+            "ones; splits with fewer than ten rows per client are omitted. Uneven: client sizes follow a Dirichlet "
+            "distribution. By component: rows that share the first of the concepts that GreConD finds are at the same "
+            "clients."
+        )
+        methods = tuple(
+            _label(method, count, split)
+            for method in (FELB, FELB_MU)
+            for split in SPLITS
+            for count in (self.clients if split == "even" else (self.reference,))
+        )
+        return View("points", "data", (F1, SECONDS), methods, scale="names", note=note)
+
+    def judge(self, record: StudyRecord) -> list[Claim]:
+        """Return the claims, which say themselves what is missing."""
+        return self.claims(record)
+
+    def claims(self, record: StudyRecord) -> list[Claim]:
+        """Compare F1 of the reference with that of one client, of the most clients, and of other splits."""
+        few, many, mid = min(self.clients), max(self.clients), self.reference
+        found = []
+        for method in (FELB, FELB_MU):
+            others = {
+                _label(method, few): (NEAR_ONE, f"{mid} clients are as good as {few}"),
+                _label(method, many): (NEAR_MANY, f"{many} clients are as good as {mid}"),
+            }
+            for split in SPLITS[1:]:
+                says = f"{mid} clients with rows split {split} are as good as even ones"
+                others[_label(method, mid, split)] = NEAR_MANY, says
+            found += [
+                _judge_closeness(record, _label(method, mid), other, bar, f"{method}: {says}")
+                for other, (bar, says) in others.items()
+            ]
+        return found
+
+
+def _judge_closeness(record: StudyRecord, one: str, other: str, bar: float, says: str) -> Claim:
+    """Judge whether F1 of two rows of the table differs by `bar` at most on every data set that has both."""
+    planned = {(cell.method, cell.place) for cell in record.planned}
+    places: list[Place] = [place for place in record.places() if {(one, place), (other, place)} <= planned]
+    gaps = {
+        place: a - b
+        for place in places
+        if (a := record.mean("f1", one, place)) is not None and (b := record.mean("f1", other, place)) is not None
+    }
+    missing = missing_text(record, (one, other))
+    far = {place: gap for place, gap in gaps.items() if abs(gap) > bar}
+    holds = False if far else None if missing or not gaps else True
+    told = ", ".join(f"{place} {gap:+.3f}" for place, gap in (far or gaps).items())
+    numbers = f"on {len(gaps) - len(far)} of {len(gaps)} data sets; {'not on' if far else 'differences'}: {told}"
+    return claim(f"{says} (F1 within {bar:g})", holds, said(numbers if gaps else "", missing))
+
+
+REALWORLD = (
+    RealworldStudy(),
+    RealworldStudy(
+        form="quick",
+        trials=2,
+        time_limit=60.0,
+        clients=10,
+        rows=600,
+        columns=1000,
+        methods=paper_methods(iterations=QUICK_ITERATIONS),
+    ),
+)
+SYNC = (
+    SyncStudy(),
+    SyncStudy(form="quick", trials=3, time_limit=90.0, clients=5, rows=400, sources=tuple(SHIPPED_COMPONENTS)),
+)
+CLIENTS = (
+    ClientsStudy(),
+    ClientsStudy(form="quick", time_limit=90.0, clients=(1, 15, 30), reference=15, rows=400, columns=200),
 )

@@ -1,4 +1,4 @@
-"""Noise on uploads: as much as its level says, at the cost that the mechanisms state."""
+"""The paper's noise on uploads: as much as its formula and its level say, at the cost that it states."""
 
 from __future__ import annotations
 
@@ -11,10 +11,78 @@ from felb.data.partition import split
 from felb.engines.local import run
 from felb.errors import InputError, PrivacyError
 from felb.privacy.accounting import gaussian_delta
+from felb.privacy.audit import scale_matches
 from felb.privacy.spec import Privacy
 from felb.sklearn.bmf import FederatedBMF
 from felb_paper.cells import Cell, MethodUse, Noise, PlantedData
-from felb_paper.measuring import NoisyUploads, measure, paper_mechanism, prepare, upload_epsilon
+from felb_paper.measuring import measure, prepare
+from felb_paper.upload_noise import NoisyUploads, upload_epsilon
+
+DRAWS = 20_000
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def upload(mechanism, level, value, theta=None):
+    return NoisyUploads(Noise(mechanism, level, theta)).release("V", value, rng=rng())
+
+
+def test_gaussian_noise_costs_theta_over_sigma():
+    noise, cost = upload("gaussian", 1.5, np.zeros(DRAWS), 2.0)
+    assert scale_matches(noise, 1.5)
+    assert (cost.kind, cost.unit, cost.neighbours) == ("gaussian", "client", "add_remove")
+    assert cost.loss == pytest.approx(2.0 / 1.5)
+
+
+def test_laplace_noise_costs_the_l1_sensitivity_over_its_scale():
+    noise, cost = upload("laplace", 3.0, np.zeros(DRAWS), 1.5)
+    assert np.mean(np.abs(noise)) == pytest.approx(3.0, rel=0.05)  # E|x| = b
+    assert (cost.kind, cost.unit) == ("laplace", "client")
+    assert cost.loss == pytest.approx(1.5 * math.sqrt(DRAWS) / 3.0)
+
+
+def test_uploads_are_shortened_to_theta_before_the_noise():
+    noise = upload("gaussian", 1.0, np.zeros(9), 2.0)[0]
+    for value, length in ((np.full(9, 5.0), 2.0), (np.full(9, -5.0), 2.0), (np.full(9, 0.1), 0.3)):
+        assert np.linalg.norm(upload("gaussian", 1.0, value, 2.0)[0] - noise) == pytest.approx(length)
+
+
+def test_xor_flips_as_often_as_said_and_charges_every_bit():
+    p = 1 / (1 + math.e)
+    released, cost = upload("xor", p, np.zeros((100, 200), dtype=bool))
+    assert abs(released.mean() - p) < 5 * math.sqrt(p * (1 - p) / DRAWS)
+    assert (cost.count, cost.unit, cost.pure_epsilon) == (20_000, "client", pytest.approx(20_000))
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), np.zeros(3, dtype=np.int64)])
+def test_xor_refuses_numbers(value):
+    with pytest.raises(InputError, match="Boolean"):
+        upload("xor", 0.1, value)
+
+
+def test_real_noise_refuses_bits():
+    for mechanism in ("gaussian", "laplace"):
+        with pytest.raises(InputError, match="xor noise"):
+            upload(mechanism, 1.0, np.zeros(3, dtype=bool))
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        Noise("gaussian", 0.0),
+        Noise("gaussian", math.inf),
+        Noise("laplace", -1.0),
+        Noise("laplace", 1.0, 0.0),
+        Noise("xor", 0.5),
+        Noise("record", 1.0),
+    ],
+)
+def test_nonsense_is_refused(noise):
+    with pytest.raises(InputError):
+        NoisyUploads(noise)
+
 
 SHAPE = (20, 500)
 DATA = PlantedData(60, 12, 2, heights=(0.4, 0.6), widths=(0.4, 0.6))
@@ -53,11 +121,6 @@ def test_epsilon_of_an_upload_follows_the_papers_formulas():
     assert upload_epsilon(Noise("laplace", 2.0), 100) == 0.5
     assert upload_epsilon(Noise("laplace", 2.0, 3.0), 100) == 15
     assert upload_epsilon(Noise("xor", 0.25), 100) == pytest.approx(math.log(3))
-
-
-def test_an_agreement_on_records_is_no_noise_on_uploads():
-    with pytest.raises(InputError, match="noise"):
-        paper_mechanism(Noise("record", 1.0), 10)
 
 
 def measured(use, noise):
