@@ -36,8 +36,7 @@ from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.privacy.accounting import calibrated_mu
 from felb.privacy.spec import PAPER_DELTA
-from felb.sklearn.bmf import FederatedBMF
-from felb.sklearn.federated import FELB
+from felb.sklearn.federated import FELB, FederatedBMF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from felb.engines.local import run
 from felb.errors import InputError, PrivacyError
 from felb.privacy.accounting import gaussian_delta
 from felb.privacy.spec import Privacy
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 from felb_paper.cells import Cell, MethodUse, Noise, PlantedData
 from felb_paper.measuring import NoisyUploads, measure, paper_mechanism, prepare, upload_epsilon
 

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from results import changed as with_changes
 from stored_runs import EVIL
 
 from felb.metrics.counts import History
@@ -19,7 +20,7 @@ def text_of(page):
 
 
 def changed(evidence, **fields):
-    return dataclasses.replace(evidence, result=dataclasses.replace(evidence.result, **fields))
+    return dataclasses.replace(evidence, result=with_changes(evidence.result, **fields))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_a_run_without_noise_is_plainly_called_so(evidence):
 
 def test_a_private_run_shows_its_statement_and_no_scores(without_data):
     guarantee = {"text": "Privacy\n  Guarantee   (epsilon, delta) = (1, 1e-05) in <total>"}
-    hidden = changed(without_data, scores={}, supports=(None,) * 20, privacy=guarantee)
+    hidden = changed(without_data, scores={}, supports=None, privacy=guarantee)
     private = dataclasses.replace(hidden, assignments=None)
     told = text_of(result_page(private))
     assert "(1, 1e-05) in &lt;total&gt;" in told
@@ -159,7 +160,7 @@ def test_few_components_and_empty_ones_are_no_trouble(without_data, k):
     few = changed(
         without_data,
         components=np.zeros((k, 120), dtype=bool),
-        supports=(0,) * k,
+        supports=np.zeros(k, dtype=np.int64),
         scores={},
         clients={"centralized": 400},
     )

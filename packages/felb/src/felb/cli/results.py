@@ -113,7 +113,7 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
     With a second result, OTHER, both are shown side by side, and their components are matched one to one by the
     Jaccard index of their features.
     """
-    from felb.runs.result import check_result
+    from felb.runs import check_result
 
     for place in filter(None, (result, other)):
         check_result(place)
@@ -153,7 +153,7 @@ def score_command(
     coverage   1 - wrong cells / ones in the data
     errors     number of wrong cells
     """  # noqa: D301
-    from felb.runs.result import check_result
+    from felb.runs import check_result
 
     check_result(result)
     from felb.runs.apply import score_file  # slow to import, and not needed to refuse a wrong folder
@@ -251,7 +251,7 @@ def report_command(
     options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
     so.
     """
-    from felb.runs.result import check_result
+    from felb.runs import check_result
 
     check_result(result)
     from felb.report import (  # slow to import, and not needed to refuse a wrong folder
@@ -325,7 +325,7 @@ def interpret_command(
     coverage   share of the ones of the data in its records and features
     gain       increase of the number of wrong cells without the component
     """  # noqa: D301
-    from felb.runs.result import check_result
+    from felb.runs import check_result
 
     check_result(result)
     from felb.report import gather, write_rules, write_sets  # slow to import, and not needed to refuse a wrong folder
@@ -423,7 +423,7 @@ def apply_command(
     component  records: fraction of the records that have the component
                ones:    fraction of ones of its features in these records
     """  # noqa: D301
-    from felb.runs.result import check_result
+    from felb.runs import check_result
 
     check_result(result)
     from felb.runs.apply import (  # slow to import, and not needed to refuse a wrong folder

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from felb.errors import InputError, PrivacyError, missing_extra
+from felb.privacy import Neighbours as Neighbours
+from felb.privacy import Unit as Unit
 from felb.progress import Deadline
 from felb.records import read_record, replacing, try_lock
 
@@ -29,12 +31,6 @@ if TYPE_CHECKING:
 
 
 # -- The privacy cost of a release, in a form that an accountant can compose -----------------------------------------
-
-Unit = Literal["record", "client"]
-"""Whose presence is hidden: that of one row, or that of a client with all its rows."""
-
-Neighbours = Literal["add_remove", "replace"]
-"""Two data sets are neighbours if one has a unit more than the other, or if one unit is exchanged for another."""
 
 Kind = Literal["gaussian", "laplace", "bits"]
 

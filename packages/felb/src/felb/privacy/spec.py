@@ -6,24 +6,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from felb.choices import MechanismName, NoisePlace
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, PrivacyError
-from felb.privacy.accounting import (
-    SLACK,
-    Accountant,
-    Neighbours,
-    Unit,
-    calibrated_bits,
-    calibrated_mu,
-    check_budget,
-    total_epsilon,
-)
+from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb.privacy.accounting import SLACK, Accountant, calibrated_bits, calibrated_mu, check_budget, total_epsilon
 from felb.privacy.mechanisms import DiscreteGaussian, check_bound
 from felb.privacy.published_noise import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
 from felb.privacy.releases import (
@@ -509,6 +500,20 @@ class Privacy:
         elif self.paper_noise is not None and (self.paper_noise == "xor") != uploads.boolean:
             kind = "Boolean: take paper_noise='xor'" if uploads.boolean else "real: take 'gaussian' or 'laplace'"
             raise InputError(f"paper_noise={self.paper_noise!r} does not fit this method, whose uploads are {kind}")
+
+
+def read_privacy(terms: Mapping[str, Any]) -> Privacy:
+    """Return the privacy specification of these keywords, or raise an error that names the wrong one."""
+    known = [entry.name for entry in fields(Privacy)]
+    unknown = sorted(set(terms) - set(known))
+    if unknown:
+        raise InputError(f"a privacy specification has no {unknown[0]!r}; it has {', '.join(known)}")
+    if "epsilon" not in terms:
+        raise InputError("a privacy specification needs epsilon, how much a run may reveal in all; 1 is a good start")
+    try:
+        return Privacy(**terms)
+    except TypeError as error:  # a word where a number belongs
+        raise InputError(f"the privacy specification is not understood ({error}); check its values") from error
 
 
 def public_size(n: int) -> int:

@@ -21,8 +21,9 @@ from felb.kernels.boolean import boolean_product_dense
 from felb.metrics import Counts
 from felb.metrics.interpretation import enrichment, profile_components
 from felb.privacy.outbound_log import read_outbound_log
+from felb.runs import OUTBOUND, result_folder
 from felb.runs.execute import CENTRALIZED
-from felb.runs.result import OUTBOUND, RESAMPLED, Result, read_assignment, result_folder
+from felb.runs.result import RESAMPLED, Result, read_assignment
 
 if TYPE_CHECKING:
     import os

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from felb.centralized.base import feature_names
 from felb.errors import InputError, missing_extra
 from felb.report.evidence import Evidence, Measured
 from felb.report.exports import COLOURS, INK, MUTED, draw_curves, draw_png
@@ -17,13 +16,14 @@ from felb.report.figures import PALETTES, check_drawable, figures, pictures_of, 
 from felb.report.parts import tag
 from felb.report.result_page import result_page
 from felb.runs.result import Result
+from felb.sklearn.base import feature_names
 
 if TYPE_CHECKING:
     import os
 
     from felb.analysis.choose_k import RankChoice
-    from felb.centralized.base import BooleanFactorization
     from felb.report.parts import Html
+    from felb.sklearn.base import BooleanFactorization
 
 
 # -- What a notebook shows of a fitted estimator: its parameters, its scores and its components by name --------------

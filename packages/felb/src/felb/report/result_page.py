@@ -113,7 +113,7 @@ CLIENT_SCORES = {"f1": "F1", "precision": "Precision", "recall": "Recall"}
 
 def described(evidence: Evidence) -> list[Component]:
     """Return the components by name, with supports, most supported first; features by lift where there is data."""
-    found = replace(evidence.result, supports=evidence.supports).described()
+    found = evidence.result.described(evidence.supports)
     if evidence.measured is None:
         return found
     names, profile = evidence.feature_names, evidence.measured.profile

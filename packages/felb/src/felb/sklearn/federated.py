@@ -1,392 +1,225 @@
-"""The federated methods beside the default as estimators: FELB, FELB-MU, their competitors, and post-hoc votes."""
+"""The federated methods as estimators: the default, FELB and FELB-MU, their competitors, and post-hoc votes."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
-from felb.centralized.base import CentralizedFactorization
-from felb.centralized.elbmf import ELBMF
+from felb.data.files import is_distributed
+from felb.data.partition import is_list_of_matrices
 from felb.errors import InputError
-from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
-from felb.federated.algorithms.competitors import fednmf, fedprox, proxskip, scaffold
-from felb.federated.algorithms.felb import SETTINGS, UNWEIGHTED, Setting, felb, felb_mu
-from felb.federated.algorithms.post_hoc import PASSES, aligned, check_passes, post_hoc
-from felb.privacy.releases import Uploads
-from felb.sklearn.base import SAMPLED_MEMORY, PlainEstimator, UploadingEstimator
+from felb.federated.algorithms.methods import (
+    FederatedBMFMethod,
+    FedNMFMethod,
+    FedProxMethod,
+    FELBMethod,
+    FELBMUMethod,
+    PostHocMethod,
+    ProxSkipMethod,
+    ScaffoldMethod,
+)
+from felb.federated.algorithms.registry import MDL
+from felb.kernels.exact import assign_rows_exact
+from felb.optim.belief import assign_new_rows
+from felb.sklearn.base import FederatedEstimator
 
 if TYPE_CHECKING:
-    from felb.federated.protocol import Algorithm, Participation
-    from felb.privacy.spec import Privacy
+    from collections.abc import Callable
 
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
-# -- `FELB` and `FELBMU`, the paper's methods as estimators ----------------------------------------------------------
-
-
-class FELB(UploadingEstimator):
-    """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
-
-    The paper is Dalleiger, Vreeken and Kamp: Federated Binary Matrix Factorization using Proximal Optimization, AAAI
-    2025, doi:10.1609/aaai.v39i15.33773.
-
-    Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
-    them and applies the proximal operator of the regularizer. Rows and their assignments never leave a client.
-
-    Parameters
-    ----------
-    n_components : int
-    l1, l2 : weights κ and λ of the regularizer, in the units of the setting; None for those of the setting
-    l2_rate : λ grows by this factor each round; None for that of the setting
-    inertia : β of iPALM; 0 gives PALM
-    proximity : γ, weight of the proximal term towards the shared components, in the units of the setting; None for that
-        of the setting
-    local_steps : b, steps between two synchronisations
-    max_iter : rounds of local steps at most; None for those of the setting (200)
-    tol : stop when no entry of the shared components is farther than `tol` from 0 and 1 and at most 1% of them have
-        changed sides; None for that of the setting (¼, at which the cut at ½ is unambiguous)
-    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
-        and assign rows by branch and bound; useful for heavy noise or few rows per client
-    setting : "recommended", "unweighted" (equal weights, from a random start), "literal" (Alg. 1 as
-        printed) or a `felb.FelbSetting`
-    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
-        client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
-        Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` is not available
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    dtype : "float32" or "float64"
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    relaxed_components_ : the shared components before they were cut at ½
-    history_ : metrics per round; ``history_["loss"]`` gives one of them over time
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
-    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
-    converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
-    n_iter_ : rounds played before the assignment, those of the spectral start included
-
-    Examples
-    --------
-    >>> import felb
-    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
-    >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.FELB(n_components=4, random_state=0).fit(data.A, groups=hospitals)
-    >>> model.components_.shape
-    (4, 60)
-    """
-
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        l1: float | None = None,
-        l2: float | None = None,
-        l2_rate: float | None = None,
-        inertia: float = 0.001,
-        proximity: float | None = None,
-        local_steps: int = 10,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        refine: bool = False,
-        setting: str | Setting = "recommended",
-        privacy: Privacy | None = None,
-        participation: Participation | None = None,
-        secure: bool = False,
-        n_jobs: int | None = None,
-        dtype: str = "float32",
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.l1 = l1
-        self.l2 = l2
-        self.l2_rate = l2_rate
-        self.inertia = inertia
-        self.proximity = proximity
-        self.local_steps = local_steps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.refine = refine
-        self.setting = setting
-        self.privacy = privacy
-        self.participation = participation
-        self.secure = secure
-        self.n_jobs = n_jobs
-        self.dtype = dtype
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
-
-    _make = staticmethod(felb)
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
-        return self._with_rounds(n_features, self._rounds())
-
-    def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
-        """V in every round, of which there are `max_iter` unless the specification says otherwise."""
-        return Uploads(rounds or self._rounds(), int(self.n_components) * n_features)
-
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm with as many rounds as there may be uploads, in which V alone leaves a client."""
-        alone = {name: getattr(UNWEIGHTED, name) for name in ("start", "step", "average")}
-        return self._with_rounds(n_features, uploads.rounds, **alone)
-
-    def plain_rounds(self) -> int:
-        """Return the rounds at most before refinement: those of the start and of local steps."""
-        return as_setting(self.setting).start_rounds + self._rounds()
-
-    def _rounds(self) -> int:
-        return as_setting(self.setting).max_iter if self.max_iter is None else int(self.max_iter)
-
-    def _with_rounds(self, n_features: int, rounds: int, **changes: Any) -> Algorithm:
-        setting = as_setting(self.setting)
-        if changes and setting.start != "independent":
-            setting = replace(setting, **changes)
-        return self._make(
-            n_features,
-            int(self.n_components),
-            kappa=self.l1,
-            lam=self.l2,
-            rate=self.l2_rate,
-            beta=self.inertia,
-            gamma=self.proximity,
-            local_steps=self.local_steps,
-            max_rounds=rounds,
-            tol=self.tol,
-            setting=setting,
-            dtype=self.dtype,
-        )
-
-
-class FELBMU(FELB):
-    """FELB with multiplicative steps, one step size per entry.
-
-    Parameters and attributes are those of `FELB`.
-
-    Examples
-    --------
-    >>> import felb
-    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
-    >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.FELBMU(n_components=4, random_state=0).fit(data.A, groups=hospitals)
-    >>> model.converged_, model.counts_.cells
-    (True, 36000)
-    """
-
-    _make = staticmethod(felb_mu)
-
-
-def as_setting(setting: str | Setting) -> Setting:
-    """Return the setting of that name, or the setting itself."""
-    if isinstance(setting, Setting):
-        return setting
-    if not isinstance(setting, str) or setting not in SETTINGS:
-        names = ", ".join(SETTINGS)
-        raise InputError(f"setting must be one of {names}, or a felb.FelbSetting, got {setting!r}", parameter="setting")
-    return SETTINGS[setting]
-
-
-# -- `FedNMF`, `FedProx`, `Scaffold` and `ProxSkip`: competitors of FELB as estimators -------------------------------
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.loop import Run, RunProgress
+    from felb.federated.protocol import Algorithm
+    from felb.metrics.counts import History
+    from felb.optim.belief import Belief
 
 
 @dataclass(eq=False, repr=False)
-class FedNMF(PlainEstimator):
-    """Federated non-negative matrix factorization, thresholded once.
+class FederatedBMF(FederatedBMFMethod, FederatedEstimator):
+    """Boolean matrix factorization from sums over clients, the recommended method.
 
-    Clients keep their rows of U and send UᵀA and UᵀU, from whose sums the server finds the non-negative V of all rows
-    (Li et al., 2021; Si et al., 2022). In the end both factors are cut by the pair of thresholds with the fewest wrong
-    cells, and rows are assigned. Nothing is refined after that, which is where `FederatedBMF` goes on.
+    Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
+    the rows are split, so the components are exactly those of centralized data; without `groups` this is a
+    centralized method. The method starts with a non-negative factorization, makes it Boolean by thresholds, and flips
+    single entries of the components as long as the summed loss decreases. Cells that are missing (NaN), or unknown by
+    the missing mask of `fit`, are left out of all counts.
 
     Parameters
     ----------
-    n_components : int
-    max_iter : rounds of the factorization; the start takes four more, the thresholds one
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    n_components : int, or "mdl" for rank selection by minimum description length (see `rank_curve_`)
+    max_components : with "mdl", the number at which the search starts; it should be well above the expected one
+    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for components
+        behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the data is
+        large (rows × features × components > 2²⁸), costs are given, clients are sampled or the number of components is
+        to be found, "recover", and takes the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is
+        no smaller) or 1.25 times the F1
+    effort : "fast", "default" or "high": how much computation is spent on leaving local minima; or an `Effort`. With
+        "high", and without `groups`, patterns for the search come from single rows too; then the components may differ
+        from those of a federation with the same rows
+    time_limit : seconds after which the run ends with the best components so far; see `complete_`
+    false_positive_cost, false_negative_cost : costs of a covered zero and of an uncovered one; only their
+        ratio matters, and only for the objectives "hamming" and "auto". One of them may be infinite:
+        ``false_positive_cost=inf`` gives a factorization from below, which covers no zero (role mining), and
+        ``false_negative_cost=inf`` one from above, which covers every one
+    privacy : `felb.privacy.Privacy`, the privacy specification of records, with the mechanism
+        "cooccurrence", "statistics" or "hybrid"; None for no noise. Then only noisy sums leave the clients, each
+        charged to the budget, and the server computes the components from them (objective "hamming"). The noise
+        cannot be seeded, so runs differ whatever `random_state` is. The guarantee is for one call of ``fit``; another
+        one on the same records spends as much again
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
+        clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
+    n_jobs : number of threads that share the rows of one owner (default: one for each core that the process may use),
+        or of clients that compute in parallel (default: one after the other); -1 for all cores. It does not change the
+        result
+    node_cap : limit of the search for the best assignment of a row
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
     random_state : int, RandomState or None
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
-    relaxed_components_ : the non-negative V they were cut from
-    history_, counts_, supports_, n_iter_ : as in `FELB`
+    relaxed_components_ : the non-negative components they were cut from; None where they were found without
+    history_ : metrics per round; ``history_["loss"]`` gives one of them over time
+    counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
+        where clients keep them to themselves, or noisy if `score_share` was agreed on
+    supports_ : records of all clients that have each component; None likewise
+    privacy_statement_ : the guarantee in words, in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean
+    converged_ : the refinement ended because nothing was left to improve
+    complete_ : False if the time limit ended the run
+    rank_curve_ : with ``n_components="mdl"``, the description length in bits of each number of components tried
+    objective_ : which objective the components were taken from; with "auto" "hamming" or "recover"
+    weights_ : what covering a one and covering a zero is worth when rows are assigned
+    belief_ : the model of the noise that rows are inferred under (`felb.optim.belief.Belief`), if that was chosen
+    n_iter_ : rounds played
 
     Examples
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
-    >>> hospitals = felb.data.partition.even(600, 5)
-    >>> centralized = felb.FedNMF(n_components=4, random_state=0).fit(data.A)
-    >>> shared = felb.FedNMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> centralized = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A)
+    >>> hospitals = felb.data.partition.uneven(600, 5)
+    >>> shared = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
     >>> bool((centralized.components_ == shared.components_).all())
     True
     """
 
-    if_collapsed = "another random_state"
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
+    ) -> Self:
+        """Find components shared by all clients.
 
-    _: KW_ONLY
-    max_iter: int = 50
+        Parameters
+        ----------
+        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client; or
+            data in blocks (Dask arrays and frames, AnnData on one, `felb.data.open_blocks`), which the workers of the
+            current Dask client fit. A missing cell (NaN, None, NA, masked) is unknown
+        groups : client label of each row; without it all rows are one client's
+        unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
+            there. For a list of matrices, a list of them, None for a client that knows all its cells
+        on_round : called after each round; the `history` of what it is given has a row for every round so far
+        verbose : show a progress bar over the rounds
+        """
+        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose)
 
-    @property
-    def max_rounds(self) -> int | None:
-        """Rounds before the assignment: those of the start, the factorization and the thresholds."""
-        return int(self.max_iter) + 5
+    def fit_transform(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
+    ) -> NDArray[np.bool_]:
+        """Fit and return the assignments: in the order of the rows, or client by client for a list."""
+        return super().fit_transform(
+            self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose
+        )
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm; where a sample of the clients plays a round, statistics are averaged over rounds."""
-        memory = SAMPLED_MEMORY if self.sampled else 0.0
-        return fednmf(n_features, int(self.n_components), max_rounds=self.max_iter, memory=memory)
+    def transform(self, X: Any, *, unknown: Any = None, align: str | None = None) -> NDArray[np.bool_]:
+        """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
 
+        Where the components were recovered from noise, rows are inferred under its model instead: a component is
+        assigned if it is likely enough given the row. Cells that are missing or unknown are left out of all counts;
+        ``inverse_transform`` then predicts them.
 
-@dataclass(eq=False, repr=False)
-class LocalStepsEstimator(PlainEstimator):
-    """Base of the optimisers on the objective of FELB.
+        Parameters
+        ----------
+        X, unknown : as in `fit`
+        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
+            features that X does not have are unknown. Without it, X must have the very columns of the fit
+        """
+        return super().transform(self._partly_known(X, unknown), align=align)
 
-    Parameters
-    ----------
-    l1, l2 : weights κ and λ of the regularizer
-    l2_rate : λ grows by this factor each round
-    local_steps : b, steps between two averages
-    max_iter : rounds at most
-    tol : stop when V̂ is Boolean up to `tol` and changes by no more
-    """
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        if self.belief_ is not None:
+            return assign_new_rows(rows, self.belief_)
+        one, zero = self.weights_
+        cap = int(self.node_cap)
+        return assign_rows_exact(rows, self.components_, weight_one=one, weight_zero=zero, node_cap=cap)[0]
 
-    _: KW_ONLY
-    l1: float = 0.001
-    l2: float = 0.1
-    l2_rate: float = 1.05
-    local_steps: int = 10
-    max_iter: int = 150
-    tol: float = 0.01
+    def score(self, X: Any, y: Any = None, *, unknown: Any = None) -> float:
+        """F1 of the reconstruction of the known cells of X under the fixed components; greater is better."""
+        return super().score(self._partly_known(X, unknown), y)
 
-    def settings(self) -> dict[str, Any]:
-        """Return what every optimiser of this file is told, in the symbols of the paper."""
-        return {
-            "kappa": self.l1,
-            "lam": self.l2,
-            "rate": self.l2_rate,
-            "local_steps": self.local_steps,
-            "max_rounds": self.max_iter,
-            "tol": self.tol,
-        }
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
-    @abstractmethod
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
+    def _partly_known(self, X: Any, unknown: Any) -> Any:
+        """Return X, or the matrices of a list, with their missing masks."""
+        if unknown is None:
+            return X
+        if is_distributed(X):
+            raise InputError("unknown cells of data in blocks are NaN in dense chunks; leave out unknown")
+        if not is_list_of_matrices(X):
+            return self._read(X).with_unknown(unknown)
+        if not isinstance(unknown, list | tuple) or len(unknown) != len(X):
+            raise InputError(
+                f"X is a list of {len(X)} matrices; unknown must be a list as long, with None where all is known"
+            )
+        return [
+            part if cells is None else self._read(part).with_unknown(cells)
+            for part, cells in zip(X, unknown, strict=True)
+        ]
 
-
-@dataclass(eq=False, repr=False)
-class FedProx(LocalStepsEstimator):
-    """The objective of FELB by FedProx: a pull towards the shared components, plain averages.
-
-    Every client takes `local_steps` proximal gradient steps on its own rows, held near the shared V̂; the server
-    averages the V_i and leaves the average as it is (Li et al., 2020). V is drawn towards Boolean values at the clients
-    only.
-
-    Parameters
-    ----------
-    n_components : int
-    l1, l2 : weights κ and λ of the regularizer
-    l2_rate : λ grows by this factor each round
-    proximity : γ, how strongly clients are held near V̂, in units of the curvature of their loss
-    local_steps : b, steps between two averages
-    max_iter : rounds at most
-    tol : stop when V̂ is Boolean up to `tol` and changes by no more
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    relaxed_components_ : the shared components before they were cut at ½
-    history_, counts_, supports_, integrality_gap_, converged_, n_iter_ : as in `FELB`
-
-    Examples
-    --------
-    >>> import felb
-    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
-    >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.FedProx(n_components=4, random_state=0).fit(data.A, groups=hospitals)
-    >>> model.components_.shape
-    (4, 60)
-    """
-
-    _: KW_ONLY
-    proximity: float = 0.3
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-        return fedprox(n_features, int(self.n_components), gamma=self.proximity, **self.settings())
+    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
+        self.weights_ = finished.outcome.weights
+        self.belief_ = finished.outcome.belief
+        self.objective_ = chosen_objective(self.objective, self.belief_)
+        if self.n_components == MDL:
+            self.rank_curve_ = rank_curve(finished.history)
+        super()._keep(finished, algorithm)
 
 
-@dataclass(eq=False, repr=False)
-class Scaffold(LocalStepsEstimator):
-    """The objective of FELB by SCAFFOLD: control variates against the drift of clients.
+def chosen_objective(asked: str, belief: Belief | None) -> str:
+    """Return the objective that the components are of: "auto" takes those of one of two."""
+    if belief is not None:
+        return "recover"
+    return "hamming" if asked == "auto" else asked
 
-    A client corrects each of its `local_steps` steps by the difference between its own gradient and that of all, as
-    they were in the last round; the server averages the V_i and sums the changes of their gradients (Karimireddy et
-    al., 2020). A client sends twice as much as under FELB.
 
-    Parameters and attributes are those of `FedProx` without `proximity`: n_components, l1, l2, l2_rate, local_steps,
-    max_iter, tol, participation, secure, n_jobs, binarize_threshold, random_state.
-
-    Examples
-    --------
-    >>> import felb
-    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
-    >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.Scaffold(n_components=4, random_state=0).fit(data.A, groups=hospitals)
-    >>> model.components_.shape
-    (4, 60)
-    """
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-        return scaffold(n_features, int(self.n_components), **self.settings())
+def rank_curve(history: History) -> dict[int, float]:
+    """Return the description length in bits of each number of components that rank selection has tried."""
+    return {
+        int(row["n_components"]): float(row["description_length"]) for row in history if "description_length" in row
+    }
 
 
 @dataclass(eq=False, repr=False)
-class ProxSkip(LocalStepsEstimator):
-    """The objective of FELB by ProxSkip: gradient steps with a control variate, and the prox once a round.
-
-    Clients take plain gradient steps; after each one, with probability 1/`local_steps`, the server averages the V_i and
-    applies the proximal operator of the regularizer (Mishchenko et al., 2022). So the number of steps of a round is
-    random, the same for all clients, and `local_steps` on average.
-
-    Parameters and attributes are those of `Scaffold`: n_components, l1, l2, l2_rate, local_steps, max_iter, tol,
-    participation, secure, n_jobs, binarize_threshold, random_state.
-
-    Examples
-    --------
-    >>> import felb
-    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
-    >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.ProxSkip(n_components=4, random_state=0).fit(data.A, groups=hospitals)
-    >>> model.components_.shape
-    (4, 60)
-    """
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-        return proxskip(n_features, int(self.n_components), **self.settings())
-
-
-# -- `PostHoc`: any centralized method, run once at every client, with aggregated components -------------------------
-
-
-class PostHoc(UploadingEstimator):
+class FELB(FELBMethod, FederatedEstimator):
     """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
 
     Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
@@ -436,72 +269,314 @@ class PostHoc(UploadingEstimator):
     True
     """
 
-    if_collapsed = 'another aggregation (such as "aligned-vote" or "or")'
 
-    def __init__(
-        self,
-        model: CentralizedFactorization | None = None,
-        aggregation: str = "vote",
-        *,
-        alignment_passes: int = PASSES,
-        refine: bool = False,
-        privacy: Privacy | None = None,
-        participation: Participation | None = None,
-        secure: bool = False,
-        n_jobs: int | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.model = model
-        self.aggregation = aggregation
-        self.alignment_passes = alignment_passes
-        self.refine = refine
-        self.privacy = privacy
-        self.participation = participation
-        self.secure = secure
-        self.n_jobs = n_jobs
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
+@dataclass(eq=False, repr=False)
+class FELBMU(FELBMUMethod, FederatedEstimator):
+    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
 
-    def rank(self) -> int:
-        """Return the number of components of `model`."""
-        return self._model().n_components
+    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
+    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
+    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
+    federated methods.
 
-    def limit(self) -> float | None:
-        """Return the time limit of `model`, for each client."""
-        return self._model().time_limit
+    Parameters
+    ----------
+    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
+    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
+        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
+    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
+        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
+        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
+        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
+        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None; seed of all clients
 
-    def plain_rounds(self) -> int:
-        """One, and one for each pass of an alignment."""
-        return 1 + (check_passes(self.alignment_passes) if self._aligned else 0)
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    history_ : metrics per round
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    complete_ : False if a time limit of `model` ended the search of a client
+    n_iter_ : rounds before the assignment, 1 without alignment and refinement
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
-        return self._with_passes(n_features, self.alignment_passes)
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.data.partition.even(600, 5)
+    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model.components_.shape
+    (4, 60)
+    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> aligned.counts_.f1 > model.counts_.f1
+    True
+    """
 
-    def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
-        """V as bits, once; for an alignment as often as was agreed on, or as it may have passes."""
-        times = (rounds or self.plain_rounds()) if self._aligned else 1
-        return Uploads(times, int(self.rank()) * n_features, boolean=True)
 
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm without refinement that aligns as often as there may be uploads."""
-        return self._with_passes(n_features, uploads.rounds - 1)
+@dataclass(eq=False, repr=False)
+class FedNMF(FedNMFMethod, FederatedEstimator):
+    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
 
-    @property
-    def _aligned(self) -> bool:
-        known = (*BOOLEAN_AGGREGATIONS, *ALIGNED_AGGREGATIONS)
-        if self.aggregation not in known:
-            raise InputError(f"unknown aggregation {self.aggregation!r}; use one of {', '.join(known)}")
-        return self.aggregation in ALIGNED_AGGREGATIONS
+    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
+    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
+    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
+    federated methods.
 
-    def _with_passes(self, n_features: int, passes: int) -> Algorithm:
-        if not self._aligned:
-            return post_hoc(self._model(), self.aggregation)
-        return aligned(post_hoc(self._model(), ALIGNED_AGGREGATIONS[self.aggregation]), n_features, passes=passes)
+    Parameters
+    ----------
+    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
+    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
+        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
+    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
+        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
+        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
+        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
+        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None; seed of all clients
 
-    def _model(self) -> CentralizedFactorization:
-        model = ELBMF() if self.model is None else self.model
-        if not isinstance(model, CentralizedFactorization):
-            raise InputError(f"model must be a method for centralized data such as felb.Asso(10), got {model!r}")
-        return model
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    history_ : metrics per round
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    complete_ : False if a time limit of `model` ended the search of a client
+    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.data.partition.even(600, 5)
+    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model.components_.shape
+    (4, 60)
+    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> aligned.counts_.f1 > model.counts_.f1
+    True
+    """
+
+
+@dataclass(eq=False, repr=False)
+class FedProx(FedProxMethod, FederatedEstimator):
+    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+
+    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
+    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
+    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
+    federated methods.
+
+    Parameters
+    ----------
+    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
+    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
+        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
+    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
+        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
+        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
+        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
+        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None; seed of all clients
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    history_ : metrics per round
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    complete_ : False if a time limit of `model` ended the search of a client
+    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.data.partition.even(600, 5)
+    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model.components_.shape
+    (4, 60)
+    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> aligned.counts_.f1 > model.counts_.f1
+    True
+    """
+
+
+@dataclass(eq=False, repr=False)
+class Scaffold(ScaffoldMethod, FederatedEstimator):
+    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+
+    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
+    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
+    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
+    federated methods.
+
+    Parameters
+    ----------
+    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
+    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
+        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
+    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
+        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
+        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
+        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
+        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None; seed of all clients
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    history_ : metrics per round
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    complete_ : False if a time limit of `model` ended the search of a client
+    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.data.partition.even(600, 5)
+    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model.components_.shape
+    (4, 60)
+    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> aligned.counts_.f1 > model.counts_.f1
+    True
+    """
+
+
+@dataclass(eq=False, repr=False)
+class ProxSkip(ProxSkipMethod, FederatedEstimator):
+    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+
+    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
+    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
+    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
+    federated methods.
+
+    Parameters
+    ----------
+    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
+    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
+        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
+    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
+        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
+        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
+        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
+        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None; seed of all clients
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    history_ : metrics per round
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    complete_ : False if a time limit of `model` ended the search of a client
+    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.data.partition.even(600, 5)
+    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model.components_.shape
+    (4, 60)
+    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> aligned.counts_.f1 > model.counts_.f1
+    True
+    """
+
+
+@dataclass(eq=False, repr=False)
+class PostHoc(PostHocMethod, FederatedEstimator):
+    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+
+    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
+    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
+    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
+    federated methods.
+
+    Parameters
+    ----------
+    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
+    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
+        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
+    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
+        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
+    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
+        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
+        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
+        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
+        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None; seed of all clients
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    history_ : metrics per round
+    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
+    supports_ : records of all clients that have each component
+    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    complete_ : False if a time limit of `model` ended the search of a client
+    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> hospitals = felb.data.partition.even(600, 5)
+    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model.components_.shape
+    (4, 60)
+    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> aligned.counts_.f1 > model.counts_.f1
+    True
+    """

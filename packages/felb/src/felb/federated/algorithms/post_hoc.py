@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.centralized.base import CentralizedFactorization
+    from felb.centralized.base import CentralizedMethod
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Outcome, Server, Sums, Task
 
@@ -32,7 +32,7 @@ LOCAL_COMPONENTS = "local_components"
 """The task of the only round before the assignment: the client's Boolean V_i, for their sum."""
 
 
-def post_hoc(model: CentralizedFactorization, aggregation: str) -> Algorithm:
+def post_hoc(model: CentralizedMethod, aggregation: str) -> Algorithm:
     """Return the algorithm that runs `model` at every client and aggregates in the named way."""
     if aggregation not in BOOLEAN_AGGREGATIONS:
         raise InputError(f"unknown aggregation {aggregation!r}; use one of {', '.join(BOOLEAN_AGGREGATIONS)}")
@@ -47,7 +47,7 @@ def post_hoc(model: CentralizedFactorization, aggregation: str) -> Algorithm:
         return (yield from assigned(V, complete=unfinished == 0))
 
     tasks: dict[str, Task] = {LOCAL_COMPONENTS: LocalComponents(model), ASSIGN: assign_task(VotingState)}
-    return Algorithm(f"{type(model).__name__}+{aggregation}", tasks, VotingState, server)
+    return Algorithm(f"{model.label}+{aggregation}", tasks, VotingState, server)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class VotingState:
 class LocalComponents:
     """The task: k components of the own rows, with the client's own randomness."""
 
-    model: CentralizedFactorization
+    model: CentralizedMethod
 
     def __call__(
         self,
