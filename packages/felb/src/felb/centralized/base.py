@@ -117,6 +117,8 @@ class Method:
 
     if_collapsed = "a smaller l2, another random_state"
     """What to try if nothing was found, in a warning."""
+    n_components: Any
+    time_limit: float | None = None
     binarize_threshold: float | None = None
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from felb.data.files import check_named, read_data
 from felb.data.partition import PARTITIONS, dealt
 from felb.errors import InputError
-from felb.federated.algorithms.registry import METHODS, OF_THE_RUN, check_known, make_method
+from felb.federated.algorithms.registry import METHODS, check_known, check_of_the_method, make_method
 from felb.privacy.disclosure import Disclosure
 from felb.tables.databases import check_no_password
 from felb.tables.schema import Schema
@@ -116,10 +116,7 @@ class Job:
 
     def make_method(self) -> Method:
         """Return the method with its parameters, or say why it cannot have them."""
-        for name in sorted(OF_THE_RUN.intersection(self.parameters)):
-            raise InputError(
-                f"{name} belongs to the run, not to the method; leave it out of the parameters", parameter=name
-            )
+        check_of_the_method(self.parameters)
         check_known(self.method)
         of_run: dict[str, Any] = {}
         if METHODS[self.method].federated:

@@ -8,7 +8,7 @@ from collections.abc import Mapping  # noqa: TC003  # the annotation of a field
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from felb.centralized.base import CentralizedMethod, ExtendedReal, Method, warn_of_time_limit
+from felb.centralized.base import CentralizedMethod, ExtendedReal, Method, check_parameters, warn_of_time_limit
 from felb.centralized.elbmf import ELBMFMethod
 from felb.data.coercion import read_partly_known, text_names
 from felb.errors import ConvergenceWarning, InputError
@@ -47,9 +47,6 @@ class FederatedMethod(Method):
 
     _: KW_ONLY
     participation: Participation | None = None
-
-    n_components = 10
-    time_limit = None
 
     @abstractmethod
     def algorithm(
@@ -147,14 +144,14 @@ def check_private(method: Any, population: Population | None) -> Population:
 class FederatedBMFMethod(FederatedMethod):
     """The method of `felb.FederatedBMF`, which describes it and its parameters."""
 
-    n_components: int | str = 10  # type: ignore[assignment]
+    n_components: int | str = 10
     _: KW_ONLY
     max_components: int = 30
     objective: str = "auto"
     effort: str | Effort = "default"
     false_positive_cost: ExtendedReal = 1.0
     false_negative_cost: ExtendedReal = 1.0
-    time_limit: float | None = None  # type: ignore[assignment]
+    time_limit: float | None = None
     privacy: Privacy | None = None
     node_cap: int = 1_000
 
@@ -429,9 +426,11 @@ class PostHocMethod(UploadingMethod):
         return self.aggregation in ALIGNED_AGGREGATIONS
 
     def _with_passes(self, n_features: int, passes: int) -> Algorithm:
+        model = self._model()
+        check_parameters(model)
         if not self._aligned:
-            return post_hoc(self._model(), self.aggregation)
-        return aligned(post_hoc(self._model(), ALIGNED_AGGREGATIONS[self.aggregation]), n_features, passes=passes)
+            return post_hoc(model, self.aggregation)
+        return aligned(post_hoc(model, ALIGNED_AGGREGATIONS[self.aggregation]), n_features, passes=passes)
 
     def _model(self) -> CentralizedMethod:
         model = ELBMFMethod() if self.model is None else self.model

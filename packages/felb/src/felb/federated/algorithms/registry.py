@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from felb.centralized.base import CentralizedMethod, Method
-    from felb.federated.algorithms.methods import FederatedMethod
     from felb.federated.protocol import Algorithm, Participation
     from felb.privacy.spec import Population, Privacy
 
@@ -78,91 +77,47 @@ def _field_names(kind: Any) -> set[str]:
     return {entry.name for entry in fields(kind) if entry.init}
 
 
-_METHODS, _PAPER, _ALIGNED = "felb.federated.algorithms.methods", "dalleiger2025federated", "dalleiger2025creating"
-
+_HERE, _PAPER, _ALIGNED = "felb.federated.algorithms.methods", "dalleiger2025federated", "dalleiger2025creating"
 DEFAULT = "bmf"
 """The default method."""
 
+# fmt: off
 FEDERATED = (
-    MethodEntry(
-        DEFAULT,
-        f"{_METHODS}:FederatedBMFMethod",
-        "sums over clients; the result is that of centralized data; recommended",
-        ("felb",),
-    ),
-    MethodEntry(
-        "felb",
-        f"{_METHODS}:FELBMethod",
-        "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)",
-        (_PAPER,),
-    ),
-    MethodEntry(
-        "felb-mu",
-        f"{_METHODS}:FELBMUMethod",
-        "FELB with multiplicative steps, one step size per entry",
-        (_PAPER,),
-    ),
-    MethodEntry(
-        "fednmf",
-        f"{_METHODS}:FedNMFMethod",
-        "competitor: non-negative factorization from summed statistics, thresholded once",
-        ("li2021federated", "si2022federated"),
-    ),
-    MethodEntry(
-        "fedprox",
-        f"{_METHODS}:FedProxMethod",
-        "competitor: the objective of FELB with a proximal term towards V, plain averages",
-        ("li2020federated",),
-    ),
-    MethodEntry(
-        "scaffold",
-        f"{_METHODS}:ScaffoldMethod",
-        "competitor: the objective of FELB with control variates against drift",
-        ("karimireddy2020scaffold",),
-    ),
-    MethodEntry(
-        "proxskip",
-        f"{_METHODS}:ProxSkipMethod",
-        "competitor: the objective of FELB, gradient steps and an occasional proximal step",
-        ("mishchenko2022proxskip",),
-    ),
+    MethodEntry(DEFAULT, f"{_HERE}:FederatedBMFMethod",
+                "sums over clients; the result is that of centralized data; recommended", ("felb",)),
+    MethodEntry("felb", f"{_HERE}:FELBMethod",
+                "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)", (_PAPER,)),
+    MethodEntry("felb-mu", f"{_HERE}:FELBMUMethod",
+                "FELB with multiplicative steps, one step size per entry", (_PAPER,)),
+    MethodEntry("fednmf", f"{_HERE}:FedNMFMethod",
+                "competitor: non-negative factorization from summed statistics, thresholded once",
+                ("li2021federated", "si2022federated")),
+    MethodEntry("fedprox", f"{_HERE}:FedProxMethod",
+                "competitor: the objective of FELB with a proximal term towards V, plain averages",
+                ("li2020federated",)),
+    MethodEntry("scaffold", f"{_HERE}:ScaffoldMethod",
+                "competitor: the objective of FELB with control variates against drift", ("karimireddy2020scaffold",)),
+    MethodEntry("proxskip", f"{_HERE}:ProxSkipMethod",
+                "competitor: the objective of FELB, gradient steps and an occasional proximal step",
+                ("mishchenko2022proxskip",)),
 )
 CENTRALIZED = (
-    MethodEntry(
-        "elbmf",
-        "felb.centralized.elbmf:ELBMFMethod",
-        "the optimisation of FELB on centralized data",
-        ("dalleiger2022efficiently",),
-    ),
-    MethodEntry(
-        "asso",
-        "felb.centralized.asso:AssoMethod",
-        "greedy cover by rows of the association between columns",
-        ("miettinen2008discrete",),
-    ),
-    MethodEntry(
-        "grecond",
-        "felb.centralized.grecond:GreConDMethod",
-        "greedy formal concepts, never a false positive",
-        ("belohlavek2010discovery",),
-    ),
-    MethodEntry(
-        "mebf",
-        "felb.centralized.mebf:MEBFMethod",
-        "geometric segmentation around the median column or row",
-        ("wan2020fast",),
-    ),
-    MethodEntry(
-        "zhang",
-        "felb.centralized.zhang:ZhangMethod",
-        "multiplicative steps with a penalty, thresholds by a grid",
-        ("zhang2007binary",),
-    ),
+    MethodEntry("elbmf", "felb.centralized.elbmf:ELBMFMethod",
+                "the optimisation of FELB on centralized data", ("dalleiger2022efficiently",)),
+    MethodEntry("asso", "felb.centralized.asso:AssoMethod",
+                "greedy cover by rows of the association between columns", ("miettinen2008discrete",)),
+    MethodEntry("grecond", "felb.centralized.grecond:GreConDMethod",
+                "greedy formal concepts, never a false positive", ("belohlavek2010discovery",)),
+    MethodEntry("mebf", "felb.centralized.mebf:MEBFMethod",
+                "geometric segmentation around the median column or row", ("wan2020fast",)),
+    MethodEntry("zhang", "felb.centralized.zhang:ZhangMethod",
+                "multiplicative steps with a penalty, thresholds by a grid", ("zhang2007binary",)),
 )
+# fmt: on
 POST_HOC = tuple(
     MethodEntry(
         f"{method.name}{JOIN}{prefix}{word}",
-        f"{_METHODS}:PostHocMethod",
+        f"{_HERE}:PostHocMethod",
         f"{method.name} at every client, aggregated by {prefix}{word}",
         (*method.publications, _PAPER, *matched),
     )
@@ -201,6 +156,14 @@ def check_parameter_names(name: str, parameters: Mapping[str, Any], known: list[
         raise InputError(f"method {name!r} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
 
 
+def check_of_the_method(parameters: Mapping[str, Any]) -> None:
+    """Raise for a parameter that belongs to a run and not to its method."""
+    for name in sorted(OF_THE_RUN.intersection(parameters)):
+        raise InputError(
+            f"{name} belongs to the run, not to the method; leave it out of the parameters", parameter=name
+        )
+
+
 def make_method(name: str, **parameters: Any) -> Method:
     """Return a method with these parameters."""
     check_known(name)
@@ -213,13 +176,6 @@ def make_method(name: str, **parameters: Any) -> Method:
     outer = {key: value for key, value in parameters.items() if key in own}
     model = make_method(inner, **{key: value for key, value in parameters.items() if key not in own})
     return entry.kind(model=model, aggregation=aggregation, **outer)  # type: ignore[call-arg]
-
-
-def make_federated_method(name: str, **parameters: Any) -> FederatedMethod:
-    """Return a federated method with these parameters."""
-    check_federated(name)
-    found: Any = make_method(name, **parameters)
-    return found  # type: ignore[no-any-return]
 
 
 def check_federated(name: str) -> None:
@@ -260,10 +216,13 @@ def make_algorithm(
     """
     from felb.centralized.base import check_parameters
 
+    check_of_the_method(parameters)
     of_run = {"participation": participation, **({} if privacy is None else {"privacy": privacy})}
-    made = make_federated_method(method, n_components=n_components, **parameters, **of_run)
+    check_federated(method)
+    made: Any = make_method(method, **{**parameters, "n_components": n_components, **of_run})
     check_parameters(made)
-    return made.algorithm(n_features, population=population, centralized=centralized)
+    algorithm: Algorithm = made.algorithm(n_features, population=population, centralized=centralized)
+    return algorithm
 
 
 def plain_parameters(method: Method) -> dict[str, Any]:
