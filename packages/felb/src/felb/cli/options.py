@@ -12,6 +12,7 @@ from typing import Any, get_args
 import click
 
 from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb.runs import check_result
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -47,6 +48,15 @@ class NumberOrMdl(click.IntRange):
         return value if value == "mdl" else super().convert(value, param, ctx)
 
 
+def _check_stored(ctx: click.Context, argument: click.Parameter, place: str | None) -> str | None:  # noqa: ARG001
+    """Return the place of a result; refuse one that is not there before anything slow is imported."""
+    if place is not None:
+        check_result(place)
+    return place
+
+
+result = click.argument("result", type=click.Path(), callback=_check_stored)
+other_result = click.argument("other", type=click.Path(), required=False, callback=_check_stored)
 components = click.option(
     "-k",
     "--components",

@@ -220,313 +220,198 @@ def rank_curve(history: History) -> dict[int, float]:
 
 @dataclass(eq=False, repr=False)
 class FELB(FELBMethod, FederatedEstimator):
-    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+    """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
 
-    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
-    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
-    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
-    federated methods.
+    The paper is Dalleiger, Vreeken and Kamp: Federated Binary Matrix Factorization using Proximal Optimization, AAAI
+    2025, doi:10.1609/aaai.v39i15.33773.
+
+    Every client takes `local_steps` proximal gradient steps on its own rows and sends its V_i; the server averages
+    them and applies the proximal operator of the regularizer. Rows and their assignments never leave a client.
 
     Parameters
     ----------
-    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
-    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
-        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
-    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
-        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
+    n_components : int
+    l1, l2 : weights κ and λ of the regularizer, in the units of the setting; None for those of the setting
+    l2_rate : λ grows by this factor each round; None for that of the setting
+    inertia : β of iPALM; 0 gives PALM
+    proximity : γ, weight of the proximal term towards the shared components, in the units of the setting; None for that
+        of the setting
+    local_steps : b, steps between two synchronisations
+    max_iter : rounds of local steps at most; None for those of the setting (200)
+    tol : stop when no entry of the shared components is farther than `tol` from 0 and 1 and at most 1% of them have
+        changed sides; None for that of the setting (¼, at which the cut at ½ is unambiguous)
     refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
         and assign rows by branch and bound; useful for heavy noise or few rows per client
-    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    setting : "recommended", "unweighted" (equal weights, from a random start), "literal" (Alg. 1 as
+        printed) or a `felb.FelbSetting`
+    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
+        client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
+        Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` is not available
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
+    dtype : "float32" or "float64"
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None; seed of all clients
+    random_state : int, RandomState or None
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
-    history_ : metrics per round
+    relaxed_components_ : the shared components before they were cut at ½
+    history_ : metrics per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
     privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
-    complete_ : False if a time limit of `model` ended the search of a client
-    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
+    converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
+    n_iter_ : rounds played before the assignment, those of the spectral start included
 
     Examples
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
     >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model = felb.FELB(n_components=4, random_state=0).fit(data.A, groups=hospitals)
     >>> model.components_.shape
     (4, 60)
-    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> aligned.counts_.f1 > model.counts_.f1
-    True
     """
 
 
 @dataclass(eq=False, repr=False)
 class FELBMU(FELBMUMethod, FederatedEstimator):
-    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+    """FELB with multiplicative steps, one step size per entry.
 
-    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
-    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
-    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
-    federated methods.
-
-    Parameters
-    ----------
-    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
-    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
-        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
-    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
-        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
-    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
-        and assign rows by branch and bound; useful for heavy noise or few rows per client
-    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None; seed of all clients
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    history_ : metrics per round
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
-    complete_ : False if a time limit of `model` ended the search of a client
-    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+    Parameters and attributes are those of `FELB`.
 
     Examples
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
     >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> model.components_.shape
-    (4, 60)
-    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> aligned.counts_.f1 > model.counts_.f1
-    True
+    >>> model = felb.FELBMU(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> model.converged_, model.counts_.cells
+    (True, 36000)
     """
 
 
 @dataclass(eq=False, repr=False)
 class FedNMF(FedNMFMethod, FederatedEstimator):
-    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+    """Federated non-negative matrix factorization, thresholded once.
 
-    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
-    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
-    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
-    federated methods.
+    Clients keep their rows of U and send UᵀA and UᵀU, from whose sums the server finds the non-negative V of all rows
+    (Li et al., 2021; Si et al., 2022). In the end both factors are cut by the pair of thresholds with the fewest wrong
+    cells, and rows are assigned. Nothing is refined after that, which is where `FederatedBMF` goes on.
 
     Parameters
     ----------
-    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
-    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
-        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
-    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
-        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
-    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
-        and assign rows by branch and bound; useful for heavy noise or few rows per client
-    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    n_components : int
+    max_iter : rounds of the factorization; the start takes four more, the thresholds one
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None; seed of all clients
+    random_state : int, RandomState or None
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
-    history_ : metrics per round
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
-    complete_ : False if a time limit of `model` ended the search of a client
-    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+    relaxed_components_ : the non-negative V they were cut from
+    history_, counts_, supports_, n_iter_ : as in `FELB`
+    integrality_gap_ : 0, the components are Boolean
 
     Examples
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
     >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> model.components_.shape
-    (4, 60)
-    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> aligned.counts_.f1 > model.counts_.f1
+    >>> centralized = felb.FedNMF(n_components=4, random_state=0).fit(data.A)
+    >>> shared = felb.FedNMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> bool((centralized.components_ == shared.components_).all())
     True
     """
 
 
 @dataclass(eq=False, repr=False)
 class FedProx(FedProxMethod, FederatedEstimator):
-    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+    """The objective of FELB by FedProx: a pull towards the shared components, plain averages.
 
-    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
-    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
-    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
-    federated methods.
+    Every client takes `local_steps` proximal gradient steps on its own rows, held near the shared V̂; the server
+    averages the V_i and leaves the average as it is (Li et al., 2020). V is drawn towards Boolean values at the clients
+    only.
 
     Parameters
     ----------
-    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
-    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
-        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
-    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
-        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
-    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
-        and assign rows by branch and bound; useful for heavy noise or few rows per client
-    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+    n_components : int
+    l1, l2 : weights κ and λ of the regularizer
+    l2_rate : λ grows by this factor each round
+    proximity : γ, how strongly clients are held near V̂, in units of the curvature of their loss
+    local_steps : b, steps between two averages
+    max_iter : rounds at most
+    tol : stop when V̂ is Boolean up to `tol` and changes by no more
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None; seed of all clients
+    random_state : int, RandomState or None
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
-    history_ : metrics per round
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
-    complete_ : False if a time limit of `model` ended the search of a client
-    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+    relaxed_components_ : the shared components before they were cut at ½
+    history_, counts_, supports_, integrality_gap_, converged_, n_iter_ : as in `FELB`
 
     Examples
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
     >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model = felb.FedProx(n_components=4, random_state=0).fit(data.A, groups=hospitals)
     >>> model.components_.shape
     (4, 60)
-    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> aligned.counts_.f1 > model.counts_.f1
-    True
     """
 
 
 @dataclass(eq=False, repr=False)
 class Scaffold(ScaffoldMethod, FederatedEstimator):
-    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+    """The objective of FELB by SCAFFOLD: control variates against the drift of clients.
 
-    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
-    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
-    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
-    federated methods.
+    A client corrects each of its `local_steps` steps by the difference between its own gradient and that of all, as
+    they were in the last round; the server averages the V_i and sums the changes of their gradients (Karimireddy et
+    al., 2020). A client sends twice as much as under FELB.
 
-    Parameters
-    ----------
-    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
-    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
-        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
-    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
-        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
-    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
-        and assign rows by branch and bound; useful for heavy noise or few rows per client
-    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None; seed of all clients
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    history_ : metrics per round
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
-    complete_ : False if a time limit of `model` ended the search of a client
-    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+    Parameters and attributes are those of `FedProx` without `proximity`: n_components, l1, l2, l2_rate, local_steps,
+    max_iter, tol, participation, secure, n_jobs, binarize_threshold, random_state.
 
     Examples
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
     >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model = felb.Scaffold(n_components=4, random_state=0).fit(data.A, groups=hospitals)
     >>> model.components_.shape
     (4, 60)
-    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> aligned.counts_.f1 > model.counts_.f1
-    True
     """
 
 
 @dataclass(eq=False, repr=False)
 class ProxSkip(ProxSkipMethod, FederatedEstimator):
-    """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
+    """The objective of FELB by ProxSkip: gradient steps with a control variate, and the prox once a round.
 
-    Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
-    different clients need not correspond. An aligned aggregation first lets every client permute its components to a
-    common reference (Hungarian matching), which finds far more with many clients. It is the baseline of the
-    federated methods.
+    Clients take plain gradient steps; after each one, with probability 1/`local_steps`, the server averages the V_i and
+    applies the proximal operator of the regularizer (Mishchenko et al., 2022). So the number of steps of a round is
+    random, the same for all clients, and `local_steps` on average.
 
-    Parameters
-    ----------
-    model : a centralized method, such as ``felb.Asso(20, tau=0.9)``; `ELBMF` without it
-    aggregation : "vote" (an entry that at least half of the clients have), "mean" (more than half), or "or" (any);
-        "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
-    alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
-        before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
-    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
-        and assign rows by branch and bound; useful for heavy noise or few rows per client
-    privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None; seed of all clients
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    history_ : metrics per round
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
-    complete_ : False if a time limit of `model` ended the search of a client
-    n_iter_ : rounds before the assignment, 1 without alignment and refinement
+    Parameters and attributes are those of `Scaffold`: n_components, l1, l2, l2_rate, local_steps, max_iter, tol,
+    participation, secure, n_jobs, binarize_threshold, random_state.
 
     Examples
     --------
     >>> import felb
     >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
     >>> hospitals = felb.data.partition.even(600, 5)
-    >>> model = felb.PostHoc(felb.ELBMF(n_components=4), "vote", random_state=0).fit(data.A, groups=hospitals)
+    >>> model = felb.ProxSkip(n_components=4, random_state=0).fit(data.A, groups=hospitals)
     >>> model.components_.shape
     (4, 60)
-    >>> aligned = felb.PostHoc(felb.ELBMF(n_components=4), "aligned-vote", random_state=0).fit(data.A, groups=hospitals)
-    >>> aligned.counts_.f1 > model.counts_.f1
-    True
     """
 
 
