@@ -278,7 +278,7 @@ class FELB(FELBMethod, FederatedEstimator):
 
 
 @dataclass(eq=False, repr=False)
-class FELBMU(FELBMUMethod, FederatedEstimator):
+class FELBMU(FELBMUMethod, FELB):
     """FELB with multiplicative steps, one step size per entry.
 
     Parameters and attributes are those of `FELB`.
