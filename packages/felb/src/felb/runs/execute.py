@@ -228,8 +228,8 @@ class Federation:
 
 def federated_method(job: Job) -> FederatedMethod:
     """Return the method of a job over several clients."""
-    method = job.make_method()
     check_federated(job.method)
+    method = job.make_method()
     assert isinstance(method, FederatedMethod)
     return method
 
