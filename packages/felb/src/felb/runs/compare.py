@@ -28,7 +28,7 @@ from felb.runs.job import Job
 from felb.runs.result import finite
 from felb.sklearn.base import BooleanFactorization
 from felb.sklearn.methods import any_model, is_path, own_parameters, parameters_of, source_digest
-from felb.tables.databases import source_name
+from felb.tables.sources import source_name
 
 if TYPE_CHECKING:
     import os

@@ -25,7 +25,7 @@ from felb.privacy.spec import guarantee
 from felb.progress import Deadline
 from felb.runs.folder import RunFolder
 from felb.runs.result import Provenance, Result
-from felb.tables.databases import source_name
+from felb.tables.sources import source_name
 
 if TYPE_CHECKING:
     import os

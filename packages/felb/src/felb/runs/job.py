@@ -11,8 +11,8 @@ from felb.data.partition import PARTITIONS, dealt
 from felb.errors import InputError
 from felb.federated.algorithms.registry import METHODS, check_known, check_of_the_method, make_method
 from felb.privacy.disclosure import Disclosure
-from felb.tables.databases import check_no_password
 from felb.tables.schema import Schema
+from felb.tables.sources import check_no_password
 
 if TYPE_CHECKING:
     from felb.centralized.base import Method

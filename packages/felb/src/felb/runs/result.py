@@ -24,8 +24,7 @@ import scipy.sparse as sp
 
 from felb._version import __version__
 from felb.data.binary import check_column_names
-from felb.data.binary_files import read_sparse
-from felb.data.tabular import Limits
+from felb.data.readers import Limits, read_sparse
 from felb.errors import FelbError, InputError, shortened
 from felb.federated.algorithms.registry import MDL
 from felb.federated.journal import pack, unpack

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from felb.centralized.base import LARGEST_SEED, CentralizedMethod, Method, check_parameters
 from felb.data.binary import BinaryMatrix
-from felb.data.coercion import Alignment, in_order_of, mismatch, select_known
+from felb.data.coercion import Alignment, align_columns, describe_mismatch, select_known
 from felb.data.files import Blocks, is_distributed
 from felb.data.partition import check_shards, is_list_of_matrices, named, split
 from felb.engines.dask.worker import current_client, has_client
@@ -102,7 +102,7 @@ class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerM
         if fitted is None:
             raise InputError("align='name' needs a model with feature names; fit it on data with column names")
         X, found = select_known(X, fitted)
-        return in_order_of(fitted, self._read(X)), found
+        return align_columns(fitted, self._read(X)), found
 
     def inverse_transform(self, X: ArrayLike, *, sparse_output: bool = False) -> NDArray[np.bool_] | sp.csr_array:
         """Return the reconstruction U∘V of assignments U, dense or as a SciPy CSR array."""
@@ -206,7 +206,7 @@ class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerM
             return
         fitted, own = getattr(self, "feature_names_in_", None), type(self).__name__
         if fitted is not None and matrix.columns is not None and tuple(fitted) != matrix.columns:
-            raise InputError(mismatch(fitted, matrix.columns))
+            raise InputError(describe_mismatch(fitted, matrix.columns))
         if matrix.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has {matrix.shape[1]} features, but {own} is expecting {self.n_features_in_} features as input"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.centralized.base import CentralizedMethod, ExtendedReal, Method, check_parameters, warn_of_time_limit
 from felb.centralized.elbmf import ELBMFMethod
-from felb.data.coercion import read_partly_known, text_names
+from felb.data.coercion import drop_numbered_names, read_partly_known
 from felb.errors import ConvergenceWarning, InputError
 from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
 from felb.federated.algorithms.bmf import Effort, federated_bmf
@@ -203,7 +203,7 @@ class FederatedBMFMethod(FederatedMethod):
         return Method.check_rank(n_components, shape)
 
     def _read(self, X: Any) -> BinaryMatrix:
-        return text_names(X, read_partly_known(X, binarize_threshold=self.binarize_threshold))
+        return drop_numbered_names(X, read_partly_known(X, binarize_threshold=self.binarize_threshold))
 
     def check_cells(self, matrix: BinaryMatrix) -> None:
         """Accept unknown cells, except under privacy."""
