@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from real_data import FOLDER, real
 
 import felb
-from felb.centralized.base import CentralizedFactorization, Factors
 from felb.data import load, partition
+from felb.sklearn.base import CentralizedFactorization
 from felb_paper.measuring import subset
 
 if TYPE_CHECKING:
+    from felb.centralized.base import Factors
     from felb.progress import Deadline
 
 COMPONENTS, CLIENTS, ROWS_EACH = 20, 50, 4

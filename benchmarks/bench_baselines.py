@@ -18,15 +18,16 @@ from real_data import real
 
 import felb
 from felb.data import partition
+from felb.federated.algorithms.registry import CENTRALIZED
 from felb.metrics import confusion
-from felb.sklearn.methods import CENTRALIZED, make
+from felb.sklearn.methods import make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.centralized.base import CentralizedFactorization
     from felb.data import BinaryMatrix
     from felb.metrics import Counts
+    from felb.sklearn.base import CentralizedFactorization
 
 TABLE = Path(__file__).with_name("BASELINES.md")
 CLIENTS = 50

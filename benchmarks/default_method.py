@@ -23,7 +23,7 @@ from felb.data import partition, planted
 from felb.engines.local import Participation
 from felb.federated.algorithms.bmf import EFFORTS
 from felb.metrics import confusion
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 NOISE = (0.0, 0.10, 0.20)
 # name: rows, columns, components, heights, widths, least F1* at each noise.

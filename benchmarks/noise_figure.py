@@ -20,8 +20,7 @@ from felb.metrics import confusion
 from felb.optim.belief import known_components, learn_rates, recover
 from felb.records import replacing
 from felb.report.figures import NOTE_COLOUR, TITLE_COLOUR
-from felb.sklearn.bmf import FederatedBMF
-from felb.sklearn.federated import FELB, FELBMU
+from felb.sklearn.federated import FELB, FELBMU, FederatedBMF
 
 ROOT = Path(__file__).parents[1]
 NOISE = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)

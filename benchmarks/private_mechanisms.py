@@ -31,8 +31,7 @@ from seeded_noise import draw_by_seed
 from felb.data import planted
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.sklearn.bmf import FederatedBMF
-from felb.sklearn.federated import FELB
+from felb.sklearn.federated import FELB, FederatedBMF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,7 +34,7 @@ from felb.federated.steps.starts import GRAM_SKETCH
 from felb.kernels.passes import from_sketch
 from felb.secure_sum.protocol import FromSite, MaskedInput, decode
 from felb.secure_sum.releases import MaskedSums, from_vector
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

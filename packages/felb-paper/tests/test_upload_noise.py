@@ -13,7 +13,7 @@ from felb.errors import InputError, PrivacyError
 from felb.privacy.accounting import gaussian_delta
 from felb.privacy.audit import scale_matches
 from felb.privacy.spec import Privacy
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 from felb_paper.cells import Cell, MethodUse, Noise, PlantedData
 from felb_paper.measuring import measure, prepare
 from felb_paper.upload_noise import NoisyUploads, upload_epsilon

@@ -377,7 +377,7 @@ def test_a_private_plan_is_plain_data_and_its_noise_that_of_the_local_engine():
         ({"privacy": {"epsilon": "much"}}, "understood|number"),
         ({"privacy": {"epsilon": 0.0}}, "epsilon"),
         ({"privacy": {"epsilon": math.inf}}, "epsilon"),
-        ({"privacy": {"delta": 1e-5}}, "understood"),
+        ({"privacy": {"delta": 1e-5}}, "needs epsilon"),
         ({"privacy": {"epsilon": 1.0, "delta": 0.5}}, "below 1/600"),
         ({"privacy": {"epsilon": 1.0, "noise": "nowhere"}}, "noise"),
         ({"privacy": {"epsilon": 1.0, "data": "/etc/passwd"}}, "data"),

@@ -8,10 +8,10 @@ from felb.data.binary import BinaryMatrix
 from felb.data.partition import split
 from felb.engines.local import run
 from felb.errors import FederationError
+from felb.federated.algorithms.registry import FEDERATED
 from felb.federated.journal import pack
 from felb.federated.loop import Execution
 from felb.federated.protocol import Request, Sums
-from felb.sklearn.methods import FEDERATED
 from felb_sites.response_validation import ResponseValidator
 from felb_sites.rounds import Answers
 from felb_sites.run_plan import Plan

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.centralized.grecond import GreConD
 from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
 from felb.data.partition import split
@@ -22,6 +21,7 @@ from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.privacy.spec import Privacy
 from felb.runs.cells import answered, serve
+from felb.sklearn.centralized import GreConD
 from felb.sklearn.methods import is_path, make_federated, own_model
 from felb_paper.cells import Cell, InvaderData, MethodUse, PlantedData, SourceData
 from felb_paper.data import load_source

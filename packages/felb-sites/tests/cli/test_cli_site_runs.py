@@ -11,9 +11,9 @@ import pytest
 from felb.cli import main
 from felb.cli.output import print_status
 from felb.errors import InputError
+from felb.federated.algorithms.registry import METHODS
 from felb.records import try_lock
 from felb.secure_sum.protocol import Roster, member_of, new_signing_key
-from felb.sklearn.methods import METHODS
 from felb_sites.approvals import Approvals, plan_digest
 from felb_sites.deployed import DeployedRun, participation
 from felb_sites.plan_summary import IN_WORDS, in_words, leaving

@@ -18,6 +18,7 @@ from felb.data.binary import BinaryMatrix
 from felb.data.partition import split
 from felb.engines.local import Participation, run
 from felb.errors import InputError
+from felb.federated.algorithms.registry import FEDERATED, METHODS, POST_HOC
 from felb.federated.gate import Gate, Responses
 from felb.federated.journal import Journal, pack
 from felb.federated.loop import play
@@ -26,7 +27,7 @@ from felb.federated.rules import TASKS, declared_arrays
 from felb.metrics import confusion
 from felb.privacy.releases import ClippedGaussian
 from felb.privacy.spec import UPLOADS, Population, Privacy
-from felb.sklearn.methods import FEDERATED, METHODS, POST_HOC, make_federated
+from felb.sklearn.methods import make_federated
 from felb_sites.response_validation import MAX_COUNT, ResponseValidator
 
 K, M, SEED = 3, 14, 3

@@ -16,7 +16,7 @@ from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.privacy.mechanisms import _sampler
 from felb.sklearn import base as federated
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")

@@ -19,8 +19,9 @@ from seeded_noise import seeded_noise
 
 import felb
 from felb.data import load, partition, planted
+from felb.federated.algorithms.registry import METHODS
 from felb.privacy import Privacy
-from felb.sklearn.methods import METHODS, make
+from felb.sklearn.methods import make
 
 STORED = Path(__file__).with_name("fingerprints.json")
 DATA = planted(160, 30, 4, noise=0.08, seed=5)

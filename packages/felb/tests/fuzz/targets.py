@@ -360,7 +360,8 @@ MANY_ROUNDS = 1000
 
 def estimator_target() -> Target:
     """Return the target of parameters: every estimator with one or two parameters changed, and a small fit."""
-    from felb.sklearn.methods import METHODS, make
+    from felb.federated.algorithms.registry import METHODS
+    from felb.sklearn.methods import make
 
     quick = {"max_iter": 2, "max_rounds": 2, "n_components": 2}
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from run_files import contents
 
+from felb.data.synthetic import write_planted
 from felb.errors import InputError
-from felb.runs.execute import generate, resume, simulate
+from felb.runs.execute import resume, simulate
 from felb.runs.job import Job
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ PATIENCE = 400
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    return generate(tmp_path_factory.mktemp("data") / "long", 2000, 200, k=8, noise=0.05, seed=0)["data"]
+    return write_planted(tmp_path_factory.mktemp("data") / "long", 2000, 200, k=8, noise=0.05, seed=0)["data"]
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 from rich.table import Table
 
-from felb.choices import MechanismName, NoisePlace
 from felb.cli import options
 from felb.cli.output import plain_console, print_facts, print_json
 from felb.cli.privacy import print_outbound
 from felb.errors import InputError
-from felb.privacy.accounting import Neighbours, Unit
+from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
 from felb_sites.cli.roster import site_roster
 
 if TYPE_CHECKING:

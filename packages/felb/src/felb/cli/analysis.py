@@ -52,7 +52,7 @@ def stability_command(
     match    mean Jaccard index of the features with those of the match
     low/high 95% of the refits lie between these
     """  # noqa: D301
-    from felb.runs.result import check_folder_of_result
+    from felb.runs import check_folder_of_result
 
     check_folder_of_result(result)
     from felb.analysis.stability import FILE  # slow to import, and not needed to refuse a wrong folder

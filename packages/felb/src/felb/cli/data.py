@@ -347,9 +347,9 @@ def generate_command(
     The planted factors are written to OUT.U.npz and OUT.V.npz, their Boolean product to OUT.signal.npz. All files are
     SciPy sparse matrices.
     """
-    from felb.runs.execute import generate
+    from felb.data.synthetic import write_planted
 
-    written = generate(
+    written = write_planted(
         out,
         n,
         m,

@@ -21,7 +21,7 @@ from felb.cli.output import (
     warnings_as_notes,
 )
 from felb.errors import InputError
-from felb.sklearn.methods import summaries
+from felb.federated.algorithms.registry import summaries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,10 +176,10 @@ def cite_command(method: str | None, as_json: bool) -> None:
 
     A post-hoc method such as asso+vote has those of its centralized method and of the paper that federates it.
     """
-    from felb.sklearn.methods import bibtex, citation_keys, entries
+    from felb.sklearn.methods import read_publications
 
+    found = read_publications(method)
     if as_json:
-        known = entries()
-        print_json({key: known[key] for key in (known if method is None else citation_keys(method))})
+        print_json(found)
     else:
-        click.echo(bibtex(method), nl=False)
+        click.echo("\n\n".join(found.values()))

@@ -95,8 +95,8 @@ def _listed_pairs(features: Sequence[str], shown: int) -> str:
 
 
 @click.command("show")
-@click.argument("result", type=click.Path())
-@click.argument("other", type=click.Path(), required=False)
+@options.result
+@options.other_result
 @click.option(
     "--features",
     default=SHOWN_FEATURES,
@@ -113,11 +113,7 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
     With a second result, OTHER, both are shown side by side, and their components are matched one to one by the
     Jaccard index of their features.
     """
-    from felb.runs.result import check_result
-
-    for place in filter(None, (result, other)):
-        check_result(place)
-    from felb.runs.result import Result  # slow to import, and not needed to refuse a wrong folder
+    from felb.runs.result import Result
 
     if other is not None:
         print_pair([Result.read(result), Result.read(other)], [result, other], as_json=as_json, shown=features)
@@ -129,7 +125,7 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
 
 
 @click.command("score")
-@click.argument("result", type=click.Path())
+@options.result
 @click.argument("data")
 @options.client_column_left_out
 @options.reading
@@ -153,10 +149,7 @@ def score_command(
     coverage   1 - wrong cells / ones in the data
     errors     number of wrong cells
     """  # noqa: D301
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.runs.apply import score_file  # slow to import, and not needed to refuse a wrong folder
+    from felb.runs.apply import score_file
 
     with warnings_as_notes():
         counts = score_file(result, data, **options.given(**reading))
@@ -214,7 +207,7 @@ PAGE = "report.html"
 
 
 @click.command("report")
-@click.argument("result", type=click.Path())
+@options.result
 @click.option(
     "-o",
     "--out",
@@ -251,10 +244,7 @@ def report_command(
     options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
     so.
     """
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.report import (  # slow to import, and not needed to refuse a wrong folder
+    from felb.report import (
         build_result_page,
         gather,
         write_figures,
@@ -287,7 +277,7 @@ SHOWN = 6
 
 
 @click.command("interpret")
-@click.argument("result", type=click.Path())
+@options.result
 @click.option(
     "--data",
     metavar="FILE",
@@ -325,10 +315,7 @@ def interpret_command(
     coverage   share of the ones of the data in its records and features
     gain       increase of the number of wrong cells without the component
     """  # noqa: D301
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.report import gather, write_rules, write_sets  # slow to import, and not needed to refuse a wrong folder
+    from felb.report import gather, write_rules, write_sets
     from felb.report.exports import interpret, write_columns
 
     with warnings_as_notes():
@@ -366,7 +353,7 @@ SHOWN_NAMES = 5
 
 
 @click.command("apply")
-@click.argument("result", type=click.Path())
+@options.result
 @click.argument("data")
 @click.option("-o", "--out", required=True, metavar="FILE", help="File to write: .csv, .parquet, .npz or .h5ad.")
 @click.option(
@@ -423,10 +410,7 @@ def apply_command(
     component  records: fraction of the records that have the component
                ones:    fraction of ones of its features in these records
     """  # noqa: D301
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.runs.apply import (  # slow to import, and not needed to refuse a wrong folder
+    from felb.runs.apply import (
         NO_DRIFT,
         apply_file,
         check_drift_target,

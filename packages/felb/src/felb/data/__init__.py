@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from felb.late import late_names
+from felb._lazy import import_when_used
 
 if TYPE_CHECKING:
     from felb.data import partition
@@ -30,7 +30,7 @@ __all__ = [
     "read",
 ]
 
-__getattr__ = late_names(
+__getattr__ = import_when_used(
     __name__,
     {
         "BinaryMatrix": "felb.data.binary",

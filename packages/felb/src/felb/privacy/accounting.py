@@ -16,18 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from felb.errors import InputError, PrivacyError, missing_extra
+from felb.privacy import Neighbours as Neighbours
+from felb.privacy import Unit as Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-
-Unit = Literal["record", "client"]
-"""Whose presence is hidden: that of one row, or that of a client with all its rows."""
-
-Neighbours = Literal["add_remove", "replace"]
-"""Two data sets are neighbours if one has a unit more than the other, or if one unit is exchanged for another."""
 
 Kind = Literal["gaussian", "laplace", "bits"]
 

@@ -6,22 +6,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from felb.choices import MechanismName, NoisePlace
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, PrivacyError
-from felb.privacy.accounting import (
-    Accountant,
-    Neighbours,
-    Unit,
-    calibrated_bits,
-    calibrated_mu,
-    check_budget,
-)
+from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb.privacy.accounting import Accountant, calibrated_bits, calibrated_mu, check_budget
 from felb.privacy.mechanisms import DiscreteGaussian, check_bound
 from felb.privacy.releases import (
     ClippedGaussian,
@@ -432,6 +425,20 @@ class Privacy:
             raise InputError("Boolean uploads get their noise at each client; set noise='client'", parameter="noise")
         if not uploads.boolean and self.theta is None:
             raise InputError("real-valued uploads need theta, the bound on their length")
+
+
+def read_privacy(terms: Mapping[str, Any]) -> Privacy:
+    """Return the privacy specification of these keywords, or raise an error that names the wrong one."""
+    known = [entry.name for entry in fields(Privacy)]
+    unknown = sorted(set(terms) - set(known))
+    if unknown:
+        raise InputError(f"a privacy specification has no {unknown[0]!r}; it has {', '.join(known)}")
+    if "epsilon" not in terms:
+        raise InputError("a privacy specification needs epsilon, how much a run may reveal in all; 1 is a good start")
+    try:
+        return Privacy(**terms)
+    except TypeError as error:  # a word where a number belongs
+        raise InputError(f"the privacy specification is not understood ({error}); check its values") from error
 
 
 def public_size(n: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from felb.late import late_names
+from felb._lazy import import_when_used
 
 if TYPE_CHECKING:
     from felb.report.exports import write_figures, write_rules, write_sets, write_tables
@@ -34,6 +34,6 @@ __all__ = [
     "write_tables",
 ]
 
-__getattr__ = late_names(
+__getattr__ = import_when_used(
     __name__, {name: f"felb.report.{module}" for module, names in _MODULES.items() for name in names}
 )

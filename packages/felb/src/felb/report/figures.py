@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from felb.centralized.base import feature_names
 from felb.data.binary import BinaryMatrix
 from felb.data.partition import is_list_of_matrices
 from felb.errors import InputError, missing_extra
 from felb.kernels.boolean import boolean_product_dense
 from felb.metrics.counts import to_boolean
 from felb.records import replacing
+from felb.sklearn.base import feature_names
 
 if TYPE_CHECKING:
     import os
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from felb.analysis.choose_k import RankChoice
-    from felb.centralized.base import BooleanFactorization
     from felb.metrics.counts import History
+    from felb.sklearn.base import BooleanFactorization
 
     Pixels = NDArray[np.uint8]
     Codes = NDArray[np.uint8]

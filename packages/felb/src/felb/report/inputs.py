@@ -27,9 +27,10 @@ from felb.metrics.comparison import jaccard_matrix
 from felb.metrics.counts import BLOCK, feature_counts
 from felb.metrics.interpretation import enrichment, profile_components
 from felb.privacy.outbound_log import read_outbound_log
+from felb.runs import OUTBOUND, result_folder
 from felb.runs.apply import table_for
 from felb.runs.execute import CENTRALIZED
-from felb.runs.result import OUTBOUND, RESAMPLED, Result, read_assignment, result_folder
+from felb.runs.result import RESAMPLED, Result, read_assignment
 
 if TYPE_CHECKING:
     import os
@@ -334,7 +335,7 @@ class ReportInputs:
 
     def describe_components(self) -> list[Component]:
         """Return the components by name, with supports, most supported first; features by lift where there is data."""
-        found = replace(self.result, supports=self.supports).described()
+        found = self.result.described(self.supports)
         if self.measured is None:
             return found
         names, profile = self.feature_names, self.measured.profile

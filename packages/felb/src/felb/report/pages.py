@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from felb.centralized.base import BooleanFactorization
     from felb.metrics import Counts
     from felb.report.figures import Image
     from felb.runs.compare import Compared, Score
+    from felb.sklearn.base import BooleanFactorization
 
 GENERATOR = '<meta name="generator" content="felb'
 """By this a page is known as one of felb's, which may be replaced by a newer one."""

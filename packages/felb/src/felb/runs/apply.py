@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.centralized.base import BooleanFactorization
     from felb.centralized.certificate import Certificate
     from felb.data import BinaryMatrix, Table
     from felb.metrics import Counts
     from felb.metrics.comparison import Drift, Share
     from felb.metrics.counts import FeatureCounts
     from felb.runs.result import Component
+    from felb.sklearn.base import BooleanFactorization
 
 
 # -- Writes the components of records, with the names of the records, and tables of drift ----------------------------
@@ -256,7 +256,7 @@ def drift(model: BooleanFactorization, X: Any, reference: Any, *, align: str | N
 
 
 def _names(model: BooleanFactorization) -> list[str]:
-    from felb.centralized.base import feature_names
+    from felb.sklearn.base import feature_names
 
     return feature_names(getattr(model, "feature_names_in_", None), model.n_features_in_)
 

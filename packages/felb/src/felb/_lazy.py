@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def late_names(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+def import_when_used(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package (PEP 562): the first use of a name imports the module that defines it.
 
     Parameters
