@@ -83,11 +83,9 @@ def test_group_masks_rebuilds_the_masks(n, k):
 
 
 @pytest.mark.parametrize("columns", WIDTHS)
-def test_counts_and_intersections(columns):
+def test_counts_of_bits(columns):
     matrix = random_matrix(6, columns, density=0.5)
-    packed = bits.pack(matrix)
-    np.testing.assert_array_equal(bits.count_bits(packed), matrix.sum(axis=1))
-    np.testing.assert_array_equal(bits.intersection_sizes(packed), matrix.astype(int) @ matrix.T.astype(int))
+    np.testing.assert_array_equal(bits.count_bits(bits.pack(matrix)), matrix.sum(axis=1))
 
 
 @pytest.mark.parametrize("interpreted", [False, True])

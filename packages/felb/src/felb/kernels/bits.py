@@ -170,14 +170,6 @@ def count_bits(words: NDArray[np.uint64]) -> NDArray[np.int64]:
     return counts
 
 
-def intersection_sizes(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return |S_a ∩ S_b| for all pairs of packed rows, k × k; the diagonal holds the sizes |S_a|."""
-    sizes = np.empty((words.shape[0], words.shape[0]), dtype=np.int64)
-    for a in range(words.shape[0]):
-        sizes[a] = count_bits(words & words[a])
-    return sizes
-
-
 def pack_binary(A: BinaryMatrix) -> NDArray[np.uint64]:
     """Pack a sparse binary matrix row by row: n × ⌈m/64⌉ words."""
     words = np.zeros((A.shape[0], words_for(A.shape[1])), dtype=np.uint64)
