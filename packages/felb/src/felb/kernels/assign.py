@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
 from felb.kernels.bits import (
@@ -28,6 +27,7 @@ from felb.kernels.bits import (
     words_of_row,
 )
 from felb.kernels.boolean import check_factors, unknown_arrays
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,7 +130,7 @@ def check_assignment(A: BinaryMatrix, V: Any, weight_one: float, weight_zero: fl
 #   counts     for each component, the ones [0] and the cells [1] of the row in it that no active component covers
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cover_rows_into(
     U: Any,
     indptr: Any,
@@ -209,7 +209,7 @@ def cover_rows_into(
             hidden[:] = np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hide(state: Any, table: Any, changed: Any, unknown: Any, places: Any) -> None:
     """Take the unknown cells of a row out of all counts."""
     _active, _bits, hidden, cover, counts = state
@@ -221,7 +221,7 @@ def _hide(state: Any, table: Any, changed: Any, unknown: Any, places: Any) -> No
     add_overlaps(counts[1], table[3], which, held[0], length, -1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _switch(state: Any, c: int, table: Any, changed: Any, on: bool) -> None:
     """Switch component c on, which takes what it covers first out of all counts, or off, which brings it back."""
     active, bits, hidden, cover, counts = state
@@ -254,7 +254,7 @@ def _switch(state: Any, c: int, table: Any, changed: Any, on: bool) -> None:
     add_overlaps(counts[1], grouped, which, held[1], length, sign)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _own(shared: Any, bits: Any, component: Any, words: Any) -> Any:
     """Return the ones and the cells of an active component that no other one covers."""
     ones = 0
@@ -266,7 +266,7 @@ def _own(shared: Any, bits: Any, component: Any, words: Any) -> Any:
     return ones, cells
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cell_gain(ones: int, cells: int, weight_one: float, weight_zero: float) -> float:
     """Return the gain of covering `cells` cells with that many `ones`."""
     return weight_one * ones + weight_zero * (cells - ones)

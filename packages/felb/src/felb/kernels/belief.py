@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
 from felb.kernels.boolean import unknown_arrays
+from felb.kernels.compiler import compiled
 from felb.kernels.schedule import available_cpus, plain_view
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ LOG_2 = np.float32(np.log(2))
 THIRD, FIFTH, SEVENTH, NINTH = (np.float32(1 / i) for i in (3, 5, 7, 9))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def infer_rows_into(
     L: Any,
     evidence: Any,
@@ -309,12 +309,12 @@ def infer_rows_into(
         _count_cells_into(cells, bare, left, level_of, ones, unknown, inside, outside)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _odds_of(x: Any) -> Any:
     return np.float32(np.exp(np.float64(min(max(x, -LARGEST_LOG_ODDS), LARGEST_LOG_ODDS))))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _begin_into(u: Any, v: Any, others: Any, odds: Any, e: Any) -> None:
     """Set the cavities of a component as if no cell had said anything yet."""
     share = e / (e + ONE)
@@ -324,26 +324,26 @@ def _begin_into(u: Any, v: Any, others: Any, odds: Any, e: Any) -> None:
         others[y] = max(ONE - share * v[y], SURE)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _multiply_into(left: Any, others: Any, columns: Any) -> None:
     left[:] = ONE
     for y in range(columns.shape[0]):
         left[columns[y]] = max(left[columns[y]] * others[y], SMALLEST_PRODUCT)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _look_up_into(bare: Any, left: Any, columns: Any) -> None:
     for y in range(columns.shape[0]):
         bare[y] = left[columns[y]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _put_back_into(left: Any, bare: Any, columns: Any) -> None:
     for y in range(columns.shape[0]):
         left[columns[y]] = bare[y]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _listen_into(bare: Any, ratio: Any, v: Any, u: Any, others: Any, odds: Any, level: Any, settled: bool) -> None:
     """Set z̄ (in place of the product), Ru and the cavity of V for one component."""
     for y in range(u.shape[0]):
@@ -360,7 +360,7 @@ def _listen_into(bare: Any, ratio: Any, v: Any, u: Any, others: Any, odds: Any, 
             ratio[y] = ONE + v[y] * ratio[y]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _answer_into(bare: Any, u: Any, others: Any, ratio: Any, v: Any, e: Any) -> None:
     """Set the cavity of U for one component, 1 − u v, and the product with it (in place of z̄)."""
     for y in range(u.shape[0]):
@@ -370,7 +370,7 @@ def _answer_into(bare: Any, u: Any, others: Any, ratio: Any, v: Any, e: Any) -> 
         bare[y] = max(bare[y] * others[y], SMALLEST_PRODUCT)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _log_product(ratio: Any, count: int) -> float:
     """Return Σ log of the first `count` numbers; one logarithm serves many."""
     total = 0.0
@@ -379,7 +379,7 @@ def _log_product(ratio: Any, count: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
+@compiled(error_model="numpy", fastmath={"reassoc"})
 def _product(x: Any) -> float:
     product = 1.0
     for y in range(x.shape[0]):
@@ -387,7 +387,7 @@ def _product(x: Any) -> float:
     return product
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
+@compiled(error_model="numpy", fastmath={"reassoc"})
 def _sum(x: Any) -> float:
     total = 0.0
     for y in range(x.shape[0]):
@@ -395,7 +395,7 @@ def _sum(x: Any) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _speak_into(
     ratio: Any, bare: Any, spare: Any, left: Any, level_of: Any, share: Any, u: Any, others: Any, columns: Any
 ) -> None:
@@ -412,7 +412,7 @@ def _speak_into(
         ratio[j] = ONE + ratio[j] * (bare[j] / (level_of[j] - bare[j]))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _add_logarithms_into(total: Any, bits: Any, exponents: Any, mantissas: Any, fractions: Any) -> None:
     """Add log x in fixed point, given the bits of x; `mantissas` and `fractions` share their memory."""
     for j in range(bits.shape[0]):
@@ -427,7 +427,7 @@ def _add_logarithms_into(total: Any, bits: Any, exponents: Any, mantissas: Any, 
         total[j] += np.int64(np.int32(np.rint(logarithm * PER_UNIT)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _count_cells_into(
     cells: Any, covered: Any, left: Any, level_of: Any, ones: Any, unknown: Any, inside: float, outside: float
 ) -> None:
@@ -451,7 +451,7 @@ def _count_cells_into(
     cells[3] += np.int64((left.shape[0] - unknown.shape[0]) / UNIT) - fixed
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def count_cover_into(
     claimed: Any,
     expected: Any,

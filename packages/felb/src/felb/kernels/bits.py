@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
 from felb.errors import InputError
+from felb.kernels.compiler import kernel
 from felb.kernels.vector import data_of, emit_splat
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def pack_binary_columns(A: BinaryMatrix) -> NDArray[np.uint64]:
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def masks_into(masks: Any, sets: Any) -> None:
     """Set bit c of ``masks[j]`` (zero on entry) for every column j of set c."""
     for c in range(sets.shape[0]):
@@ -195,7 +195,7 @@ def masks_into(masks: Any, sets: Any) -> None:
             masks[j] |= np.uint64(sets[c, j]) << np.uint64(c)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def group_words_into(group: Any, distinct: Any, slots: Any, words: Any) -> int:
     """Number the distinct words as they come, and tell the number of each word; return how many there are.
 
@@ -217,7 +217,7 @@ def group_words_into(group: Any, distinct: Any, slots: Any, words: Any) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def order_by_group_into(order: Any, starts: Any, group: Any) -> None:
     """Write each place to where the next member of its group belongs; `starts` is used up."""
     for i in range(group.shape[0]):
@@ -225,7 +225,7 @@ def order_by_group_into(order: Any, starts: Any, group: Any) -> None:
         starts[group[i]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pack_binary_into(words: Any, indptr: Any, indices: Any) -> None:
     """Set bit j of row r in `words` (zero on entry) for every one (r, j)."""
     for r in range(indptr.shape[0] - 1):
@@ -234,7 +234,7 @@ def pack_binary_into(words: Any, indptr: Any, indices: Any) -> None:
             words[r, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pack_binary_columns_into(words: Any, indptr: Any, indices: Any) -> None:
     """Set bit r of row j in `words` (zero on entry) for every one (r, j)."""
     for r in range(indptr.shape[0] - 1):
@@ -243,7 +243,7 @@ def pack_binary_columns_into(words: Any, indptr: Any, indices: Any) -> None:
             words[indices[p], r >> 6] |= bit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def union_into(union: Any, mask: Any, packed: Any) -> None:
     """Write the OR of the packed rows that `mask` names into `union`."""
     union[:] = np.uint64(0)
@@ -299,7 +299,7 @@ def places_among(used: NDArray[np.bool_]) -> NDArray[np.int32]:
     return np.asarray(2 * number + used, dtype=np.int32)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def words_of_row(which: Any, words: Any, row: Any, places: Any) -> int:
     """Write the words of a row that have used columns, and their numbers; return how many there are.
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
 from felb.kernels.bits import pack_binary_columns, popcount, words_for
+from felb.kernels.compiler import compiled, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def cooccurrence(A: BinaryMatrix) -> NDArray[np.int64]:
 # -- kernels: each fills the upper triangle, `mirror_into` the lower one -----------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_row_pairs_into(counts: Any, indptr: Any, indices: Any) -> None:
     """Add 1 to ``counts[i, j]``, i <= j, for every pair of ones within a row."""
     for r in range(indptr.shape[0] - 1):
@@ -62,7 +62,7 @@ def count_row_pairs_into(counts: Any, indptr: Any, indices: Any) -> None:
                 counts[i, indices[q]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_column_pairs_into(counts: Any, columns: Any) -> None:
     """Add |columns i ∧ j| to ``counts[i, j]``, i <= j, from packed columns."""
     for i in range(columns.shape[0]):
@@ -73,7 +73,7 @@ def count_column_pairs_into(counts: Any, columns: Any) -> None:
             counts[i, j] += common
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mirror_into(counts: Any) -> None:
     """Copy the upper triangle to the lower one."""
     for i in range(counts.shape[0]):
@@ -165,7 +165,7 @@ def _digest(numbers: NDArray[Any]) -> bytes:
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def associate(
     columns: Any, column_starts: Any, column_rows: Any, indptr: Any, indices: Any, n_columns: int, tau: float
 ) -> Any:
@@ -243,7 +243,7 @@ def columns_as_components(
     return V
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def give_up_into(chosen: Any, member: Any, gains: Any, pairs: Any, n_components: int) -> None:
     """Unset `chosen` until at most so many columns are left, and set ``member[i, j]`` where column j uses column i."""
     m = chosen.shape[0]
@@ -275,7 +275,7 @@ def give_up_into(chosen: Any, member: Any, gains: Any, pairs: Any, n_components:
                     totals[i] += losses[i, j]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exchange_into(chosen: Any, member: Any, gains: Any, pairs: Any, passes: int) -> None:
     """Exchange each chosen column in turn for the column that gains most, if any does."""
     m = chosen.shape[0]
@@ -315,7 +315,7 @@ def exchange_into(chosen: Any, member: Any, gains: Any, pairs: Any, passes: int)
             return
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _represent_into(
     member: Any,
     losses: Any,
@@ -345,7 +345,7 @@ def _represent_into(
             used[found[1, b], j] = True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _union_into(
     found: Any, open_gains: Any, j: int, chosen: Any, left_out: int, gains: Any, pairs: Any
 ) -> tuple[int, float]:
@@ -424,7 +424,7 @@ def descend_weights(H: Array, b: Array, x: Array, *, rounds: int, least: float =
     return improved
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _descend_coordinates_into(x, H, b, low, high, rounds):  # type: ignore[no-untyped-def]
     for _ in range(rounds):
         for a in range(x.size):
@@ -435,7 +435,7 @@ def _descend_coordinates_into(x, H, b, low, high, rounds):  # type: ignore[no-un
                 x[a] = min(high, max(low, x[a] + slope / H[a, a]))
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _descend_into(P, pi, Q, q, lam, sweeps, inner):  # type: ignore[no-untyped-def]
     m, k = P.shape
     gram, H = np.empty((k, k)), np.empty((k, k))

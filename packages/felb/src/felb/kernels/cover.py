@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from felb.data.binary import BinaryMatrix
 from felb.kernels.bits import count_bits, lowest_bit, pack_binary, popcount, unpack, words_for
+from felb.kernels.compiler import kernel
 from felb.kernels.cooccurrence import cooccurrence
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _by_column(candidates: list[NDArray[np.int32]], n_columns: int) -> tuple[NDA
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def transpose_into(members: Any, position: Any, starts: Any, columns: Any) -> None:
     """Write the sets that hold each column to its place in `members`, which `position` names and is moved on."""
     for c in range(starts.shape[0] - 1):
@@ -145,13 +145,13 @@ def transpose_into(members: Any, position: Any, starts: Any, columns: Any) -> No
             position[j] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pays(ones: int, cells: int, weights: Any) -> bool:
     """Tell whether covering so many cells with so many ones has a positive gain."""
     return bool(weights[0] * ones - weights[1] * (cells - ones) > 0.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tally_into(totals: Any, sign: int, ones: Any, cells: Any, weights: Any) -> None:
     """Add the share of a row to the ones and zeros of all candidates, or take it out."""
     for c in range(ones.shape[0]):
@@ -161,7 +161,7 @@ def tally_into(totals: Any, sign: int, ones: Any, cells: Any, weights: Any) -> N
         totals[1, c] += share * (cells[c] - ones[c])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shift_into(counts: Any, by: int, j: int, by_column: Any) -> None:
     """Change the counts of the candidates of column j."""
     starts, members = by_column
@@ -169,7 +169,7 @@ def shift_into(counts: Any, by: int, j: int, by_column: Any) -> None:
         counts[members[p]] += by
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_rows_into(totals: Any, indptr: Any, indices: Any, by_column: Any, sizes: Any, weights: Any) -> None:
     """Add the shares of rows in which nothing is covered."""
     ones = np.empty(sizes.shape[0], dtype=np.int32)
@@ -180,7 +180,7 @@ def add_rows_into(totals: Any, indptr: Any, indices: Any, by_column: Any, sizes:
         tally_into(totals, 1, ones, sizes, weights)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_packed_rows_into(totals: Any, rows: Any, packed: Any, sizes: Any, weights: Any) -> None:
     """Do the same by comparing packed rows."""
     for r in range(rows.shape[0]):
@@ -193,7 +193,7 @@ def add_packed_rows_into(totals: Any, rows: Any, packed: Any, sizes: Any, weight
                 totals[1, c] += sizes[c] - ones
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def users_into(uses: Any, pattern: Any, words: Any, covered: Any, indptr: Any, indices: Any, weights: Any) -> None:
     """Mark the rows that gain by a pattern; `words` are the words of it that are not zero."""
     one = np.uint64(1)
@@ -210,7 +210,7 @@ def users_into(uses: Any, pattern: Any, words: Any, covered: Any, indptr: Any, i
             uses[r] = pays(ones, cells, weights)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cover_rows_into(
     state: Any, rows: Any, pattern: Any, indptr: Any, indices: Any, by_column: Any, sizes: Any, weights: Any
 ) -> None:
@@ -237,7 +237,7 @@ def cover_rows_into(
         covered[r] |= pattern
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shift_cells_into(cells: Any, columns: Any, by_column: Any) -> None:
     """Take packed columns out of the cells of their candidates."""
     for w in range(columns.shape[0]):
@@ -247,7 +247,7 @@ def shift_cells_into(cells: Any, columns: Any, by_column: Any) -> None:
             left &= left - np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cover_packed_rows_into(
     state: Any, rows: Any, pattern: Any, indptr: Any, indices: Any, packed: Any, weights: Any
 ) -> None:
@@ -400,7 +400,7 @@ class ConceptCover:
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_column_into(
     state: Any, columns: Any, concept: Any, by_column: Any, packed: Any, row_left: Any, value: int, on_their_own: bool
 ) -> Any:
@@ -448,7 +448,7 @@ def best_column_into(
     return best, value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def share_columns_into(shared: Any, words: Any, A: Any, rows: Any, value: int) -> int:
     """Write the columns that `rows` share, packed, and the words that are not zero; return how many words these are.
 
@@ -611,7 +611,7 @@ def _paired_bounds(
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def transpose_residual_into(lines: Any, position: Any, indptr: Any, indices: Any) -> None:
     """Write the row of every one to the next free place of its column; `position` is used up."""
     for r in range(indptr.shape[0] - 1):
@@ -621,7 +621,7 @@ def transpose_residual_into(lines: Any, position: Any, indptr: Any, indices: Any
             position[j] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def remove_block_into(kept_indptr: Any, kept: Any, indptr: Any, indices: Any, rows: Any, columns: Any) -> None:
     """Copy the ones outside of the block."""
     position = 0
@@ -632,7 +632,7 @@ def remove_block_into(kept_indptr: Any, kept: Any, indptr: Any, indices: Any, ro
         kept_indptr[r + 1] = position
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def seed_moments_into(moments: Any, seeds: Any, indptr: Any, indices: Any, pairs: Any) -> None:
     """Write, for each seed B, the sums of ``pairs[j, j]`` over j in B and of ``pairs[i, j]`` over i and j in B."""
     for s in range(seeds.shape[0]):
@@ -643,7 +643,7 @@ def seed_moments_into(moments: Any, seeds: Any, indptr: Any, indices: Any, pairs
                 moments[1, s] += pairs[i, indices[q]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def seed_bounds_into(sums: Any, largest: Any, seeds: Any, indptr: Any, indices: Any, sizes: Any) -> None:
     """Write the sum and the largest of `sizes` over the ones of each seed."""
     for i in range(seeds.shape[0]):
@@ -656,7 +656,7 @@ def seed_bounds_into(sums: Any, largest: Any, seeds: Any, indptr: Any, indices: 
 # a look only for a line before the best one.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_sparse_seed(
     seeds: Any, bounds: Any, indptr: Any, indices: Any, t_indptr: Any, t_indices: Any, n: int, need: float
 ) -> Any:
@@ -689,7 +689,7 @@ def best_sparse_seed(
     return best, best_score
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_packed_seed(seeds: Any, bounds: Any, packed: Any, starts: Any, least: int, size: int) -> Any:
     """Return (line, score) of the best seed; `packed` holds word w of all lines in its row w.
 
@@ -715,7 +715,7 @@ def best_packed_seed(seeds: Any, bounds: Any, packed: Any, starts: Any, least: i
     return best, best_score
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gain_of_lines(counts: Any, packed: Any, seed: int, first: int, length: int, least: int) -> Any:
     """Return Σ (c − 1) over those of `length` lines that share c >= least ones with the seed."""
     counts[:] = 0

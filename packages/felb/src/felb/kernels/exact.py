@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.kernels.assign import assign_rows, cell_gain, check_assignment
 from felb.kernels.bits import component_masks, group_masks, lowest_bit, popcount, unpack
 from felb.kernels.boolean import check_factors, unknown_arrays
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def assign_rows_exact(
     return unpack(best, V.shape[0]), proven
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search_rows_into(
     best: Any,
     proven: Any,
@@ -122,7 +122,7 @@ def search_rows_into(
         proven[r] = _search(best[r], value, stack, items, weights, length, gains, most_nodes)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _candidates_into(candidates: Any, ones: Any, classes: Any) -> None:
     """Collect the components with at least one of the row's ones; no other component can gain anything."""
     candidates[:] = np.uint64(0)
@@ -132,7 +132,7 @@ def _candidates_into(candidates: Any, ones: Any, classes: Any) -> None:
                 candidates[w] |= classes[i, w]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _load_items(
     items: Any,
     weights: Any,
@@ -168,7 +168,7 @@ TOLERANCE = 1e-9
 """Sums of weights that differ by less are equal; far above rounding, far below the smallest weight."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _search(
     best: Any, value: float, stack: Any, items: Any, weights: Any, length: int, gains: Any, node_cap: int
 ) -> bool:
@@ -201,7 +201,7 @@ def _search(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _weigh_into(gains: Any, node: Any, items: Any, weights: Any, length: int) -> tuple[float, float]:
     """Bound the gain of each open component c over all choices of the other open ones; return value and bound.
 
@@ -239,7 +239,7 @@ def _weigh_into(gains: Any, node: Any, items: Any, weights: Any, length: int) ->
     return value, value + min(reach, total)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _bound_additions(gains: Any, node: Any, items: Any, weights: Any, length: int) -> float:
     """Bound what the open components can add, by a feasible solution of the dual of the linear relaxation.
 
@@ -281,7 +281,7 @@ def _bound_additions(gains: Any, node: Any, items: Any, weights: Any, length: in
     return bound
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_shared(node: Any, items: Any, i: int) -> Any:
     """Tell whether item i is uncovered and shared by several open components."""
     covered = np.uint64(0)
@@ -292,7 +292,7 @@ def _is_shared(node: Any, items: Any, i: int) -> Any:
     return covered == np.uint64(0) and sharing > 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _two_largest(gains: Any, node: Any, items: Any, i: int) -> tuple[int, int]:
     """Return the most profitable and the second most profitable open component of item i."""
     first = -1
@@ -309,7 +309,7 @@ def _two_largest(gains: Any, node: Any, items: Any, i: int) -> tuple[int, int]:
     return first, second
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _decide_into(node: Any, gains: Any) -> bool:
     """Close the open components whose gain has a certain sign; return whether there were any."""
     reduced = False
@@ -327,7 +327,7 @@ def _decide_into(node: Any, gains: Any) -> bool:
     return reduced
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _least_certain(node: Any, gains: Any) -> int:
     """Return the open component with the widest range of possible gains; the first of equals."""
     choice = -1
@@ -424,7 +424,7 @@ def _searched(
     return int(state[1])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def doll_search_into(
     state: Any,
     sets: Any,

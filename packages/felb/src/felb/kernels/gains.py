@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
 from felb.kernels.assign import check_assignment
@@ -28,6 +27,7 @@ from felb.kernels.bits import (
     words_of_row,
 )
 from felb.kernels.boolean import unknown_arrays
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,7 +102,7 @@ def _ones_left(
 # A cell is left to all components of its row if it is uncovered, and to the one that covers it if there is only one.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ones_left_into(ones: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Add, for every one (r, j) of the data, 1 to ``ones[j, l]`` of each component l of row r it is left to."""
     for r in range(indptr.shape[0] - 1):
@@ -120,7 +120,7 @@ def ones_left_into(ones: Any, indptr: Any, indices: Any, row_masks: Any, column_
                     left &= left - np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ones_left_one_word_into(counters: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Do the same for at most 64 components and `MOST_COUNTED` rows, in counters of 16 bits and without a branch."""
     for r in range(indptr.shape[0] - 1):
@@ -133,7 +133,7 @@ def ones_left_one_word_into(counters: Any, indptr: Any, indices: Any, row_masks:
                 add_bits(counters, j, np.uint64(0) if popcount(covering) > 1 else left)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_counters_into(ones: Any, counters: Any) -> None:
     """Add ``counters[j, l]`` to ``ones[l, j]`` and empty the counters."""
     k, m = ones.shape
@@ -145,7 +145,7 @@ def move_counters_into(ones: Any, counters: Any) -> None:
     counters[:] = np.uint16(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cells_left_into(cells: Any, rows: Any, row_counts: Any, columns: Any) -> None:
     """Add, for every distinct row mask and column mask j, its rows to ``cells[j, l]`` of the l they are left to."""
     for r in range(rows.shape[0]):
@@ -162,7 +162,7 @@ def cells_left_into(cells: Any, rows: Any, row_counts: Any, columns: Any) -> Non
                     left &= left - np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cells_left_by_subsets_into(cells: Any, rows: Any, row_counts: Any, columns: Any) -> None:
     """Do the same for few components through a table over all subsets of them.
 
@@ -247,7 +247,7 @@ def addition_counts(
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_covered(row_mask: Any, column_mask: Any) -> bool:
     common = np.uint64(0)
     for w in range(row_mask.shape[0]):
@@ -255,7 +255,7 @@ def _is_covered(row_mask: Any, column_mask: Any) -> bool:
     return bool(common != np.uint64(0))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def residual_sums_into(sums: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Add 1 to ``sums[j]`` for every one (r, j) that is not covered."""
     for r in range(indptr.shape[0] - 1):
@@ -265,7 +265,7 @@ def residual_sums_into(sums: Any, indptr: Any, indices: Any, row_masks: Any, col
                 sums[j] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def residual_pairs_into(pairs: Any, place: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Add 1 to ``pairs[place[i], j]`` for all ones (r, i), (r, j) that are not covered and where i is a seed."""
     open_columns = np.empty(place.shape[0], dtype=np.int64)
@@ -286,7 +286,7 @@ def residual_pairs_into(pairs: Any, place: Any, indptr: Any, indices: Any, row_m
                         pairs[s, open_columns[q]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def additions_into(
     added: Any,
     indptr: Any,
@@ -334,7 +334,7 @@ def additions_into(
         add_paying(added, ones, sizes, weight_one, weight_zero)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _open_words(which: Any, words: Any, row: Any, places: Any, union: Any) -> int:
     """Write the words of a row that have open columns, and their numbers; return how many there are."""
     length = 0

@@ -7,10 +7,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
 from felb.kernels import plain
+from felb.kernels.compiler import kernel
 from felb.kernels.schedule import Schedule, block_of, plain_view, scratch_space, table_of, width_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #
 # A rule sees, for row u of U, the gathered row a = Σ_{j in row} V[:, j] and the Gram matrix G = V Vᵀ, that is all that
 # ½‖A − U V‖² knows about u. The rows of Vᵀ move by the same rules with a = (AᵀU)_j and G = UᵀU. The rules are stated in
-# `felb.optim.steps`; `felb.kernels.compiled` states each once more in vector code and takes its numbers.
+# `felb.optim.steps`; `felb.kernels.vector_passes` states each once more in vector code and takes its numbers.
 
 GRADIENT, MULTIPLICATIVE, HALS, COMPONENT = 0.0, 1.0, 2.0, 3.0
 """The rules, as the kernels know them."""
@@ -399,7 +399,7 @@ def _kernels() -> ModuleType | None:
     if numba.config.DISABLE_JIT:
         warnings.warn("Numba's compiler is switched off: felb computes in NumPy, several times slower", stacklevel=4)
         return None
-    from felb.kernels import compiled as kernels
+    from felb.kernels import vector_passes as kernels
 
     return kernels
 
@@ -506,7 +506,7 @@ def from_sketch(total: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.ldexp(total.astype(np.float64), -SKETCH_BITS)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def in_units_into(whole: Any, U: Any, per_unit: Any) -> None:
     """Write the columns of U >= 0, times the number of units in 1, as whole numbers, rounded to nearest and clipped."""
     k = U.shape[1]
@@ -516,7 +516,7 @@ def in_units_into(whole: Any, U: Any, per_unit: Any) -> None:
             whole[r, c] = np.int32(min(max(np.rint(U[r, c] * per_unit[c]), U.dtype.type(0)), most))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_rows_into(total: Any, indptr: Any, indices: Any, X: Any) -> None:
     """Add row r of X to ``total[j]`` for every one (r, j)."""
     k = X.shape[1]
@@ -576,7 +576,7 @@ def add_filled(
 # -- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def known_sweeps_into(
     swept: Any,
     indptr: Any,
@@ -618,7 +618,7 @@ def known_sweeps_into(
             swept[r, c] = u[c]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_cells_into(total: Any, unknown_indptr: Any, unknown_indices: Any, X: Any, scaled: Any) -> Any:
     """Add x̂·X[r] to ``total[j]`` for every unknown cell (r, j), x̂ = X[r]·scaled[j] in [0, 1]; return Σ x̂²."""
     k = X.shape[1]

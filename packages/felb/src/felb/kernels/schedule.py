@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -283,7 +283,7 @@ def sampled_rows(A: BinaryMatrix, share: float) -> NDArray[np.int64]:
     return np.flatnonzero(hashes < np.uint64(share * 2.0**HASH_BITS))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_rows_into(hashes: Any, indptr: Any, indices: Any) -> None:
     """Write a hash of the ones of each row, whatever their order."""
     for r in range(hashes.shape[0]):
@@ -293,7 +293,7 @@ def hash_rows_into(hashes: Any, indptr: Any, indices: Any) -> None:
         hashes[r] = _mixed(total) >> np.uint64(64 - HASH_BITS)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mixed(word: Any) -> Any:
     """Return the word after one step of SplitMix64 (Steele, Lea, Flood), all of whose bits depend on all."""
     word += np.uint64(0x9E3779B97F4A7C15)

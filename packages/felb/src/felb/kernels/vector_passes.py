@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.kernels.compiler import inner, vector_kernel
 from felb.kernels.passes import (
     COMPONENT,
     GRADIENT,
@@ -20,8 +21,6 @@ from felb.kernels.vector import (
     add_outer,
     fma,
     gather,
-    inner,
-    kernel,
     load,
     load_first,
     maximum,
@@ -251,7 +250,7 @@ def store_rows(block: Floats, U: Floats, first: int, count: int) -> None:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@vector_kernel
 def table_pass(X: Floats, table: Floats) -> None:
     """Write the rows of X into a table, which has a row for each."""
     n, k = X.shape
@@ -265,7 +264,7 @@ def table_pass(X: Floats, table: Floats) -> None:
             store_first(table, n * whole + r * rest, load_first(X, r * k + whole, k - whole), rest)
 
 
-@kernel
+@vector_kernel
 def collect_pass(table: Floats, X: Floats, keep: bool) -> None:
     """Add the rows of a table to X, or put them in its place unless that is to be kept."""
     n, k = X.shape
@@ -327,7 +326,7 @@ def flush(sums: Floats, total: Doubles) -> None:
             sums[i, j] = np.float32(0)
 
 
-@kernel
+@vector_kernel
 def move_pass(
     ones: Ones,
     span: tuple[int, int],
@@ -356,7 +355,7 @@ def move_pass(
         store_rows(moved, out, first, count)
 
 
-@kernel
+@vector_kernel
 def statistics_pass(
     ones: Ones,
     span: tuple[int, int],
@@ -377,7 +376,7 @@ def statistics_pass(
         flush(sums, totals[1])
 
 
-@kernel
+@vector_kernel
 def whole_pass(
     ones: Ones, span: tuple[int, int], X: Ints, table: Ints, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
@@ -390,7 +389,7 @@ def whole_pass(
         scatter_rows(ones, first, count, columns, table, cursor, block, width)
 
 
-@kernel
+@vector_kernel
 def collect_whole(table: Ints, X: Ints) -> None:
     """Add the rows of a table of whole numbers to X, and empty it."""
     n, k = X.shape
@@ -404,7 +403,7 @@ def collect_whole(table: Ints, X: Ints) -> None:
     table[:] = 0
 
 
-@kernel
+@vector_kernel
 def gather_pass(
     ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
@@ -417,7 +416,7 @@ def gather_pass(
         store_rows(point, out, first, count)
 
 
-@kernel
+@vector_kernel
 def dense_pass(
     factors: tuple[Floats, Floats, Floats, Floats],
     given: Floats,
@@ -443,7 +442,7 @@ def dense_pass(
         store_rows(moved, out, first, count)
 
 
-@kernel
+@vector_kernel
 def sweep_doubles_into(X: Doubles, given: Doubles, gram: Doubles, sweeps: int) -> None:
     """Move the rows of X >= 0 by HALS sweeps in float64, many rows side by side."""
     n, k = X.shape
