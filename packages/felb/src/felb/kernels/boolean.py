@@ -96,7 +96,7 @@ def boolean_product_dense(U: Any, V: Any) -> NDArray[np.bool_]:
     return unpack(cover, V.shape[1])
 
 
-def overlap_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[int, int, int]:
+def count_overlaps(A: BinaryMatrix, factors: FactorMasks) -> tuple[int, int, int]:
     """Return (|A ∧ (U∘V)|, |U∘V|, |A|): true positives, predicted ones and ones, all among the known cells.
 
     All three add up over blocks of rows, hence over clients, and determine precision, recall, F1 and the Hamming

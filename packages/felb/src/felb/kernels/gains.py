@@ -53,7 +53,7 @@ COLUMNS_AT_ONCE = 256
 """Columns whose counters are transposed together, in the first-level cache."""
 
 
-def switch_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def count_switches(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (ones, cells), each k × m: what is left to component l in column j; see the head of this module.
 
     With weights w₁ >= 0 of a covered one and w₀ <= 0 of a covered zero, w₁·ones_lj + w₀·(cells_lj − ones_lj) is the
@@ -191,14 +191,14 @@ def cells_left_by_subsets_into(cells: Any, rows: Any, row_counts: Any, columns: 
 # All counts add up over blocks of rows, hence over clients.
 
 
-def residual_sums(A: BinaryMatrix, factors: FactorMasks) -> NDArray[np.int64]:
+def sum_residual(A: BinaryMatrix, factors: FactorMasks) -> NDArray[np.int64]:
     """Return, for every column, the ones of A that U∘V does not cover."""
     sums = np.zeros(A.shape[1], dtype=np.int64)
     residual_sums_into(sums, A.indptr, A.indices, factors.rows, factors.columns)
     return sums
 
 
-def residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+def count_residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the co-occurrence of each seed column with all columns among the ones that U∘V leaves, seeds × m."""
     seeds = np.asarray(seeds, dtype=np.int64)
     if seeds.ndim != 1 or len(np.unique(seeds)) != len(seeds) or not np.all((seeds >= 0) & (seeds < A.shape[1])):
@@ -210,7 +210,7 @@ def residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[np.int6
     return pairs
 
 
-def addition_counts(
+def count_additions(
     A: BinaryMatrix, factors: FactorMasks, candidates: Any, *, weight_one: float = 1.0, weight_zero: float = -1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return, for each candidate row set, the ones and known zeros it would add to U∘V in the rows where it pays.

@@ -191,7 +191,7 @@ def row_pass_into(
     schedule.accumulate(run, compiled.collect_pass, out.AtU, out.UtU)
 
 
-def moved_rows(
+def move_rows(
     A: BinaryMatrix, U: NDArray[Any], Vt: NDArray[Any], *, rule: Rule, threads: int | None = None
 ) -> NDArray[Any]:
     """Return every row of U moved by `rule`, with V held, to the bits of `row_pass`, but without AᵀU and UᵀU."""

@@ -273,7 +273,7 @@ HASH_BITS = 53
 """Of a hash, so that a share of all hashes is exact in float64."""
 
 
-def sampled_rows(A: BinaryMatrix, share: float) -> NDArray[np.int64]:
+def sample_rows(A: BinaryMatrix, share: float) -> NDArray[np.int64]:
     """Return the numbers of the rows whose hash lies within a share of all hashes, ascending.
 
     Equal rows are sampled together, so the sample of some rows and that of others add up to the sample of all.

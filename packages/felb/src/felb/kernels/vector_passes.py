@@ -168,7 +168,7 @@ def row_sum(gram: Floats, row: int, k: int) -> np.float32:
 
 
 @inner
-def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
+def move_block(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
     """Put the rows that follow the points, with what was gathered for them, in the place of the products."""
     point, gathered, moved, target, gammas, steps, _sums, lanes, _cursor = scratch
     if numbers[0] == HALS:
@@ -351,7 +351,7 @@ def move_pass(
             load_rows(U, first, count, numbers[2], point)
         else:
             extrapolate_rows(U, U_prev, first, count, numbers[1:3], point)
-        move_rows(scratch, count, U.shape[1], gram, numbers, width)
+        move_block(scratch, count, U.shape[1], gram, numbers, width)
         store_rows(moved, out, first, count)
 
 
@@ -438,7 +438,7 @@ def dense_pass(
         load_rows(given, first, count, -np.inf, gathered)
         if numbers[8] > 0:
             load_rows(towards, first, count, -np.inf, target)
-        move_rows(scratch, count, k, gram, numbers, width)
+        move_block(scratch, count, k, gram, numbers, width)
         store_rows(moved, out, first, count)
 
 

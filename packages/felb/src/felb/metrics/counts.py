@@ -125,14 +125,14 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
         raise InputError(f"U has {rows.shape[1]} components and V has {components.shape[0]}")
     from felb.kernels.boolean import FactorMasks  # compiled, and not needed to read stored counts
 
-    return cell_counts(matrix, FactorMasks.of(rows, components))
+    return count_cells(matrix, FactorMasks.of(rows, components))
 
 
-def cell_counts(A: BinaryMatrix, factors: FactorMasks) -> Counts:
+def count_cells(A: BinaryMatrix, factors: FactorMasks) -> Counts:
     """Count the cells of U∘V against A, for factors that were checked before, as in the tasks of a run."""
-    from felb.kernels.boolean import overlap_counts
+    from felb.kernels.boolean import count_overlaps
 
-    tp, claimed, ones = overlap_counts(A, factors)
+    tp, claimed, ones = count_overlaps(A, factors)
     return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=A.known_cells)
 
 

@@ -18,7 +18,7 @@ from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.state import ClientState, Known, as_array, best_so_far, required
 from felb.kernels.boolean import overlap_grid
-from felb.kernels.schedule import sampled_rows
+from felb.kernels.schedule import sample_rows
 from felb.optim.belief import (
     MAX_ROUNDS,
     THRESHOLDS,
@@ -72,7 +72,7 @@ def belief_statistics_task(
     if "share" not in request.values:
         L, sums = infer(shard, before, belief)
         return ClientState(log_odds=L), Update(sums)
-    rows = sampled_rows(shard, float(request.values["share"]))
+    rows = sample_rows(shard, float(request.values["share"]))
     kept = first_rows(len(shard), belief) if before is None else before.copy()
     kept[rows], sums = infer(shard.take(rows), kept[rows], belief)
     return ClientState(log_odds=kept), Update(sums)
@@ -87,7 +87,7 @@ def belief_threshold_counts_task(
     """What each threshold would cover: in truth as far as is believed (`count_thresholds`), and of ones and zeros."""
     belief = Belief.from_values(request.values)
     if "share" in request.values:
-        shard = shard.take(sampled_rows(shard, float(request.values["share"])))
+        shard = shard.take(sample_rows(shard, float(request.values["share"])))
     L = infer_new_rows(shard, belief)
     tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
     update = {

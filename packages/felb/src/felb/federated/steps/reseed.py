@@ -27,7 +27,7 @@ from felb.federated.steps.state import (
 )
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
-from felb.kernels.gains import addition_counts, residual_pairs, residual_sums
+from felb.kernels.gains import count_additions, count_residual_pairs, sum_residual
 from felb.optim.prox import check_weights
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def residual_counts_task(
 ) -> tuple[ClientState | None, Update]:
     """Ones of each column that the requested components leave."""
     state, factors = _covered(state, shard, request)
-    update = {"residual": residual_sums(shard, factors), "rows": np.asarray(len(shard))}
+    update = {"residual": sum_residual(shard, factors), "rows": np.asarray(len(shard))}
     return state, Update(update)
 
 
@@ -78,7 +78,7 @@ def pair_counts_task(
 ) -> tuple[ClientState | None, Update]:
     """How often columns are left together with each seed column."""
     state, factors = _covered(state, shard, request)
-    pairs = residual_pairs(shard, factors, np.asarray(request.values["seeds"]))
+    pairs = count_residual_pairs(shard, factors, np.asarray(request.values["seeds"]))
     return state, Update({"pairs": pairs})
 
 
@@ -92,7 +92,7 @@ def candidate_gains_task(
     state, factors = _covered(state, shard, request)
     one, zero = (float(weight) for weight in request.values["weights"])
     candidates = np.asarray(request.values["candidates"], dtype=bool)
-    ones, zeros = addition_counts(shard, factors, candidates, weight_one=one, weight_zero=zero)
+    ones, zeros = count_additions(shard, factors, candidates, weight_one=one, weight_zero=zero)
     return state, Update({"ones": ones, "zeros": zeros})
 
 
