@@ -19,7 +19,7 @@ from felb.federated.protocol import CLIENT_STREAM, random_stream
 from felb.federated.rules import Limits, check_request, request_table
 from felb.federated.steps.assignment import ASSIGN
 from felb.federated.steps.belief import ASSIGN_BY_BELIEF
-from felb.kernels.schedule import one_blas_thread_again
+from felb.kernels.schedule import one_blas_thread
 from felb.privacy.outbound_log import OutboundLog, drop_unsent, read_log
 from felb.records import replacing, try_lock
 from felb_sites.attempts import Attempts, planned_costs
@@ -214,7 +214,7 @@ class SiteSession:
         before = self._responses.state_before(request.round)
         rng = random_stream(self.plan.seed, CLIENT_STREAM, request.round, self.name)
         # What overflows saturates; an error here would tell something of the data.
-        with one_blas_thread_again(), np.errstate(all="ignore"):
+        with one_blas_thread(), np.errstate(all="ignore"):
             state, update = self._algorithm.respond(before, shard, request, rng=rng)
         return self._release(update, request, state).values
 

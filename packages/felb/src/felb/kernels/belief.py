@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.kernels.boolean import unknown_arrays
 from felb.kernels.compiler import compiled
-from felb.kernels.schedule import available_cpus, plain_view
+from felb.kernels.schedule import count_threads, plain_view, run_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,16 +201,10 @@ def _sum_over_rows(
     run: Callable[[tuple[int, int]], tuple[NDArray[np.int64], ...]], n: int, work: int, threads: int | None
 ) -> list[NDArray[np.int64]]:
     """Add up what ``run(span)`` returns for spans of rows, each in a thread of its own; integers add in any order."""
-    if threads is not None and threads < 1:
-        raise InputError(f"threads={threads}; give at least one, or None for a number that suits the work")
-    if threads is None:
-        threads = 1 if work < SERIAL_CELLS else available_cpus()
+    threads = count_threads(work, threads, serial=SERIAL_CELLS)
     cuts = [n * part // threads for part in range(threads + 1)]
     spans = [span for span in pairwise(cuts) if span[0] < span[1]] or [(0, 0)]
-    if len(spans) == 1:
-        return list(run(spans[0]))
-    with ThreadPoolExecutor(len(spans)) as pool:
-        parts = list(pool.map(run, spans))
+    parts = run_spans(run, spans)
     return [np.asarray(sum(sums[1:], start=sums[0])) for sums in zip(*parts, strict=True)]
 
 

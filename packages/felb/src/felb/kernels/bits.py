@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 WORD = 64
 """Bits in a word."""
 
+_I1, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
+
 
 # -- single words, usable in kernels and in plain Python -------------------------------------------------------------
 
@@ -46,23 +48,15 @@ def lowest_bit(word: Any) -> int:
     return (int(word) & -int(word)).bit_length() - 1
 
 
-def _population(_typing: Any, _word: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
+@intrinsic
+def _ctpop(typingctx: Any, word: Any) -> Any:
+    return types.int64(types.uint64), lambda _context, b, _sig, args: b.ctpop(args[0])
 
 
-def _trailing_zeros(_typing: Any, _word: Any) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        # The flag tells the compiler that the word is not zero, which saves a branch.
-        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
-
-    return types.int64(types.uint64), generate
-
-
-_ctpop: Any = intrinsic(_population)
-_cttz: Any = intrinsic(_trailing_zeros)
+@intrinsic
+def _cttz(typingctx: Any, word: Any) -> Any:
+    # The flag tells the compiler that the word is not zero, which saves a branch.
+    return types.int64(types.uint64), lambda _context, b, _sig, args: b.cttz(args[0], ir.Constant(_I1, True))
 
 
 @overload(popcount)
@@ -229,9 +223,15 @@ def order_by_group_into(order: Any, starts: Any, group: Any) -> None:
 def pack_binary_into(words: Any, indptr: Any, indices: Any) -> None:
     """Set bit j of row r in `words` (zero on entry) for every one (r, j)."""
     for r in range(indptr.shape[0] - 1):
-        for p in range(indptr[r], indptr[r + 1]):
-            j = np.int64(indices[p])
-            words[r, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
+        pack_row_into(words[r], indices[indptr[r] : indptr[r + 1]])
+
+
+@kernel
+def pack_row_into(words: Any, row: Any) -> None:
+    """Set bit j of `words` (zero on entry) for every column j of a row."""
+    for column in row:
+        j = np.int64(column)
+        words[j >> 6] |= np.uint64(1) << np.uint64(j & 63)
 
 
 @kernel
@@ -273,7 +273,6 @@ COUNTERS = 32
 MOST_COUNTED = (1 << 16) - 1
 """A counter of 16 bits holds no more."""
 
-_I1, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
 _WORDS, _GAINS, _LANES = (
     ir.VectorType(_I64, GROUP),
     ir.VectorType(ir.DoubleType(), GROUP),

@@ -393,14 +393,16 @@ def optimal_suffixes(
         best = int(optima[first + 1]) + ones
         if first == 0:
             best = min(best, upper)
-        found = _searched(cells[:, first:], row_weights, column_weights[first:], meets, optima[first:], best, stop)
+        found = _search_columns(
+            cells[:, first:], row_weights, column_weights[first:], meets, optima[first:], best, stop
+        )
         if found is None:
             break
         optima[first] = found
     return optima
 
 
-def _searched(
+def _search_columns(
     cells: NDArray[np.bool_],
     row_weights: NDArray[np.int64],
     column_weights: NDArray[np.int64],
@@ -416,7 +418,7 @@ def _searched(
     sets = np.zeros(m + 1, dtype=np.int64)
     used = np.zeros(m + 1, dtype=np.int64)
     state = np.array([0, best], dtype=np.int64)
-    while not doll_search_into(
+    while not search_columns_into(
         state, sets, used, costs, cells, row_weights, column_weights, meets, optima, NODES_BETWEEN_LOOKS
     ):
         if stop():
@@ -425,7 +427,7 @@ def _searched(
 
 
 @kernel
-def doll_search_into(
+def search_columns_into(
     state: Any,
     sets: Any,
     used: Any,

@@ -17,7 +17,7 @@ from felb.errors import InputError
 from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -67,7 +67,8 @@ class Schedule:
         self.width = width_of(k)
         self.columns = A.shape[1], tile_columns(A, k)
         self._A, self._k = A, k
-        self._parts = split_rows(A, count_threads(A, k, threads))
+        work = (A.nnz + ROW_COST * A.shape[0]) * k
+        self._parts = split_rows(A, count_threads(work, threads, serial=SERIAL_WORK))
 
     def scratch(self) -> tuple[NDArray[Any], ...]:
         """Return the scratch space of one thread."""
@@ -75,11 +76,7 @@ class Schedule:
 
     def each(self, run: Callable[[tuple[int, int]], Any]) -> list[Any]:
         """Run ``run(span)`` for every part of the rows, each in a thread of its own."""
-        if len(self._parts) == 1:
-            return [run(self._parts[0])]
-        # A pool of our own for each pass: passes may run in several threads at once, which Numba's may not.
-        with ThreadPoolExecutor(len(self._parts)) as pool:
-            return list(pool.map(run, self._parts))
+        return run_spans(run, self._parts)
 
     def accumulate(
         self, run: Callable[..., None], collect: Callable[..., None], AtU: NDArray[Any], UtU: NDArray[Any]
@@ -109,11 +106,19 @@ class Schedule:
         UtU[:] = lower + np.tril(lower, -1).T
 
 
-def count_threads(A: BinaryMatrix, k: int, threads: int | None) -> int:
-    """Return `threads`, or a number that suits the work."""
+def run_spans(run: Callable[[tuple[int, int]], Any], spans: Sequence[tuple[int, int]]) -> list[Any]:
+    """Run ``run(span)`` for every span of rows, each in a thread of its own."""
+    if len(spans) == 1:
+        return [run(spans[0])]
+    # A pool of our own for each pass: passes may run in several threads at once, which Numba's may not.
+    with ThreadPoolExecutor(len(spans)) as pool:
+        return list(pool.map(run, spans))
+
+
+def count_threads(work: int, threads: int | None, *, serial: int) -> int:
+    """Return `threads`; if not given, one for less work than `serial`, otherwise all that the process may use."""
     if threads is None:
-        work = (A.nnz + ROW_COST * A.shape[0]) * k
-        return 1 if work < SERIAL_WORK else available_cpus()
+        return 1 if work < serial else available_cpus()
     if threads < 1:
         raise InputError(f"threads={threads}; give at least one, or None for a number that suits the work")
     return threads
@@ -249,20 +254,14 @@ def one_blas_thread() -> AbstractContextManager[object]:
     The products here are thin (k columns), so its threads gain little; with several clients at a time, or on a busy
     machine, they spin waiting for each other and cost a multiple. It also makes sums the same on any number of cores.
     """
-    from threadpoolctl import threadpool_limits  # comes with scikit-learn
-
-    return threadpool_limits(limits=1, user_api="blas")  # type: ignore[no-any-return]
-
-
-def one_blas_thread_again() -> AbstractContextManager[object]:
-    """Do the same where it happens every few milliseconds: the libraries are looked for once a process."""
     return _controller().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 @cache
 def _controller() -> Any:
+    """Look for the libraries once a process, since a step of a small client takes a few milliseconds."""
     import scipy.linalg  # noqa: F401  # brings its own BLAS, which must be there to be found
-    from threadpoolctl import ThreadpoolController
+    from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
     return ThreadpoolController()
 

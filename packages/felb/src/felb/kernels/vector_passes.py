@@ -87,7 +87,7 @@ def gradient_rows(point: Floats, gathered: Floats, product: Floats, by: By, size
 
 @inner
 def entrywise_rows(point: Floats, gathered: Floats, product: Floats, by: By, size: int, numbers: Numbers) -> None:
-    """Turn product = point · G into the next rows by `ComponentStep` or `MultiplicativeStep` of `felb.optim.steps`."""
+    """Turn product = point · G into the next rows by a gradient step by component or a multiplicative step."""
     code, _beta, _lowest, _scale, kappa, lam, floor, upper, gamma, _own = numbers
     target, gammas, steps = by
     less, less2, one = splat(np.float32(kappa)), splat(np.float32(lam)), splat(np.float32(1))

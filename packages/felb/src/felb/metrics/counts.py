@@ -250,11 +250,11 @@ def feature_counts(A: BinaryMatrix, U: NDArray[Any], V: NDArray[Any]) -> Feature
         tp += _covered(block, product, which)
         claimed += times @ product
         in_records = have.sum(axis=0)[:, None] * components
-        inside_ones += _inside(block, have, components)
+        inside_ones += (count_joint(block, have) * components).sum(axis=1)
         inside += in_records.sum(axis=1)
         if block.unknown is not None:
             claimed -= _covered(block.unknown, product, which)
-            inside -= _inside(block.unknown, have, components)
+            inside -= (count_joint(block.unknown, have) * components).sum(axis=1)
     ones, unknown = A.column_sums(), np.zeros(m, np.int64) if A.unknown is None else A.unknown.column_sums()
     found = (len(A) - unknown, ones, ones - tp, claimed - tp, rows.sum(axis=0), inside, inside_ones)
     return FeatureCounts(len(A), *(tuple(counts.tolist()) for counts in found))
@@ -267,10 +267,9 @@ def _covered(rows: BinaryMatrix, product: NDArray[np.bool_], which: NDArray[np.i
     return np.bincount(columns[hit], minlength=rows.shape[1])
 
 
-def _inside(rows: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return Σ_rj U_rl V_lj A_rj for every component l."""
-    sums = (rows.to_scipy(np.int64).T @ U.astype(np.int64)).T
-    return np.asarray((sums * V).sum(axis=1))
+def count_joint(rows: BinaryMatrix, U: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return Σ_r U_rl A_rj, how many rows have component l and feature j, components × features."""
+    return np.asarray((rows.to_scipy(np.int64).T @ U.astype(np.int64)).T)
 
 
 # -- The history of a run: one row of metrics per round --------------------------------------------------------------

@@ -23,7 +23,7 @@ from felb.errors import ConnectionLostError, FederationError, FelbError, InputEr
 from felb.federated.gate import Gate
 from felb.federated.journal import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
 from felb.federated.protocol import CLIENT_STREAM, NOISE_STREAM, Release, Sums, Update, add_in_pairs, random_stream
-from felb.kernels.schedule import one_blas_thread_again, threads_at_most
+from felb.kernels.schedule import one_blas_thread, threads_at_most
 from felb.records import replacing
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def respond(algorithm: Algorithm, before: Held | None, block: Rows, request: Req
     """Do the task of a request on a block."""
     rng = random_stream(client.seed, CLIENT_STREAM, request.round, client.name)
     # Dask counts a task as one thread, and runs as many at a time as the worker has.
-    with one_blas_thread_again(), threads_at_most(1):
+    with one_blas_thread(), threads_at_most(1):
         return Held(*algorithm.respond(None if before is None else before.state, rows_of(block), request, rng=rng))
 
 
