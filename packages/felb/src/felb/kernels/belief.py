@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
 
 
-# -- Belief propagation for A ≈ U∘V under noise: what the rows infer, and the sums by which V learns from them -------
-#
 # Cells are independent given the factors: P(A_rj = 1) is a where U∘V covers the cell and b < a where it does not. The
 # shared knowledge about V are log-odds Θ (k × m), the private knowledge about a row of U are log-odds L_r (k). All
 # messages of a row are made anew in every round from Θ and the row's L of the round before, so L is all that is kept.
@@ -94,9 +92,6 @@ class CoverCounts(NamedTuple):
     expected: NDArray[np.int64]
     covered: NDArray[np.int64]
     members: NDArray[np.int64]
-
-
-# -- the public functions ----------------------------------------------------------------------------------------------
 
 
 def infer_rows(
@@ -208,7 +203,7 @@ def _sum_over_rows(
     return [np.asarray(sum(sums[1:], start=sums[0])) for sums in zip(*parts, strict=True)]
 
 
-# -- The loops of belief propagation in rows; `felb.kernels.belief` states the messages and what the sums are -
+# -- The loops of belief propagation in rows -------------------------------------------------------------------------
 #
 # Lists of all active cells of a row, component after component, hold the messages; `left` is Π_l (1 − u v) for each
 # column. Lookups by column and arithmetic have loops of their own, so that the latter becomes vector code: no loop over

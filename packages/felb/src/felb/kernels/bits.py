@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
 
 
-# -- Sets as bits: Boolean rows packed into 64-bit words, and the counts that packing makes cheap --------------------
-#
 # Bit ``j % 64`` of word ``j // 64`` stands for entry j. Two packings are used throughout:
 #
 # - *packed rows*: a k × m Boolean matrix as k × ⌈m/64⌉ words, one row per component, for counting cells;
@@ -176,9 +174,6 @@ def pack_binary_columns(A: BinaryMatrix) -> NDArray[np.uint64]:
     words = np.zeros((A.shape[1], words_for(A.shape[0])), dtype=np.uint64)
     pack_binary_columns_into(words, A.indptr, A.indices)
     return words
-
-
-# -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 @kernel

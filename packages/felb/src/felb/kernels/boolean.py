@@ -144,9 +144,6 @@ def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple
     return covered, claimed
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
 @kernel
 def covered_ones(indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> int:
     """Count the ones (r, j) whose row mask and column mask intersect."""

@@ -179,9 +179,6 @@ def _digest(numbers: NDArray[Any]) -> bytes:
     return blake2b(numbers.tobytes(), digest_size=16).digest()
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
 @kernel
 def associate(
     columns: Any, column_starts: Any, column_rows: Any, indptr: Any, indices: Any, n_columns: int, tau: float

@@ -117,9 +117,6 @@ def _as_matrix(candidates: list[NDArray[np.int32]], n_columns: int) -> BinaryMat
     return BinaryMatrix(starts, columns, n_columns)
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
 @kernel
 def pays(ones: int, cells: int, weights: Any) -> bool:
     """Tell whether covering so many cells with so many ones has a positive gain."""
@@ -363,9 +360,6 @@ class ConceptCover:
             yield columns[part]
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
 @kernel
 def best_column_into(
     state: Any, columns: Any, concept: Any, by_column: Any, packed: Any, row_left: Any, value: int, on_their_own: bool
@@ -564,9 +558,6 @@ def _paired_bounds(
         bound = (theta - 1) * (second - 2 * r * first + r**2 * lines) / (theta - r) ** 2
         bounds[:, chunk] = np.ceil(bound * (1 + 1e-9))
     return bounds
-
-
-# -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 @kernel

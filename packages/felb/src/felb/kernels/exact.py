@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
 
 
-# -- The best U for a given Boolean V, by branch and bound row by row; see `felb.kernels.assign` for the problem -----
-
 ITEMS_OF_NODE = 64
 """Distinct column masks of a row up to which all nodes of the node cap are visited: the work in a row is bounded."""
 

@@ -54,7 +54,7 @@ COLUMNS_AT_ONCE = 256
 
 
 def count_switches(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (ones, cells), each k × m: what is left to component l in column j; see the head of this module.
+    """Return (ones, cells), each k × m: what is left to component l in column j; see above.
 
     With weights w₁ >= 0 of a covered one and w₀ <= 0 of a covered zero, w₁·ones_lj + w₀·(cells_lj − ones_lj) is the
     gain of V_lj = 1 over V_lj = 0 given all other components.
@@ -94,9 +94,6 @@ def _ones_left(
         ones_left_one_word_into(counters, *rows, column_masks[:, 0])
         move_counters_into(ones, counters)
     return ones
-
-
-# -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 # A cell is left to all components of its row if it is uncovered, and to the one that covers it if there is only one.
@@ -239,9 +236,6 @@ def count_additions(
         float(weight_zero),
     )
     return added[0, : len(candidates)], added[1, : len(candidates)]
-
-
-# -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 @kernel

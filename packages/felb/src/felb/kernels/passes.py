@@ -82,11 +82,11 @@ class Rule(Protocol):
         ...
 
 
-# -- One pass over the ones of A gives the next U and all that the step of V and the loss need of A ------------------
+# -- The passes ------------------------------------------------------------------------------------------------------
 #
 # With V held, the rows of U move independently, each by its own row of A. So a single pass can do for each row
 #
-#     a = Σ_{j in row} Vᵀ[j, :]        u ← rule(u; a, G),  G = V Vᵀ        (see `felb.kernels.passes`)
+#     a = Σ_{j in row} Vᵀ[j, :]        u ← rule(u; a, G),  G = V Vᵀ
 #     AᵀU[j, :] += u for j in row      UᵀU += u uᵀ
 #
 # and then ‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
@@ -117,9 +117,6 @@ class Statistics(NamedTuple):
 
     AtU: NDArray[Any]
     UtU: NDArray[Any]
-
-
-# -- the public functions ----------------------------------------------------------------------------------------------
 
 
 def row_pass(
@@ -577,9 +574,6 @@ def add_filled(
     scaled = np.ascontiguousarray((V.astype(np.float64) * units[:, None]).T)
     squares = fill_cells_into(filled, plain_view(unknown.indptr), plain_view(unknown.indices), X, scaled)
     return filled, int(squares)
-
-
-# -- kernels ---------------------------------------------------------------------------------------------------------
 
 
 @kernel

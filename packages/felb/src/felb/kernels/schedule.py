@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
 
 
-# -- Scheduling of a pass: rows per thread, blocks, tiles and memory; no arithmetic, nothing compiled ----------------
-
 LANES = 16
 """Numbers in a vector; rows of tables are padded to a multiple of it."""
 
@@ -243,9 +241,6 @@ def plain_view(array: NDArray[Any]) -> NDArray[Any]:
     if type(array) is np.ndarray and array.flags.writeable:
         return array
     return np.asarray(_Memory(array))
-
-
-# -- Restricts BLAS to one thread while the threads of felb work -----------------------------------------------------
 
 
 def one_blas_thread() -> AbstractContextManager[object]:

@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# -- Sixteen float32 numbers at a time: the vector instructions that the kernels are written in ----------------------
-#
 # Numba unrolls short loops before it can vectorise them, which costs a factor of two to six here. This module says what
-# is meant instead, with a type `Vector` for sixteen float32 numbers and a few free functions on it;
-# `felb.kernels.vector` adds the inner loops in which a pass spends its time. LLVM maps sixteen numbers to one AVX-512
-# register, two of AVX or four of SSE and NEON, so the same code runs everywhere.
+# is meant instead, with a type `Vector` for sixteen float32 numbers, a few free functions on it, and the inner loops.
+# LLVM maps sixteen numbers to one AVX-512 register, two of AVX or four of SSE and NEON: the same code runs everywhere.
 #
-# Numba notices changes of a cached function only in the file of that function. After an edit here or in
-# `felb.kernels.vector`, remove the compiled kernels (``make clean``).
+# Numba notices changes of a cached function only in the file of that function. After an edit here, remove the compiled
+# kernels (``make clean``).
 
 _F32, _I32 = ir.FloatType(), ir.IntType(32)
 _LANES_F32 = ir.VectorType(_F32, LANES)

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 
 # -- The rules of `felb.optim.steps` in vector code: blocks of rows move, with what was gathered for them ------------
-#
-# Importing this module imports Numba (half a second).
 
 
 @inner
@@ -188,8 +186,6 @@ def move_block(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numb
 # Everything here works on float32, but for the sweeps over V in float64. Factors with a row for each record (U) are
 # plain n × k arrays; Vᵀ and AᵀU, which are looked up for each one of A, are tables; what is worked on is copied into
 # blocks (see `felb.kernels.vector`).
-#
-# Importing this module imports Numba (half a second); `felb.kernels.passes` does so when the first pass is run.
 
 # -- rows between memory and scratch space -----------------------------------------------------------------------------
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 
-# -- Counts of right and wrong cells; they add across clients, and every score is a function of the sum --------------
-
-
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Cells of a reconstruction R = U∘V against a binary target A.
@@ -271,8 +268,6 @@ def count_joint(rows: BinaryMatrix, U: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return Σ_r U_rl A_rj, how many rows have component l and feature j, components × features."""
     return np.asarray((rows.to_scipy(np.int64).T @ U.astype(np.int64)).T)
 
-
-# -- The history of a run: one row of metrics per round --------------------------------------------------------------
 
 SHOWN = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
 """Metrics of a round that are shown beside a progress bar: key, label, number of digits."""

@@ -75,9 +75,6 @@ LIPSCHITZ_FLOOR = 1e-4
 """Keeps the step finite when a factor has vanished."""
 
 
-# -- rules -------------------------------------------------------------------------------------------------------
-
-
 class StepRule(Protocol):
     """A rule: where to start, and the step for a Gram matrix."""
 
@@ -144,9 +141,6 @@ class Multiplicative:
     def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:  # noqa: ARG002
         """Return a multiplicative step."""
         return MultiplicativeStep(penalty, self.floor)
-
-
-# -- steps -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
