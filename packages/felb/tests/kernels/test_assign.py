@@ -16,7 +16,7 @@ from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.exact import assign_rows_exact
 
 WEIGHTS = [(1.0, -1.0), (0.7, -0.3), (0.31, -0.69), (1.0, 0.0), (0.0, -1.0)]
-COMPONENTS = [0, 1, 2, 15, 16, 17, 33, 64, 65, 100]
+COMPONENTS = [0, 1, 2, 8, 9, 17, 64, 65, 100]
 
 
 def draw(n, m, k, density, seed):
@@ -188,7 +188,7 @@ def test_exact_assignment_is_the_best_of_all_subsets(problem, weights, from_star
         np.testing.assert_array_equal(U[unchanged], start[unchanged])
 
 
-@pytest.mark.parametrize("k", [1, 15, 16, 17, 33, 64, 65, 100])
+@pytest.mark.parametrize("k", [1, 17, 64, 65])
 def test_exact_assignment_of_disjoint_components_is_separable(k):
     rng = np.random.default_rng(k)
     V = np.kron(np.eye(k, dtype=bool), np.ones((1, 3), bool))

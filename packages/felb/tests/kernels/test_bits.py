@@ -13,7 +13,7 @@ from kernel_cases import interpret, sparse
 from felb.errors import InputError
 from felb.kernels import bits
 
-WIDTHS = [0, 1, 15, 16, 17, 33, 63, 64, 65, 100, 128, 130]
+WIDTHS = [0, 1, 63, 64, 65, 128, 130]
 
 
 def random_matrix(rows, columns, seed=0, density=0.3):

@@ -24,7 +24,8 @@ from felb.kernels.passes import (
 )
 from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
 
-WIDTHS = [1, 15, 16, 17, 33, 64, 65, 100]
+WIDTHS = [1, 7, 16, 17, 65, 133]
+"""Last parts of 4, 8 and 16 numbers; 8, 4 and 2 rows at once; one panel and two."""
 BETA = 0.1
 
 
@@ -386,7 +387,7 @@ def test_parameters_are_checked():
         row_pass(A, np.zeros((4, 2), np.float32), np.zeros((5, 2), np.float32), rule=HalsStep(), out=out)
 
 
-@pytest.mark.parametrize("k", [1, 15, 16, 17, 33, 65])
+@pytest.mark.parametrize("k", [1, 17])
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(
