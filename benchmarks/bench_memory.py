@@ -21,7 +21,7 @@ from figures import Figure
 from shapes import SHAPES, generate
 
 from felb.data import BinaryMatrix
-from felb.kernels.passes import RowPass, row_pass_into
+from felb.kernels.passes import RowPass, row_pass
 from felb.optim.steps import GradientStep, Penalty
 
 FACTOR, FIXED = 1.3, 300e6
@@ -64,7 +64,7 @@ def one_pass(path: str, k: int, threads: int) -> None:
     (n, m), rng = A.shape, np.random.default_rng(1)
     U, Vt = rng.random((n, k), dtype=np.float32), rng.random((m, k), dtype=np.float32)
     out = RowPass(U, np.empty((m, k), np.float32), np.empty((k, k), np.float32))
-    row_pass_into(out, A, U, Vt, rule=GradientStep(1e-4, Penalty(0.001, 0.1)), threads=threads)
+    row_pass(A, U, Vt, rule=GradientStep(1e-4, Penalty(0.001, 0.1)), threads=threads, out=out)
     print(peak_bytes())
 
 

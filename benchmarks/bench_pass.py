@@ -24,7 +24,7 @@ from problem import Problem
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
-from felb.kernels.schedule import available_cpus, count_threads
+from felb.kernels.schedule import Schedule, available_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def compare(name: str, A: BinaryMatrix, *, rule: str, repeats: int, others: bool
 def scale(name: str, A: BinaryMatrix, *, rule: str, repeats: int) -> list[Figure]:
     """Return the gain of a second thread, if there is a second processor and enough work."""
     problem = Problem(A, SHAPES[name].k, rule, dense=False)
-    if available_cpus() < 2 or count_threads(A, problem.k, None) < 2:
+    if available_cpus() < 2 or len(Schedule(A, problem.k, None).each(lambda span: span)) < 2:
         return []
     pair: dict[str, Callable[[], object]] = {"1": problem.felb, "2": lambda: problem.felb(2)}
     control: dict[str, Callable[[], object]] = {"alone": lambda: multiply(1), "both": lambda: multiply(2)}

@@ -21,7 +21,7 @@ from problem import PROX, Problem, prox_in_place
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
-from felb.kernels import compiled as kernels
+from felb.kernels import vector_passes as kernels
 from felb.kernels.passes import factor_step, squared_loss
 from felb.kernels.schedule import Schedule, block_of, chunks, table_of
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.client import Client
 from felb.federated.gate import Gate, StoredResponses, answered_rounds
-from felb.kernels.schedule import one_blas_thread_again
+from felb.kernels.schedule import one_blas_thread
 from felb.privacy.outbound_log import OutboundLog, drop_unsent, read_log
 from felb.records import replacing, try_lock
 from felb_sites.attempts import Attempts, planned_costs
@@ -209,7 +209,7 @@ class SiteSession:
 
     def _do(self, spec: TaskSpec, work: Work) -> tuple[Any, Update]:
         # What overflows saturates; an error here would tell something of the data.
-        with one_blas_thread_again(), np.errstate(all="ignore"):
+        with one_blas_thread(), np.errstate(all="ignore"):
             state, update = spec.do(work)
         if spec.assigns and not self.plan.resample:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.

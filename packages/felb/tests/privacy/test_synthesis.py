@@ -12,7 +12,7 @@ from felb.data.binary import BinaryMatrix
 from felb.errors import ConvergenceWarning, InputError
 from felb.federated.algorithms.private import find_candidates
 from felb.kernels.assign import assign_rows
-from felb.kernels.boolean import FactorMasks, overlap_counts
+from felb.kernels.boolean import FactorMasks, count_overlaps
 from felb.privacy.mechanisms import discrete_gaussian
 from felb.privacy.releases import NoisyCooccurrence, weighted_cooccurrence
 from felb.privacy.spec import Privacy
@@ -41,7 +41,7 @@ def exact(A, sigma=0.0):
 
 def f1_star(data, V):
     A, signal = data
-    both, predicted, ones = overlap_counts(signal, FactorMasks.of(assign_rows(A, V), V))
+    both, predicted, ones = count_overlaps(signal, FactorMasks.of(assign_rows(A, V), V))
     return 2 * both / (predicted + ones)
 
 

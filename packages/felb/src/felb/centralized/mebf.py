@@ -9,7 +9,8 @@ import numpy as np
 
 from felb.centralized.base import CentralizedMethod, Factors
 from felb.errors import InputError
-from felb.kernels.cover import best_seed, needed, overlaps, transpose, without_block
+from felb.kernels.cooccurrence import transpose
+from felb.kernels.cover import best_seed, needed, overlaps, without_block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

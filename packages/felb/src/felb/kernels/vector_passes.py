@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from felb.kernels.compiler import inner, vector_kernel
 from felb.kernels.passes import (
     COMPONENT,
     GRADIENT,
@@ -20,8 +21,6 @@ from felb.kernels.vector import (
     add_outer,
     fma,
     gather,
-    inner,
-    kernel,
     load,
     load_first,
     maximum,
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 
 
 # -- The rules of `felb.optim.steps` in vector code: blocks of rows move, with what was gathered for them ------------
-#
-# Importing this module imports Numba (half a second).
 
 
 @inner
@@ -88,7 +85,7 @@ def gradient_rows(point: Floats, gathered: Floats, product: Floats, by: By, size
 
 @inner
 def entrywise_rows(point: Floats, gathered: Floats, product: Floats, by: By, size: int, numbers: Numbers) -> None:
-    """Turn product = point · G into the next rows by `ComponentStep` or `MultiplicativeStep` of `felb.optim.steps`."""
+    """Turn product = point · G into the next rows by a gradient step by component or a multiplicative step."""
     code, _beta, _lowest, _scale, kappa, lam, floor, upper, gamma, _own = numbers
     target, gammas, steps = by
     less, less2, one = splat(np.float32(kappa)), splat(np.float32(lam)), splat(np.float32(1))
@@ -169,7 +166,7 @@ def row_sum(gram: Floats, row: int, k: int) -> np.float32:
 
 
 @inner
-def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
+def move_block(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbers, width: Width) -> None:
     """Put the rows that follow the points, with what was gathered for them, in the place of the products."""
     point, gathered, moved, target, gammas, steps, _sums, lanes, _cursor = scratch
     if numbers[0] == HALS:
@@ -189,8 +186,6 @@ def move_rows(scratch: Scratch, count: int, k: int, gram: Floats, numbers: Numbe
 # Everything here works on float32, but for the sweeps over V in float64. Factors with a row for each record (U) are
 # plain n × k arrays; Vᵀ and AᵀU, which are looked up for each one of A, are tables; what is worked on is copied into
 # blocks (see `felb.kernels.vector`).
-#
-# Importing this module imports Numba (half a second); `felb.kernels.passes` does so when the first pass is run.
 
 # -- rows between memory and scratch space -----------------------------------------------------------------------------
 
@@ -251,7 +246,7 @@ def store_rows(block: Floats, U: Floats, first: int, count: int) -> None:
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@vector_kernel
 def table_pass(X: Floats, table: Floats) -> None:
     """Write the rows of X into a table, which has a row for each."""
     n, k = X.shape
@@ -265,7 +260,7 @@ def table_pass(X: Floats, table: Floats) -> None:
             store_first(table, n * whole + r * rest, load_first(X, r * k + whole, k - whole), rest)
 
 
-@kernel
+@vector_kernel
 def collect_pass(table: Floats, X: Floats, keep: bool) -> None:
     """Add the rows of a table to X, or put them in its place unless that is to be kept."""
     n, k = X.shape
@@ -327,7 +322,7 @@ def flush(sums: Floats, total: Doubles) -> None:
             sums[i, j] = np.float32(0)
 
 
-@kernel
+@vector_kernel
 def move_pass(
     ones: Ones,
     span: tuple[int, int],
@@ -352,11 +347,11 @@ def move_pass(
             load_rows(U, first, count, numbers[2], point)
         else:
             extrapolate_rows(U, U_prev, first, count, numbers[1:3], point)
-        move_rows(scratch, count, U.shape[1], gram, numbers, width)
+        move_block(scratch, count, U.shape[1], gram, numbers, width)
         store_rows(moved, out, first, count)
 
 
-@kernel
+@vector_kernel
 def statistics_pass(
     ones: Ones,
     span: tuple[int, int],
@@ -377,7 +372,7 @@ def statistics_pass(
         flush(sums, totals[1])
 
 
-@kernel
+@vector_kernel
 def whole_pass(
     ones: Ones, span: tuple[int, int], X: Ints, table: Ints, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
@@ -390,7 +385,7 @@ def whole_pass(
         scatter_rows(ones, first, count, columns, table, cursor, block, width)
 
 
-@kernel
+@vector_kernel
 def collect_whole(table: Ints, X: Ints) -> None:
     """Add the rows of a table of whole numbers to X, and empty it."""
     n, k = X.shape
@@ -404,7 +399,7 @@ def collect_whole(table: Ints, X: Ints) -> None:
     table[:] = 0
 
 
-@kernel
+@vector_kernel
 def gather_pass(
     ones: Ones, span: tuple[int, int], Vt: Floats, out: Floats, scratch: Scratch, columns: Columns, width: Width
 ) -> None:
@@ -417,7 +412,7 @@ def gather_pass(
         store_rows(point, out, first, count)
 
 
-@kernel
+@vector_kernel
 def dense_pass(
     factors: tuple[Floats, Floats, Floats, Floats],
     given: Floats,
@@ -439,11 +434,11 @@ def dense_pass(
         load_rows(given, first, count, -np.inf, gathered)
         if numbers[8] > 0:
             load_rows(towards, first, count, -np.inf, target)
-        move_rows(scratch, count, k, gram, numbers, width)
+        move_block(scratch, count, k, gram, numbers, width)
         store_rows(moved, out, first, count)
 
 
-@kernel
+@vector_kernel
 def sweep_doubles_into(X: Doubles, given: Doubles, gram: Doubles, sweeps: int) -> None:
     """Move the rows of X >= 0 by HALS sweeps in float64, many rows side by side."""
     n, k = X.shape
