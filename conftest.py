@@ -10,7 +10,9 @@ from hypothesis import settings
 ROOT = Path(__file__).parent
 
 # What several folders of tests use.
-sys.path[:0] = [str(ROOT / "packages" / name / "tests" / "helpers") for name in ("felb", "felb-sites")]
+sys.path[:0] = [
+    str(ROOT / "packages" / name) for name in ("felb/tests/helpers", "felb/tests/contracts", "felb-sites/tests/helpers")
+]
 
 pytest_plugins = ["command_line"]
 
