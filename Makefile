@@ -55,12 +55,12 @@ $(LOWEST)/.installed: pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # Old packages beside new ones warn about each other; only here that is no error.
 test-lowest: $(LOWEST)/.installed  ## the computing parts of the test suite with the oldest packages pyproject.toml allows
-	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile -m 'not federation' -W default \
+	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist worksteal -m 'not federation' -W default \
 	  $(addprefix packages/felb/tests/,optim data kernels centralized federated estimators)
 
 # Numba compiles with a check of every index; its cache keeps these kernels apart from the fast ones.
 test-bounds: $(STAMP)  ## the computing parts of the test suite with kernels that check every index
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/python -m pytest --numprocesses auto --dist worksteal \
 	  $(addprefix packages/felb/tests/,data kernels centralized federated fuzz)
 
 FUZZ_SECONDS ?= 900
@@ -86,7 +86,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
 unit: $(STAMP) browser postgres
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(if $(COVERAGE),--cov --cov-report=)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(if $(COVERAGE),--cov --cov-report=)
 
 coverage: $(STAMP)  ## the share of lines that the test suite executes, and those it does not; twice the time of the suite
 	$(MAKE) unit COVERAGE=yes
