@@ -106,7 +106,7 @@ def test_impossible_counts_are_rejected(validator):
         {"supports": np.array([-1, 0, 0])},
     ],
 )
-def test_m4_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
+def test_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
     true = {name: 3 * np.asarray(value, np.int64) for name, value in good(validator, ASSIGN).items()}
     true["counts"] = np.array([6, 6, 6, 24])
     validator.admit_sum(Sums(true, 3), ASSIGN)

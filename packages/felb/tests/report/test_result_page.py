@@ -42,7 +42,7 @@ def test_the_page_tells_of_the_run(run, evidence):
         "client-04",
     ):
         assert fact in told
-    assert made.data["fingerprint"] not in told, "L2: a page is passed on, and a hash of the data tells whose it is"
+    assert made.data["fingerprint"] not in told, "a page is passed on, and a hash of the data tells whose it is"
     for part in ("Scores", "Components", "Data and reconstruction", "Overlap", "Clients", "Rounds", "Privacy", "Run"):
         assert part in told
     assert f"{run.result.scores['f1']:.3f}" in told
