@@ -11,7 +11,8 @@ ROOT = Path(__file__).parent
 
 # What several folders of tests use.
 sys.path[:0] = [
-    str(ROOT / "packages" / name) for name in ("felb/tests/helpers", "felb/tests/contracts", "felb-sites/tests/helpers")
+    str(ROOT / "packages" / name)
+    for name in ("felb/tests", "felb/tests/helpers", "felb/tests/contracts", "felb-sites/tests/helpers")
 ]
 
 pytest_plugins = ["command_line"]
