@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from raw_files import WAYS, put, refused
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
 from felb_paper.sources import acs
 
@@ -73,7 +73,7 @@ def test_older_years_name_their_files_otherwise(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 400, 1 << 22])
 def test_files_are_put_below_each_other_and_are_as_a_plain_loop_makes_them(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     rng = random.Random(3)
     people = [
         person(i, **{name: rng.choice(["", "1", "2", "07", "15", "300"]) for name in set(acs.POVERTY)})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from raw_files import WAYS, put, refused
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
 from felb_paper.sources import hpa, tcga
 
@@ -68,7 +68,7 @@ def test_the_brain_alone_of_the_archive_of_all_tissues(tmp_path, way):
 
 @pytest.mark.parametrize("size", [1, 60, 1 << 22])
 def test_the_brain_alone_of_one_file_with_all_tissues(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     head, *lines = cells().splitlines()
     others = [line.replace("brain", "Liver") for line in lines]
     mixed = [head, *others, lines[0], others[0], *lines[1:], *others]
@@ -112,7 +112,7 @@ def test_the_count_that_is_a_one_is_a_parameter(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 100, 1 << 22])
 def test_both_layouts_give_the_same(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     counts = np.random.default_rng(size).poisson(0.5, (40, 25))
     genes = [f"ENSG{i:011}" for i in range(25)]
     one = hpa.load(put(tmp_path / "a", {"x.tsv": cells(counts, genes)}, "plain")).matrix

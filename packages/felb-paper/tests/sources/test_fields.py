@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
 from felb_paper.sources.raw import Fields, field_blocks, plain_decimals
 
@@ -90,14 +90,14 @@ def test_some_lines_keep_their_numbers():
 )
 @pytest.mark.parametrize("size", [1, 4, 1 << 20])
 def test_lines_of_another_width_are_said(monkeypatch, content, words, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     with pytest.raises(InputError, match=words):
         [fields.table(0) for fields in field_blocks(io.BytesIO(content), 2, first_line=5)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1 << 20])
 def test_blocks_of_any_size_give_the_same(monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     content = b"".join(b"%d,%d\n" % (i, i * i) for i in range(50)) + b"\n\n"
     blocks = list(field_blocks(io.BytesIO(content), 2))
     np.testing.assert_array_equal(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from raw_files import WAYS, put, refused
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
 from felb_paper.sources import goodreads, movielens, netflix
 from felb_paper.sources import ratings as ratings_module
@@ -145,7 +145,7 @@ def test_packed_files_that_are_damaged(tmp_path):
 
 @pytest.mark.parametrize("size", [1, 50, 1000, 1 << 22])
 def test_ratings_are_those_of_a_plain_loop(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     monkeypatch.setattr(ratings_module, "MERGED_AT_A_TIME", 20)
     rng = random.Random(size)
     triplets = [(rng.randrange(1, 10**rng.randrange(1, 13)), rng.randrange(1, 40), rng.randrange(1, 11) / 2)

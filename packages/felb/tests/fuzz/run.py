@@ -28,7 +28,7 @@ HANG, LONGEST_WAIT, MOST_MEMORY = 5, 20, 1 << 30
 STARTING = 900
 """Seconds that a worker may take beside its share: it imports and compiles, on a machine that others use too."""
 IN_MEMORY = Path("/dev/shm")  # below it, folders of a name that nobody can guess
-SLOW = {"estimators": 0.3, "h5ad": 0.3, "assignment": 0.5}
+SLOW = {"estimators": 0.3, "h5ad": 0.3, "mat": 0.3, "mtx": 0.3, "assignment": 0.5}
 """Targets whose mutants take milliseconds get fewer of them when they are counted out."""
 
 

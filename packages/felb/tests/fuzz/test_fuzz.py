@@ -11,7 +11,7 @@ import pytest
 from fuzz.targets import all_targets, try_case
 
 REPRODUCERS = sorted((Path(__file__).parent / "reproducers").glob("*.*"))
-CASES = {"estimators": 25, "h5ad": 12, "parquet": 60}
+CASES = {"estimators": 25, "h5ad": 12, "mat": 40, "mtx": 40, "parquet": 60}
 NAMES = [
     "felb", "csv", "csv.gz", "dat", "mtx", "npz", "npy", "mat", "parquet", "h5ad", "scipy", "result.json",
     "components.npz", "assignment", "outbound", "job", "journal round", "journal step", "accountant", "wire",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.data.text import line_blocks
+from felb.data.readers import read_lines
 from felb.errors import InputError
 from felb_paper.sources.ratings import AT_LEAST, Ratings
 from felb_paper.sources.raw import Fields, RawFile, decode, find_files, unique_names
@@ -39,7 +39,7 @@ def load(path: str | PathLike[str], *, at_least: float = AT_LEAST) -> Table:
     known = {} if titles is None else read_titles(titles)
     with raw.open() as file:
         first_line = 1
-        for block in line_blocks(file):
+        for block in read_lines(file):
             fields = _alike(block, first_line)
             if fields is None:
                 _one_by_one(block, first_line, collected)

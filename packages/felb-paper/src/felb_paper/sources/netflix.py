@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from felb.data.text import line_blocks
+from felb.data.readers import read_lines
 from felb.errors import InputError
 from felb_paper.sources.ratings import AT_LEAST, Ratings
 from felb_paper.sources.raw import Fields, RawFile, find_files, unique_names
@@ -66,7 +66,7 @@ def _collect(file: IO[bytes], collected: Ratings) -> None:
     """Read ``movie:`` lines, each followed by its ratings ``customer,rating,date``."""
     movie: int | None = None
     first_line = 1
-    for block in line_blocks(file):
+    for block in read_lines(file):
         content = block.replace(b"\r\n", b"\n").rstrip(b"\n") + b"\n"
         chars = np.frombuffer(content, np.uint8)
         ends = np.flatnonzero(chars == ord("\n"))

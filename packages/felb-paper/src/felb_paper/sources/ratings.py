@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from felb.data import BinaryMatrix
 from felb.data.files import Table
-from felb.data.tabular import RowSorter
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ class Ratings:
             raise InputError("there are no ratings; the file is incomplete")
         order = np.argsort(items, kind="stable")
         ascending = items[order]
-        n_ones = sum(rows.size for rows, _ in self._liked)
-        with RowSorter((users.size, items.size), n_ones, spill=None) as sorter:
-            while self._liked:
-                rows, columns = self._liked.pop()
-                sorter.add(np.searchsorted(users, rows), order[np.searchsorted(ascending, columns)])
-            (matrix,) = sorter.blocks()
+        rows, columns = (np.concatenate(parts) for parts in zip(*self._liked, strict=True))
+        self._liked = []
+        places = np.searchsorted(users, rows), order[np.searchsorted(ascending, columns)]
+        # Through Booleans, whose sum is or: any number of repetitions is a one.
+        ones = sp.coo_array((np.ones(rows.size, bool), places), shape=(users.size, items.size))
+        matrix = BinaryMatrix.of(ones.tocsr())
         return Table(matrix.with_columns(names), rows=tuple(map(str, users.tolist())))
 
 

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
-from felb.data.text import MISSING_WORDS, line_blocks
+from felb.data.readers import MISSING_WORDS, read_lines
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ MOST_DIGITS = 15
 def field_blocks(file: IO[bytes], width: int, *, separator: bytes = b",", first_line: int = 1) -> Iterator[Fields]:
     """Yield the fields of all lines, `width` on each; an empty line is an error unless only empty ones follow."""
     empty = 0
-    for block in line_blocks(file):
+    for block in read_lines(file):
         content = block.rstrip(b"\r\n")
         if content and empty:
             raise InputError(f"line {empty} is empty, but more lines follow; remove it")

@@ -330,7 +330,7 @@ def start(
     FLARE is in courier.log. The settings are stored in vault/felb.json, so that later starts need no options. The
     password of a database comes from the environment (PGPASSWORD) or from a password file of mode 0600.
     """
-    from felb.tables.databases import check_no_password, is_url
+    from felb.tables.sources import check_no_password, is_url
     from felb_sites.approvals import Approvals
     from felb_sites.provisioning import Site
     from felb_sites.site_processes import SiteProcesses

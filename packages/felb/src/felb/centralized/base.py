@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from felb.data.binary import BinaryMatrix
-from felb.data.coercion import Alignment, in_order_of, mismatch, select_known, text_names
+from felb.data.coercion import Alignment, align_columns, describe_mismatch, drop_numbered_names, select_known
 from felb.errors import ConvergenceWarning, InputError, shortened
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import boolean_product, boolean_product_dense
@@ -172,7 +172,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         if fitted is None:
             raise InputError("align='name' needs a model with feature names; fit it on data with column names")
         X, found = select_known(X, fitted)
-        return in_order_of(fitted, self._read(X)), found
+        return align_columns(fitted, self._read(X)), found
 
     def inverse_transform(self, X: ArrayLike, *, sparse_output: bool = False) -> NDArray[np.bool_] | sp.csr_array:
         """Return the reconstruction U∘V of assignments U, dense or as a SciPy CSR array."""
@@ -269,7 +269,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
     def _read(self, X: Any) -> BinaryMatrix:
         """Make X a `BinaryMatrix` with the names of its features, if it has any."""
         if not isinstance(X, BinaryMatrix):
-            return text_names(X, BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold))
+            return drop_numbered_names(X, BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold))
         self._check_cells(X)
         return X
 
@@ -292,7 +292,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             return
         fitted, own = getattr(self, "feature_names_in_", None), type(self).__name__
         if fitted is not None and matrix.columns is not None and tuple(fitted) != matrix.columns:
-            raise InputError(mismatch(fitted, matrix.columns))
+            raise InputError(describe_mismatch(fitted, matrix.columns))
         if matrix.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has {matrix.shape[1]} features, but {own} is expecting {self.n_features_in_} features as input"

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from felb.data import partition
     from felb.data.binary import BinaryMatrix
     from felb.data.files import Blocks, Table, convert, load, open_blocks, read
+    from felb.data.readers import Limits
     from felb.data.synthetic import Planted, planted
-    from felb.data.tabular import Limits
     from felb.tables.schema import Feature, Schema
 
 __all__ = [
@@ -36,7 +36,7 @@ __getattr__ = late_names(
         "BinaryMatrix": "felb.data.binary",
         "Blocks": "felb.data.files",
         "Feature": "felb.tables.schema",
-        "Limits": "felb.data.tabular",
+        "Limits": "felb.data.readers",
         "Planted": "felb.data.synthetic",
         "Schema": "felb.tables.schema",
         "Table": "felb.data.files",

@@ -27,7 +27,7 @@ from felb.runs.cells import CELLS, CellRecord, Cells, claim_folder, measure_cell
 from felb.runs.job import Job
 from felb.runs.result import finite
 from felb.sklearn.methods import METHODS, any_model, check_known, is_path, own_parameters, source_digest
-from felb.tables.databases import source_name
+from felb.tables.sources import source_name
 
 if TYPE_CHECKING:
     import os

@@ -30,7 +30,7 @@ from felb.runs.job import plain_parameters
 from felb.runs.result import Provenance, Result
 from felb.sklearn.base import FederatedEstimator, distributed_algorithm, reader
 from felb.sklearn.methods import METHODS, make, make_federated
-from felb.tables.databases import source_name
+from felb.tables.sources import source_name
 
 if TYPE_CHECKING:
     import os

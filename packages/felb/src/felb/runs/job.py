@@ -12,8 +12,8 @@ from felb.errors import InputError
 from felb.privacy import Privacy
 from felb.privacy.disclosure import Disclosure
 from felb.sklearn.methods import check_known
-from felb.tables.databases import check_no_password
 from felb.tables.schema import Schema
+from felb.tables.sources import check_no_password
 
 if TYPE_CHECKING:
     from felb.centralized.base import BooleanFactorization

@@ -29,8 +29,7 @@ from felb.centralized.base import check_parameters
 from felb.centralized.elbmf import ELBMF
 from felb.choices import MDL
 from felb.data.binary import check_column_names
-from felb.data.binary_files import read_sparse
-from felb.data.tabular import Limits
+from felb.data.readers import Limits, read_sparse
 from felb.errors import FelbError, InputError, shortened
 from felb.federated.algorithms.bmf import Effort
 from felb.federated.algorithms.felb import Setting

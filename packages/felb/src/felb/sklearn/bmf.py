@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from felb.choices import MDL
-from felb.data.coercion import read_partly_known, text_names
+from felb.data.coercion import drop_numbered_names, read_partly_known
 from felb.data.files import is_distributed
 from felb.data.partition import is_list_of_matrices
 from felb.errors import ConvergenceWarning, InputError
@@ -266,7 +266,7 @@ class FederatedBMF(FederatedEstimator):
         return tags
 
     def _read(self, X: Any) -> BinaryMatrix:
-        return text_names(X, read_partly_known(X, binarize_threshold=self.binarize_threshold))
+        return drop_numbered_names(X, read_partly_known(X, binarize_threshold=self.binarize_threshold))
 
     def _check_cells(self, matrix: BinaryMatrix) -> None:
         """Accept unknown cells, except under privacy."""

@@ -8,8 +8,7 @@ import pytest
 import scipy.sparse as sp
 from data_files import DENSE, NAMES, SITES, anndata_of, frame, write
 
-from felb.data import BinaryMatrix
-from felb.data import binary_files as parquet_module
+from felb.data import BinaryMatrix, readers
 from felb.data.files import read
 from felb.errors import InputError
 
@@ -135,7 +134,7 @@ def test_npy_shapes_and_values(tmp_path):
 @pytest.mark.parametrize("cells", [1, 50, 1 << 22])
 def test_parquet_types(dtype, cells, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(parquet_module, "BATCH_CELLS", cells)
+    monkeypatch.setattr(readers, "BATCH_CELLS", cells)
     frame(dtype).to_parquet(tmp_path / "p.parquet", row_group_size=11)
     matrix = read(tmp_path / "p.parquet").matrix
     np.testing.assert_array_equal(matrix.toarray(), DENSE)
@@ -175,7 +174,7 @@ def test_parquet_clients_and_row_labels(tmp_path):
 def test_parquet_values(column, message, cells, tmp_path, monkeypatch):
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(parquet_module, "BATCH_CELLS", cells)
+    monkeypatch.setattr(readers, "BATCH_CELLS", cells)
     pq.write_table(pa.table({"a": [0, 0, 0, 0], "b": column}), tmp_path / "v.parquet")
     with pytest.raises(InputError, match=rf"v\.parquet: {message}"):
         read(tmp_path / "v.parquet")
