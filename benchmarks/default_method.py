@@ -10,13 +10,13 @@ several. Prints Markdown tables; ends with an error if a bar is missed.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from common import make_parser
 
 import felb
 from felb.data import partition, planted
@@ -235,7 +235,7 @@ def starts_table(folder: Path, seeds: range) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--effort", default="default")
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")

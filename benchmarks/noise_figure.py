@@ -8,12 +8,11 @@ benchmarks/NOISE_FIGURE.md.
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from pathlib import Path
 
 import numpy as np
-from figures import write_page
+from common import make_parser, write_page
 
 from felb.data import partition, planted
 from felb.metrics import confusion
@@ -98,7 +97,7 @@ def write(table: dict[str, list[float]], seeds: int, path: Path) -> None:
 
 def main() -> None:
     """Measure, draw and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--image", type=Path, default=ROOT / "docs" / "images" / "noise.png")
     parser.add_argument("--table", type=Path, default=ROOT / "benchmarks" / "NOISE_FIGURE.md")

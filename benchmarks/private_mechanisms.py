@@ -16,7 +16,6 @@ with an error if a bar is missed.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -24,9 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cells import MEASURED, Cells, name_of
-from figures import write_page
-from seeded_noise import draw_by_seed
+from common import MEASURED, Cells, draw_by_seed, make_parser, name_of, write_page
 
 from felb.data import planted
 from felb.metrics import confusion
@@ -182,7 +179,7 @@ def draw(runs: dict[Run, float], seeds: int) -> None:
 
 def main() -> None:
     """Measure, write, compare."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, two epsilons, nothing written")
     parser.add_argument("--exact", action="store_true", help="the exact sampler")
     parser.add_argument("--seeds", type=int, default=3)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from figures import write_page
+from common import write_page
 
 from felb.data.binary import BinaryMatrix
 from felb.engines.local import InProcess, plain_sums

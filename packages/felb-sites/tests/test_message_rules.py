@@ -85,7 +85,7 @@ V = np.zeros((2, 17), dtype=bool)
 @pytest.mark.parametrize(
     ("plan", "asked"),
     [
-        # C4: noise that overflows
+        # noise that overflows
         (PRIVATE, request("cooccurrence", row_bound=1e30)),
         (PRIVATE, request("cooccurrence", row_bound=18)),
         (PRIVATE, request("cooccurrence", row_bound=0)),
@@ -96,11 +96,11 @@ V = np.zeros((2, 17), dtype=bool)
         (PRIVATE, request("statistics", V=V.astype(float), lam=0.1, bounds=[1e9, 5.0, 1.0])),
         (PRIVATE, request("statistics", V=V + np.nan, lam=0.1, bounds=[1.0, 5.0, 1.0])),
         (PRIVATE, request("scores", components=V, node_cap=10, bound=1e9)),
-        # H4: weights that count rows with a chosen set of items
+        # weights that count rows with a chosen set of items
         (EXACT, request("candidate_gains", components=V, weights=[1.0, -17.0], candidates=V)),
         (EXACT, request("flip_gains", components=V, weights=[np.nan, -1.0])),
         (EXACT, request("residual_counts", components=V, weights=[1e-9, -1.0])),
-        # M6: work without end
+        # work without end
         (EXACT, request("assign", components=V, weights=[1.0, -1.0], node_cap=10**6)),
         (EXACT, request("stacked_gains", candidates=np.zeros((5000, 2, 17), bool), weights=[1.0, -1.0])),
         (EXACT, request("flip_gains", components=np.zeros((5, 17), bool), weights=[1.0, -1.0])),
@@ -116,7 +116,7 @@ V = np.zeros((2, 17), dtype=bool)
         (EXACT, request("shell", command=[1])),
     ],
 )
-def test_c4_h4_m6_a_request_that_the_algorithm_would_not_make_is_refused(plan, asked):
+def test_a_request_that_the_algorithm_would_not_make_is_refused(plan, asked):
     with pytest.raises(FederationError, match="request") as refused:
         check_request(asked, limits_of(plan))
     assert "1e" not in str(refused.value), "no value is quoted"
@@ -141,12 +141,12 @@ def counts(*numbers):
         (request("local_components"), {"V": np.full((2, 17), 2, np.uint8), "unfinished": np.asarray(0)}),
     ],
 )
-def test_m4_a_response_that_no_rows_can_give_is_refused(asked, values):
+def test_a_response_that_no_rows_can_give_is_refused(asked, values):
     with pytest.raises(FederationError):
         check_response(values, asked, n_features=17, noisy=False, rows=100)
 
 
-def test_m4_a_site_that_changes_its_number_of_rows_is_refused():
+def test_a_site_that_changes_its_number_of_rows_is_refused():
     told = {"residual": np.zeros(17, int), "rows": np.asarray(40)}
     asked = request("residual_counts", components=V)
     check_response(told, asked, n_features=17, noisy=False, rows=40)

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import test_algorithm_contract as contract
+from seeded_noise import seeded_noise
 
 from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
@@ -10,7 +12,7 @@ from felb.engines.local import run
 from felb.errors import FederationError
 from felb.federated.algorithms.registry import FEDERATED
 from felb.federated.journal import pack
-from felb.federated.loop import Execution
+from felb.federated.loop import Execution, play
 from felb.federated.protocol import Request, Sums
 from felb_sites.response_validation import ResponseValidator
 from felb_sites.rounds import Answers
@@ -42,6 +44,18 @@ def test_it_knows_what_answers_look_like(validator):
     assert validator.expect(ASSIGN)["counts"].shape == (4,)
     release = validator.admit(pack(good(validator)), REQUEST, site="a")
     np.testing.assert_array_equal(release.values["V"], V)
+
+
+@pytest.mark.parametrize("name", contract.ALGORITHMS)
+def test_what_leaves_a_client_looks_like_a_rehearsal_on_made_up_rows(name):
+    with seeded_noise():
+        algorithm = contract.made(contract.ALGORITHMS[name])
+        watched = contract.Watched(algorithm)
+        play(algorithm, watched, seed=contract.SEED)
+    validator = ResponseValidator(algorithm, contract.M)
+    for told in watched.told:
+        admitted = validator.admit(pack(told.released.values), told.request, site=told.client)
+        assert contract.same(dict(admitted.values), dict(told.released.values))
 
 
 def test_every_pass_of_an_alignment_is_answered_alike():
@@ -92,7 +106,7 @@ def test_impossible_counts_are_rejected(validator):
         {"supports": np.array([-1, 0, 0])},
     ],
 )
-def test_m4_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
+def test_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
     true = {name: 3 * np.asarray(value, np.int64) for name, value in good(validator, ASSIGN).items()}
     true["counts"] = np.array([6, 6, 6, 24])
     validator.admit_sum(Sums(true, 3), ASSIGN)

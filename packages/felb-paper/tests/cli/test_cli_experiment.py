@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
+from waiting import PATIENCE, wait_for
 
 from felb.errors import MissingExtraError
 from felb.runs.cells import CELLS, CellRecord
@@ -167,11 +167,9 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
     process = subprocess.Popen(
         [*command, "--trials", "5000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_listen, **options
     )
-    deadline = time.monotonic() + 120
-    while len(list(cells.glob("*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.05)
+    wait_for(lambda: len(list(cells.glob("*.json"))) >= 3, process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert out == ""
     advice = "felb experiment run noise --quick --out 'my out' --trials 5000"
@@ -179,7 +177,7 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
     kept = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.json")}
     assert 3 <= len(kept) < 10_000
     assert not list(cells.glob("*.partial"))
-    done = subprocess.run([*command, "--trials", "3"], capture_output=True, check=False, timeout=120, **options)
+    done = subprocess.run([*command, "--trials", "3"], capture_output=True, check=False, timeout=PATIENCE, **options)
     assert done.returncode == 0, done.stderr
     assert "6 of 6 runs done" in done.stdout
     assert (in_folder / "my out" / "figure.png").is_file()

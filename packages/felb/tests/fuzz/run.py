@@ -119,7 +119,7 @@ def main() -> int:
 
 def play(name: str, seconds: float, chosen: argparse.Namespace) -> dict[str, Any]:
     """Fuzz one target in a process of its own, and return its counts, also if it does not come back."""
-    command = [sys.executable, __file__, name, "--seconds", str(seconds), "--seed", str(chosen.seed)]
+    command = [sys.executable, sys.argv[0], name, "--seconds", str(seconds), "--seed", str(chosen.seed)]
     command += ["--out", str(chosen.out), *([] if chosen.mutants is None else ["--mutants", str(chosen.mutants)])]
     with folder_in_memory() as shared:
         try:

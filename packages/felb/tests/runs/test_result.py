@@ -214,7 +214,7 @@ def test_distinct_labels_get_distinct_names(a, b):
     assert (file_stem(a) == file_stem(b)) == (a == b)
 
 
-def test_l2_what_tells_the_data_from_other_data_is_not_in_what_is_shared(tmp_path):
+def test_what_tells_the_data_from_other_data_is_not_in_what_is_shared(tmp_path):
     found = simulate(Job("zoo", "grecond+or", 3, clients=3), tmp_path / "out")
     assert found.provenance.data["fingerprint"]
     shared = (tmp_path / "out" / "result.json").read_text()

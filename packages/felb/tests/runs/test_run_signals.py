@@ -7,11 +7,11 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from run_files import contents
+from waiting import PATIENCE, wait_for
 
 from felb.data.synthetic import write_planted
 from felb.errors import InputError
@@ -28,7 +28,6 @@ pytestmark = [
 
 ROUNDS = 60
 OPTIONS = ("--method", "felb-mu", "--clients", "8", "-k", "8", "--rounds", str(ROUNDS), "--l2-rate", "1", "--seed", "3")
-PATIENCE = 400
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +68,6 @@ def start():
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def wait_for(found, process: subprocess.Popen[str]) -> None:
-    """Wait until something has happened in a run that is under way."""
-    deadline = time.monotonic() + PATIENCE
-    while not found():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def lines(log: Path) -> int:

@@ -1,4 +1,4 @@
-"""Findings H4 and H5 of the audit, by the default policy of a site: no row.
+"""By the default policy of a site, neither chosen requests nor exact sums of small sites tell a row.
 
 How: an exact run over few rows for its features and components, or over fewer than three sites, is refused before
 anything leaves. The attacks are played here with the rules off, to show that they are what the rules stop.
@@ -41,7 +41,7 @@ def asked(loop, task, **values):
 
 
 def count_rows_with(tmp_path, A, items, *, weights=None, **policy):
-    """H4: with weights (1, −m) a row is assigned to a component iff it has all of its items; supports count them."""
+    """with weights (1, −m) a row is assigned to a component iff it has all of its items; supports count them."""
     V = np.zeros((4, A.shape[1]), dtype=bool)
     V[0, items] = True
     loop = loop_of(tmp_path, A, **policy)
@@ -49,7 +49,7 @@ def count_rows_with(tmp_path, A, items, *, weights=None, **policy):
     return int(asked(loop, "flip_gains", components=V, weights=weights)["supports"][0])
 
 
-def test_h4_chosen_questions_get_no_row_by_the_default_policy(tmp_path):
+def test_chosen_questions_get_no_row_by_the_default_policy(tmp_path):
     A = rows(200, 40)
     A[:, 0] = np.arange(200) < 5
     with pytest.raises(Refusal, match="weights"):  # the attack of the audit, whatever the policy
@@ -59,7 +59,7 @@ def test_h4_chosen_questions_get_no_row_by_the_default_policy(tmp_path):
         count_rows_with(tmp_path / "on", A, [0], weights=OWN, **DEFAULT)
 
 
-def test_h4_where_exact_runs_are_allowed_small_counts_are_hidden(tmp_path):
+def test_where_exact_runs_are_allowed_small_counts_are_hidden(tmp_path):
     A = rows(2000, 50)
     A[:, 0] = np.arange(2000) < 5
     allowed = {"disclosure": None, "require_privacy": False}
@@ -67,14 +67,14 @@ def test_h4_where_exact_runs_are_allowed_small_counts_are_hidden(tmp_path):
 
 
 def gram_by_sketches(tmp_path, A, **policy):
-    """H5: three sketches AᵀA Q of as many columns in all as there are rows give AᵀA: S (QᵀS)⁺ Sᵀ (Nyström)."""
+    """three sketches AᵀA Q of as many columns in all as there are rows give AᵀA: S (QᵀS)⁺ Sᵀ (Nyström)."""
     loop, rng = loop_of(tmp_path, A, k=10, **policy), np.random.default_rng(1)
     Q = as_sketch(np.linalg.qr(rng.standard_normal((A.shape[1], 60)))[0])
     S = np.hstack([from_sketch(asked(loop, "gram_sketch", Q=Q[:, i : i + 20])["sketch"]) for i in (0, 20, 40)])
     return S @ np.linalg.pinv(Q.T @ S, rcond=1e-9) @ S.T
 
 
-def test_h5_a_passive_server_reconstructs_nothing_by_the_default_policy(tmp_path):
+def test_a_passive_server_reconstructs_nothing_by_the_default_policy(tmp_path):
     A = rows(40, 80)
     gram = A.T.astype(float) @ A
     np.testing.assert_allclose(gram_by_sketches(tmp_path / "off", A, **OLD), gram, atol=1e-3)
@@ -82,7 +82,7 @@ def test_h5_a_passive_server_reconstructs_nothing_by_the_default_policy(tmp_path
         gram_by_sketches(tmp_path / "on", A, **DEFAULT)
 
 
-def test_h5_at_one_component_the_record_of_a_rare_feature_is_not_told(tmp_path, monkeypatch):
+def test_at_one_component_the_record_of_a_rare_feature_is_not_told(tmp_path, monkeypatch):
     """The rules ask for 3 m k rows. With k = 1 there may be few enough features for all of AᵀA to be told."""
     A = rows(40, 11, density=0.4)
     A[:, 0] = np.arange(40) == 7
@@ -107,7 +107,7 @@ def test_h5_at_one_component_the_record_of_a_rare_feature_is_not_told(tmp_path, 
 
 @pytest.mark.parametrize("k", [1, 2, 10, 50])
 @pytest.mark.parametrize("m", [11, 40, 1000])
-def test_h5_the_rule_is_beyond_what_sketches_of_a_run_determine(k, m):
+def test_the_rule_is_beyond_what_sketches_of_a_run_determine(k, m):
     rules, reached = Policy().rules, 3 * (k + 10)
     least = next(n for n in range(1, 10**6) if rules.rows_suffice(n, n_features=m, n_components=k))
     assert least >= min(reached, 3 * m * k)
@@ -115,7 +115,7 @@ def test_h5_the_rule_is_beyond_what_sketches_of_a_run_determine(k, m):
 
 
 @pytest.mark.parametrize("sites", [None, 1, 2])
-def test_h5_sums_of_fewer_than_three_sites_are_not_told(tmp_path, sites):
+def test_sums_of_fewer_than_three_sites_are_not_told(tmp_path, sites):
     with pytest.raises(Refusal):
         loop_of(tmp_path, rows(2000, 20), k=2, sites=sites, disclosure=None, require_privacy=False)
     loop_of(tmp_path / "three", rows(2000, 20), k=2, sites=3, disclosure=None, require_privacy=False)

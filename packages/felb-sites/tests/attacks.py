@@ -1,7 +1,7 @@
-"""The attacks of the audit, each as a function that says whether it succeeds, and how the guard against it is removed.
+"""Attacks, each as a function that says whether it succeeds, and how the guard against it is removed.
 
 An attack is the same with and without its guard, so that what it shows is the guard and nothing else. Tests that remove
-a guard by themselves stand elsewhere; `test_findings.py` has the list.
+a guard by themselves stand elsewhere.
 """
 
 from __future__ import annotations
@@ -92,18 +92,18 @@ def without_the_list_of_topics(patch):
     patch.setitem(globals(), "GUARD", "")
 
 
-def c1_a_command_of_one_site_reaches_another(folder):
+def a_command_of_one_site_reaches_another(folder):
     pytest.importorskip("nvflare")
     return told_by_flare(RELAYED, folder) == "True"
 
 
-def c2_a_server_reads_a_file_of_a_site(folder):
+def a_server_reads_a_file_of_a_site(folder):
     pytest.importorskip("nvflare")
     (folder / "records.csv").write_text("Jane Doe,1\n")
     return "Jane Doe" in told_by_flare(SHELL, folder)
 
 
-def h3_a_variable_is_filled_into_the_settings_of_a_job(folder):
+def a_variable_is_filled_into_the_settings_of_a_job(folder):
     pytest.importorskip("nvflare")
     return "swordfish" in told_by_flare(ENVIRONMENT, folder)
 
@@ -111,7 +111,7 @@ def h3_a_variable_is_filled_into_the_settings_of_a_job(folder):
 # -- noise and requests ----------------------------------------------------------------------------------------------
 
 
-def c4_a_count_is_read_off_noise_that_has_saturated(folder):
+def a_count_is_read_off_noise_that_has_saturated(folder):
     pytest.importorskip("opendp")
     counts = np.array([17, 4, 9, 0, 41, 2], dtype=np.int64)
     try:
@@ -127,7 +127,7 @@ def with_noise_of_any_width(patch):
     patch.setattr(discrete, "SATURATED", 1 << 64)
 
 
-def c5_failures_cost_nothing_and_have_no_end(folder):
+def failures_cost_nothing_and_have_no_end(folder):
     pytest.importorskip("opendp")
     session, computed = session_of(folder, PRIVATE, require_replay=False), []
 
@@ -148,7 +148,7 @@ def with_failures_for_nothing(patch):
     patch.setattr(Attempts, "fail", lambda *_: None)
 
 
-def h4_a_chosen_question_counts_the_rows_with_some_items(folder):
+def a_chosen_question_counts_the_rows_with_some_items(folder):
     items = [0, 1]
     V = np.zeros((4, 12), dtype=bool)
     V[0, items] = True
@@ -165,7 +165,7 @@ def with_any_request(patch):
     patch.setattr(site_session, "check_request", lambda *_: None)
 
 
-def m6_a_request_searches_without_end(folder):
+def a_request_searches_without_end(folder):
     session, seen = session_of(folder, EXACT, require_replay=False), []
     asked = {"components": np.zeros((2, 12), bool), "weights": np.array([1.0, -1.0]), "node_cap": np.asarray(10**6)}
 
@@ -195,7 +195,7 @@ def session_of(folder, plan, **policy):
     return SiteSession("site-0", plan.to_json(), config_of(folder, **policy))
 
 
-def h1_two_jobs_of_one_run_spend_its_budget_each(folder):
+def two_jobs_of_one_run_spend_its_budget_each(folder):
     pytest.importorskip("opendp")
     config = config_of(folder, require_privacy=True)
     vaults = [Vault("site-0", lambda: config) for _ in range(2)]
@@ -213,7 +213,7 @@ def with_a_book_for_each_job(patch):
     patch.setattr(StoredResponses, "keep", Responses.keep)
 
 
-def h2_a_cell_of_the_data_is_in_a_reply(folder):
+def a_cell_of_the_data_is_in_a_reply(folder):
     secret = folder / "data.csv"
     secret.write_text("a,b\nJane Doe 1970-01-01,1\n")
     config = SiteConfig(str(secret), str(folder / "state"), policy=config_of(folder).policy)
@@ -226,7 +226,7 @@ def with_reasons_in_full(patch):
     patch.setattr(Refusal, "code", property(str, lambda *_: None), raising=False)
 
 
-def h5_a_passive_server_gets_the_products_of_a_site_s_columns(folder):
+def a_passive_server_gets_the_products_of_a_site_s_columns(folder):
     """Three sketches AᵀA Q that the default method asks by itself give AᵀA of 40 rows: S (QᵀS)⁺ Sᵀ (Nyström)."""
     A = np.random.default_rng(0).random((40, 80)) < 0.1
     plan = Plan("h5", "bmf", 10, 80, {"effort": "fast"}, sites=3)
@@ -254,7 +254,7 @@ def with_exact_runs_of_any_size(patch):
 # -- sums, budgets, results ------------------------------------------------------------------------------------------
 
 
-def m4_a_site_poisons_the_sum(folder):
+def a_site_poisons_the_sum(folder):
     cover = {"components": np.zeros((2, 12), bool), "weights": np.array([1.0, -1.0])}
     asked = Request.numbered(0, "residual_counts", cover)
     poison = {"residual": np.full(12, 2**50), "rows": np.asarray(-5)}
@@ -269,7 +269,7 @@ def with_any_response(patch):
     patch.setattr(response_validation, "check_response", lambda *_, **__: None)
 
 
-def l2_a_result_that_is_passed_on_tells_the_data_from_other_data(folder):
+def a_result_that_is_passed_on_tells_the_data_from_other_data(folder):
     found = simulate(Job("zoo", "grecond+or", 3, clients=3), folder / "out")
     shared = json.loads((folder / "out" / "result.json").read_text())
     return shared["provenance"]["data"]["fingerprint"] == found.provenance.data["fingerprint"]
@@ -279,7 +279,7 @@ def with_all_facts_in_the_result(patch):
     patch.setattr(result_module, "NOT_SHARED", {})
 
 
-def l3_guarantees_of_different_kinds_are_added_up(folder):
+def guarantees_of_different_kinds_are_added_up(folder):
     spent = Spent(folder)
     for name, kind in (("a", "add_remove"), ("b", "replace")):
         plan = Privacy(1.0, 1e-5, neighbours=kind).plan(n_records=90, n_clients=3, n_columns=12)

@@ -1,4 +1,4 @@
-"""Findings M2, M3, M7 and L3 of the audit: what a site remembers of its runs, and what it refuses therefore."""
+"""What a site remembers of its runs, and what it refuses therefore."""
 
 from __future__ import annotations
 
@@ -35,11 +35,8 @@ def guaranteed(**terms):
     return Privacy(1.0, 1e-5, **terms).plan(n_records=90, n_clients=3, n_columns=12)
 
 
-# -- M2 ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("lost", ["responses", "plan.json and responses", "everything", "one response"])
-def test_m2_a_site_that_has_lost_responses_of_a_run_does_not_begin_anew(tmp_path, lost):
+def test_a_site_that_has_lost_responses_of_a_run_does_not_begin_anew(tmp_path, lost):
     loop = Loopback(tmp_path, private(), SHARDS)
     assert loop.round()
     folder = loop.desks["site-0"].folder
@@ -55,7 +52,7 @@ def test_m2_a_site_that_has_lost_responses_of_a_run_does_not_begin_anew(tmp_path
         loop.restart()
 
 
-def test_m2_without_the_guard_a_lost_folder_resets_the_accountant(tmp_path, monkeypatch):
+def test_without_the_guard_a_lost_folder_resets_the_accountant(tmp_path, monkeypatch):
     loop = Loopback(tmp_path, private(), SHARDS)
     assert loop.round()
     shutil.rmtree(loop.desks["site-0"].folder / "responses")
@@ -64,7 +61,7 @@ def test_m2_without_the_guard_a_lost_folder_resets_the_accountant(tmp_path, monk
     assert loop.desks["site-0"]._responses.accountant.spent == 0.0, "the attack of the audit"
 
 
-def test_m2_a_crash_between_keeping_and_noting_a_response_is_no_loss(tmp_path, monkeypatch):
+def test_a_crash_between_keeping_and_noting_a_response_is_no_loss(tmp_path, monkeypatch):
     loop = Loopback(tmp_path, private(), SHARDS)
     with monkeypatch.context() as crash:
         crash.setattr(Spent, "note_answers", lambda *_: None)
@@ -93,10 +90,7 @@ def test_a_budget_file_that_is_lost_or_put_back_makes_no_room_for_more_runs(tmp_
         Spent(config.state).charge("data", (0.1, 1e-7), kind=("record", "add_remove"), limits=(None, None))
 
 
-# -- M3 ----------------------------------------------------------------------------------------------------------------
-
-
-def test_m3_noise_is_not_shared_with_more_sites_than_a_site_believes_in(monkeypatch):
+def test_noise_is_not_shared_with_more_sites_than_a_site_believes_in(monkeypatch):
     with pytest.raises(InputError, match=r"sites .*1 to 1000"):
         private(sites=100_000, noise="distributed")
     plan = private(sites=1000, noise="distributed").algorithm().privacy
@@ -111,16 +105,13 @@ def test_m3_noise_is_not_shared_with_more_sites_than_a_site_believes_in(monkeypa
     Policy(noise="distributed").check_privacy(plan)
 
 
-def test_m3_a_plan_of_too_many_sites_is_refused_before_anything_leaves(tmp_path):
+def test_a_plan_of_too_many_sites_is_refused_before_anything_leaves(tmp_path):
     with pytest.raises(Refusal, match="50 sites"):
         Loopback(tmp_path, private(sites=51, noise="distributed"), SHARDS, noise="distributed")
     assert not list(tmp_path.rglob("outbound.jsonl"))
 
 
-# -- M7 ----------------------------------------------------------------------------------------------------------------
-
-
-def test_m7_the_sum_of_delta_has_a_limit_also_if_none_was_set(tmp_path):
+def test_the_sum_of_delta_has_a_limit_also_if_none_was_set(tmp_path):
     spent = Spent(tmp_path)
     for run in range(10):
         spent.reserve(f"r{run}", guaranteed(), limit=None, delta_limit=site_policy.TOTAL_DELTA)
@@ -130,7 +121,7 @@ def test_m7_the_sum_of_delta_has_a_limit_also_if_none_was_set(tmp_path):
     spent.reserve("r10", guaranteed(), limit=None, delta_limit=None)  # as before, without end
 
 
-def test_m7_the_thirty_first_run_of_a_site_is_refused(tmp_path):
+def test_the_thirty_first_run_of_a_site_is_refused(tmp_path):
     for run in range(3):
         loop = Loopback(tmp_path, private(f"r{run}"), SHARDS, total_delta=2e-5)
         if run < 2:
@@ -140,7 +131,7 @@ def test_m7_the_thirty_first_run_of_a_site_is_refused(tmp_path):
                 loop.round()
 
 
-def test_m7_exact_runs_do_not_follow_private_ones_unless_the_policy_says_so(tmp_path, monkeypatch):
+def test_exact_runs_do_not_follow_private_ones_unless_the_policy_says_so(tmp_path, monkeypatch):
     assert Loopback(tmp_path / "before", EXACT, SHARDS).round()
     assert Loopback(tmp_path, private(), SHARDS).round()
     with pytest.raises(Refusal, match="exact"):
@@ -150,10 +141,7 @@ def test_m7_exact_runs_do_not_follow_private_ones_unless_the_policy_says_so(tmp_
     assert Loopback(tmp_path, Plan("again", "asso+vote", 2, 12, {}), SHARDS).round(), "the attack of the audit"
 
 
-# -- L3 ----------------------------------------------------------------------------------------------------------------
-
-
-def test_l3_guarantees_of_different_kinds_are_not_added_up(tmp_path):
+def test_guarantees_of_different_kinds_are_not_added_up(tmp_path):
     spent = Spent(tmp_path)
     spent.reserve("a", guaranteed(), limit=1.5)
     spent.reserve("b", guaranteed(neighbours="replace"), limit=1.5)
@@ -180,7 +168,7 @@ def test_l3_guarantees_of_different_kinds_are_not_added_up(tmp_path):
         {"epsilon": 1.0, "delta": 1e-5, "answers": -1},
     ],
 )
-def test_l3_an_amount_that_is_none_is_refused_in_the_budget_file(tmp_path, facts):
+def test_an_amount_that_is_none_is_refused_in_the_budget_file(tmp_path, facts):
     (tmp_path / "spent.json").write_text(json.dumps({"runs": {"a": facts}}))
     spent = Spent(tmp_path)
     for use in (spent.runs, spent.total, lambda: spent.reserve("b", guaranteed(), limit=1.0)):

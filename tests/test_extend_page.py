@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import felb
+import felb_paper
 
-ROOT = Path(__file__).parents[4]
-SUITES = Path(__file__).parent
-HELPERS = SUITES.parent / "helpers"
+ROOT = Path(__file__).parents[1]
+SUITES = [ROOT / "packages" / name for name in ("felb/tests/contracts", "felb/tests/helpers", "felb-paper/tests")]
 TITLED = re.compile(r'^```python title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 DIFF = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = {"aggregation", "algorithm", "estimator", "experiment", "mechanism", "transport"}
@@ -55,8 +55,8 @@ def test_every_kind_of_part_is_added_in_a_package_of_its_own_and_passes_its_suit
         (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "wards" / "__init__.py").touch()
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    installed = Path(felb.__file__).parents[1]
-    code, printed = run_pytest(tmp_path, "wards", path=(tmp_path, SUITES, HELPERS, installed))
+    installed = [Path(package.__file__).parents[1] for package in (felb, felb_paper)]
+    code, printed = run_pytest(tmp_path, "wards", path=(tmp_path, *SUITES, *installed))
     assert code == 0, printed
     assert int(re.search(r"(\d+) passed", printed)[1]) > 100
 
@@ -80,9 +80,11 @@ def test_the_change_passes_the_suites(patch, tmp_path):
         pytest.skip("git applies the patch")
     # Compiled kernels come along, with their times, or it would take minutes to compile them again.
     shutil.copytree(Path(felb.__file__).parent, tmp_path / "packages" / "felb" / "src" / "felb")
-    for name in ("packages/felb/tests", "tests", "pyproject.toml", "conftest.py"):
+    for name in ("packages/felb/tests", "packages/felb-sites", "packages/felb-paper", "pyproject.toml", "conftest.py"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
         copy(ROOT / name, tmp_path / name)
+    (tmp_path / "tests").mkdir()
+    shutil.copy2(ROOT / "tests" / "test_architecture.py", tmp_path / "tests")
     applied = subprocess.run(
         ["git", "apply", "--whitespace=error-all", "-"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Findings M1 and L1 of the audit: what δ and σ tell of the number of records, and what discrete noise really costs."""
+"""What δ and σ tell of the number of records, and what discrete noise really costs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def published(n):
     return plan.delta, plan.mu, plan.statement()
 
 
-def test_m1_neighbours_are_not_told_apart_by_delta_and_sigma(monkeypatch):
+def test_neighbours_are_not_told_apart_by_delta_and_sigma(monkeypatch):
     assert published(20001) == published(20000)
     assert published(999) == published(1000), "up to 10000 records delta is 1e-5 whatever they are"
     monkeypatch.setattr(spec, "public_size", lambda n: n)
@@ -32,17 +32,17 @@ def test_m1_neighbours_are_not_told_apart_by_delta_and_sigma(monkeypatch):
 
 
 @pytest.mark.parametrize("n", [1, 9, 10, 19_999, 29_999, 10**9 - 1])
-def test_m1_a_rounded_size_is_at_most_the_true_one_and_more_than_half_of_it(n):
+def test_a_rounded_size_is_at_most_the_true_one_and_more_than_half_of_it(n):
     assert n / 2 < public_size(n) <= n
     assert Privacy(1.0).delta_for(n) * n < 0.2
 
 
-def test_m1_a_stated_delta_is_checked_against_all_records():
+def test_a_stated_delta_is_checked_against_all_records():
     with pytest.raises(ValueError, match="delta=4e-05"):
         Privacy(1.0, 4e-5).plan(n_records=29_999, n_clients=3, n_columns=5)
 
 
-def test_m1_a_private_result_does_not_state_its_number_of_records(tmp_path):
+def test_a_private_result_does_not_state_its_number_of_records(tmp_path):
     result = simulate(
         Job("zoo", "bmf", 3, clients=2, privacy={"epsilon": 4.0}, parameters={"effort": "fast"}), tmp_path / "out"
     )
@@ -68,7 +68,7 @@ def worst_ratio(sigma, mu):
     return max(ratios)
 
 
-def test_l1_at_the_finest_noise_discrete_and_continuous_cost_the_same(monkeypatch):
+def test_at_the_finest_noise_discrete_and_continuous_cost_the_same(monkeypatch):
     assert FINEST == 64
     for mu in (0.25, 0.5, 1.0):
         assert worst_ratio(FINEST, mu) < 1.01
@@ -81,7 +81,7 @@ def test_l1_at_the_finest_noise_discrete_and_continuous_cost_the_same(monkeypatc
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 10.0])
 @pytest.mark.parametrize("clients", [2, 50])
-def test_l1_every_planned_release_is_fine_enough(epsilon, clients):
+def test_every_planned_release_is_fine_enough(epsilon, clients):
     from felb.data.binary import BinaryMatrix
 
     options = {} if clients == 2 else {"noise": "distributed", "colluders": 1}
