@@ -19,7 +19,7 @@ from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError, InputError
 from felb.federated.gate import Responses, StoredResponses
 from felb.federated.journal import pack
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 from felb.kernels.passes import from_sketch
 from felb.privacy import mechanisms as discrete
 from felb.privacy.mechanisms import DiscreteGaussian
@@ -42,7 +42,7 @@ ROWS = np.random.default_rng(3).random((90, 12)) < 0.3
 SHARDS = {f"site-{i}": BinaryMatrix.of(ROWS[i::3]) for i in range(3)}
 EXACT = Plan("exact", "bmf", 4, 12, {"effort": "fast"}, sites=3)
 PRIVATE = Plan("private", "bmf", 3, 12, {"effort": "fast"}, {"epsilon": 1.0, "delta": 1e-5}, 90, 3)
-SIZES = Request.numbered(0, "sizes", {}, all_clients=True)
+SIZES = Request.of([Part("sizes", {})], all_clients=True, number=0)
 
 # -- in a process of FLARE -------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ def c5_failures_cost_nothing_and_have_no_end(folder):
         patch.setattr(type(session._algorithm), "respond", overflow)
         for number in range(12):
             with pytest.raises(Refusal):
-                session.answer(Request.numbered(number, "sizes", {}, all_clients=True))
+                session.answer(Request.of([Part("sizes", {})], all_clients=True, number=number))
     return len(computed) == 12 and session._gate.accountant.spent == 0.0
 
 
@@ -152,7 +152,7 @@ def h4_a_chosen_question_counts_the_rows_with_some_items(folder):
     items = [0, 1]
     V = np.zeros((4, 12), dtype=bool)
     V[0, items] = True
-    asked = Request.numbered(0, "flip_gains", {"components": V, "weights": np.array([1.0, -12.0])})
+    asked = Request.of([Part("flip_gains", {"components": V, "weights": np.array([1.0, -12.0])})], number=0)
     try:
         told = session_of(folder, EXACT, require_replay=True).answer(asked)
     except Refusal:
@@ -176,7 +176,7 @@ def m6_a_request_searches_without_end(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(session._algorithm), "respond", searches)
         with pytest.raises(Refusal):
-            session.answer(Request.numbered(0, "assign", asked, all_clients=True))
+            session.answer(Request.of([Part("assign", asked)], all_clients=True, number=0))
     return seen == [10**6]
 
 
@@ -256,7 +256,7 @@ def with_exact_runs_of_any_size(patch):
 
 def m4_a_site_poisons_the_sum(folder):
     cover = {"components": np.zeros((2, 12), bool), "weights": np.array([1.0, -1.0])}
-    asked = Request.numbered(0, "residual_counts", cover)
+    asked = Request.of([Part("residual_counts", cover)], number=0)
     poison = {"residual": np.full(12, 2**50), "rows": np.asarray(-5)}
     try:
         release = ResponseValidator(EXACT.algorithm(), 12).admit(pack(poison), asked, site="site-2")

@@ -22,7 +22,7 @@ from felb.data import partition
 from felb.data.files import load
 from felb.data.partition import split
 from felb.errors import InputError
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 from felb_sites.approvals import SHORT, Approvals, plan_digest
 from felb_sites.attempts import MOST_FAILURES
 from felb_sites.messages import vault_message, write_question, write_request
@@ -174,14 +174,14 @@ def test_c5_failures_are_constant_charged_and_capped(tmp_path, monkeypatch):
     real = type(session._algorithm).respond
     with monkeypatch.context() as patch:
         patch.setattr(type(session._algorithm), "respond", fail)
-        request = Request.numbered(0, "sizes", {}, all_clients=True)
+        request = Request.of([Part("sizes", {})], all_clients=True, number=0)
         replies = {site.vault.handle(*vault_message(write_request(request), PRIVATE.to_json())) for _ in range(3)}
         assert {(reply.code, reply.values) for reply in replies} == {("failed", b"")}
         spent = session._gate.accountant.spent
         assert spent > 0, "a failure costs what the answer would have cost"
         assert len(session._gate.accountant.entries) == 1, "the same request again is not computed again"
         for number in range(1, 12):
-            request = Request.numbered(number, "sizes", {}, all_clients=True)
+            request = Request.of([Part("sizes", {})], all_clients=True, number=number)
             assert site.vault.handle(*vault_message(write_request(request), PRIVATE.to_json())).code == "failed"
         assert len(list((site.state / "private" / "attempts").iterdir())) <= MOST_FAILURES
     assert type(session._algorithm).respond is real
@@ -196,7 +196,7 @@ def test_c5_weights_that_are_not_numbers_cost_nothing_and_tell_nothing(site):
     V = np.zeros((2, 17), bool)
     plan = Plan("nan", "bmf", 4, 17, {"effort": "fast"})
     assert site.ready(plan) == OK
-    asked = Request.numbered(0, "flip_gains", {"components": V, "weights": np.array([np.nan, -1.0])})
+    asked = Request.of([Part("flip_gains", {"components": V, "weights": np.array([np.nan, -1.0])})], number=0)
     assert site.vault.handle(*vault_message(write_request(asked), plan.to_json())).code == "request"
 
 

@@ -22,12 +22,12 @@ from felb.federated.algorithms.felb import (
 )
 from felb.federated.gate import Gate
 from felb.federated.journal import from_arrays, to_arrays
-from felb.federated.protocol import Algorithm, Checkpoint, Release, Request, Sums, Update
+from felb.federated.protocol import Algorithm, Checkpoint, Part, Release, Request, Sums, Update
 from felb.optim.prox import prox_elb, prox_elb_exact
 from felb.optim.steps import Lipschitz
 from felb.privacy.outbound_log import OutboundLog, OutboundRecord
 
-REQUEST = Request.numbered(3, "count", {})
+REQUEST = Request.of([Part("count", {})], number=3)
 RNG = np.random.default_rng(0)
 
 

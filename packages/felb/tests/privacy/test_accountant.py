@@ -10,7 +10,7 @@ import scipy.stats
 
 from felb.errors import InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
-from felb.federated.protocol import Request, Update
+from felb.federated.protocol import Part, Request, Update
 from felb.privacy import accounting as ledger_module
 from felb.privacy.accounting import (
     Accountant,
@@ -193,7 +193,7 @@ def test_the_gate_logs_cost_and_running_total(tmp_path):
     log, accountant = OutboundLog(tmp_path / "site.jsonl"), Accountant(1.0, 1e-5)
     gate = Gate("site", log, DiscreteGaussian(100.0, 10.0), accountant, run="r")
     for t in range(2):
-        gate.release(Update({"M": np.arange(4), "N": np.int64(7)}), Request.numbered(t, "count", {}), rng=None)
+        gate.release(Update({"M": np.arange(4), "N": np.int64(7)}), Request.of([Part("count", {})], number=t), rng=None)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [line["cost"]["loss"] for line in lines] == [0.1] * 4
     assert [line["total"]["mu"] for line in lines] == pytest.approx([math.sqrt(0.02)] * 2 + [0.2] * 2)
@@ -213,6 +213,6 @@ def test_a_replayed_round_with_seeded_noise_is_charged_once():
     accountant = Accountant(3.0, 1e-5, unit="client")
     gate = Gate("site", lambda _: None, PaperGaussian(1.0, clip=FrobeniusClip(1.0)), accountant)
     for _ in range(2):
-        request = Request.numbered(4, "local_factor", {})
+        request = Request.of([Part("local_factor", {})], number=4)
         gate.release(Update({"V": np.ones((2, 3))}), request, rng=np.random.default_rng(5))
     assert len(accountant.entries) == 1
