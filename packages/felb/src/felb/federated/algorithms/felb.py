@@ -376,9 +376,10 @@ ROUNDING = 1e-4
 
 def local_factor(p: FelbParameters) -> TaskSpec:
     """Declare the task of the optimisation rounds: V_i and the loss, for their sums."""
-    outputs = {"V": Output("f", ("k", "m"), -ROUNDING, MOST_ENTRY), "loss": LOSS}
+    k = p.n_components
+    outputs = {"V": Output("f", (k, "m"), -ROUNDING, MOST_ENTRY), "loss": LOSS}
     if p.setting.average == "curvature":
-        outputs = {"V": Output("i", ("k", "m")), "curvature": Output("i", ("k",)), "loss": LOSS}
+        outputs = {"V": Output("i", (k, "m")), "curvature": Output("i", (k,)), "loss": LOSS}
     return TaskSpec(
         LOCAL_FACTOR,
         "local steps",
