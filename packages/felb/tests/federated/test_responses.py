@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from declarations import outputs_of
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError, InputError, PrivacyError
@@ -32,7 +33,7 @@ def ask(folder, plan=PLAN, *, log=lambda _: None, number=0, values=None):
     gate = Gate.private("a", log, plan=plan, responses=kept)
     update = Update.of_records(sizes=row_size_histogram(ROWS))
     request = Request.of([Part("sizes", values or {})], all_clients=True, number=number)
-    return gate.release(update, request, rng=np.random.default_rng(0)), kept
+    return gate.release(update, request, outputs_of(update), rng=np.random.default_rng(0)), kept
 
 
 def test_a_request_that_comes_again_gets_the_same_bits_at_no_cost(tmp_path):
@@ -113,16 +114,16 @@ def test_states_of_the_last_rounds_are_kept_with_their_responses(tmp_path, charg
         return StoredResponses(tmp_path, None, state_type=State, charged=charged)
 
     for number in range(6):
-        again().keep(Request.of([Part("count", {})], number=number), {"n": np.asarray(number)}, State(number))
+        again().keep(Request.of([Part("count", {})], number=number), {"n": np.asarray(number)}, {"": State(number)})
     kept = again()
-    assert kept.state_before(6) == State(5)
-    assert kept.state_before(5) == State(4)
-    assert kept.state_before(4) == State(3)
+    assert kept.states_before(6) == {"": State(5)}
+    assert kept.states_before(5) == {"": State(4)}
+    assert kept.states_before(4) == {"": State(3)}
     with pytest.raises(FederationError, match="too long ago"):
-        kept.state_before(3)
+        kept.states_before(3)
     assert len(kept) == (6 if charged else KEPT)
     found = kept.find(Request.of([Part("count", {})], number=1))
     assert found == {"n": np.asarray(1)} if charged else found is None
-    kept.keep(Request.of([Part("count", {"other": np.ones(1)})], number=4), {"n": np.asarray(40)}, State(40))
-    assert again().state_before(6) == State(40), "the course before was left"
+    kept.keep(Request.of([Part("count", {"other": np.ones(1)})], number=4), {"n": np.asarray(40)}, {"": State(40)})
+    assert again().states_before(6) == {"": State(40)}, "the course before was left"
     assert answered_rounds(tmp_path) == (set(range(6)) if charged else {3, 4})
