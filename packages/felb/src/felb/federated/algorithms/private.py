@@ -40,6 +40,7 @@ from felb.privacy.releases import (
     row_bound_from_histogram,
     row_size_histogram,
     select_columns,
+    size_edges,
     weighted_column_counts,
     weighted_cooccurrence,
 )
@@ -224,7 +225,7 @@ PRIVATE_TASKS = (
         count_sizes,
         "how many records have how many ones",
         {},
-        {SIZES: _noisy(lambda sizes, _: sizes["m"] + 1)},
+        {SIZES: _noisy(lambda sizes, _: len(size_edges(sizes["m"])))},
     ),
     TaskSpec(
         COLUMNS,
