@@ -177,7 +177,7 @@ def test_a_site_killed_while_it_writes_neither_loses_nor_doubles_a_charge(tmp_pa
         loop.restart()
         loop.round()
     assert loop.spent().total() == (1.0, 1e-5)
-    accountant = loop.desks["site-0"]._gate.accountant
+    accountant = loop.desks["site-0"]._client.gate.accountant
     assert [entry.what for entry in accountant.entries] == RELEASES
     assert 0.999 < accountant.spent <= 1.0
 
@@ -206,7 +206,7 @@ def test_a_coordinator_that_asks_again_under_new_numbers_is_refused(tmp_path):
     loop.round()
     loop.round()
     known = loop.ask_site("site-0", loop.request)
-    accountant = loop.desks["site-0"]._gate.accountant
+    accountant = loop.desks["site-0"]._client.gate.accountant
     before = accountant.spent
     # Under a new number, and another bound under a known number.
     for number in (9, 1):

@@ -183,7 +183,9 @@ class Plan:
         model = make_federated(self.method, n_components=self.n_components, **self.parameters, **agreed)
         if self.parameters.get("time_limit") is not None and not METHODS[self.method].post_hoc:
             raise InputError(f"a run of {self.method} over sites has no time_limit; lower its rounds or effort instead")
-        return model.algorithm(self.n_features, population=self._population)
+        # Starts from below ask how many rows hold a whole set of features, which no site should tell.
+        options = {"starts_from_below": False} if self.method == "bmf" else {}
+        return model.algorithm(self.n_features, population=self._population, **options)
 
     @property
     def _population(self) -> Population | None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from felb.errors import FederationError
+from felb.kernels.belief import LEAST_RATE
 from felb.kernels.passes import UPLOAD_BITS
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ MOST_STEPS, MOST_NODES = 100_000, 10_000
 """Rounds, or steps of a round, at most; nodes of the search for the best assignment of a row at most."""
 LARGEST = 2.0**40
 """Of a real number that has no natural bound, such as an entry of a non-negative factor."""
+LARGEST_RATIO = math.log((1 - LEAST_RATE) / LEAST_RATE) + 1e-9
+"""Of the probabilities of a cell inside and outside of the components, as a logarithm."""
 TINY = 1e-300
 ROOM_FOR_NAMES = 1 << 14
 """Bytes of a message beside its numbers."""
@@ -328,13 +331,13 @@ def _is_weight_of_objective(value: Array, limits: Limits) -> bool:
 
 def _is_weight_of_assignment(value: Array, limits: Limits) -> bool:
     one, zero = (float(weight) for weight in value)
-    ratios = limits.belief and 0 < one <= 64 and -64 <= zero < 0
+    ratios = limits.belief and 0 < one <= LARGEST_RATIO and -LARGEST_RATIO <= zero < 0
     return ratios or _is_weight_of_objective(value, limits)
 
 
 COMPONENTS = Input("b", ("k", "m"))
 WEIGHTS = Input("f", (2,), -LARGEST, LARGEST, allowed=_is_weight_of_objective)
-ASSIGNMENT_WEIGHTS = Input("f", (2,), -LARGEST, LARGEST, optional=True, allowed=_is_weight_of_assignment)
+ASSIGNMENT_WEIGHTS = Input("f", (2,), -LARGEST, LARGEST, allowed=_is_weight_of_assignment)
 NODE_CAP = Input("i", (), 1, lambda limits: min(limits.node_cap, MOST_NODES))
 RELAXED = Input("f", ("k", "m"), 0.0, LARGEST)
 BOXED = Input("f", ("k", "m"), 0.0, 1.0)
@@ -401,13 +404,13 @@ class ResponseValidator:
     def _check_part(self, part: Part, told: Values, *, clients: int, rows: int | None, client: str | None) -> None:
         spec = self._algorithm.tasks[part.task]
         telling = next((name for name, output in spec.outputs.items() if output.tells_rows and name in told), None)
-        if telling is not None and not self._noisy and np.size(told[telling]) == 1:
-            count = int(told[telling])
+        count = None if telling is None or self._noisy else told[telling]
+        if count is not None and count.shape == () and count.dtype.kind in "iu":
             if rows is not None and count != rows:
                 raise FederationError("the number of rows has changed")
-            if client is not None:
-                self._rows[client] = count
-            rows = count
+            rows = int(count)
         most = MOST_ROWS * clients if rows is None else rows
         bounds = Bounds(self._algorithm.limits.n_features, clients, most)
         spec.check_response(told, part.values, bounds, noisy=self._noisy)
+        if client is not None and rows is not None:
+            self._rows[client] = rows

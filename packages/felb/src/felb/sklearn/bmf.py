@@ -179,7 +179,12 @@ class FederatedBMF(FederatedEstimator):
         )
 
     def algorithm(
-        self, n_features: int, *, population: Population | None = None, centralized: bool = False
+        self,
+        n_features: int,
+        *,
+        population: Population | None = None,
+        centralized: bool = False,
+        starts_from_below: bool = True,
     ) -> Algorithm:
         """Return the algorithm, with noise calibrated for the population if there is a privacy specification."""
         if self.privacy is not None:
@@ -194,6 +199,7 @@ class FederatedBMF(FederatedEstimator):
             false_negative_cost=self.false_negative_cost,
             sampled=self.sampled or (self.joined_late and self.n_components == MDL),
             centralized=centralized,
+            starts_from_below=starts_from_below,
             node_cap=self.node_cap,
         )
 
