@@ -44,7 +44,9 @@ def test_a_run_that_is_replayed_has_the_same_result(tmp_path, plan):
 
 
 def other(request, **changes):
-    return Request.of([Part(request.task, {**request.values, **changes})], all_clients=request.all_clients, number=request.round)
+    return Request.of(
+        [Part(request.task, {**request.values, **changes})], all_clients=request.all_clients, number=request.round
+    )
 
 
 def test_h4_a_question_that_the_algorithm_does_not_ask_is_refused(tmp_path):

@@ -45,8 +45,8 @@ def test_a_good_answer_is_read_as_it_was_written(validator):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda v: {**v, "loss": np.asarray(np.nan)}, "NaN or infinity"),
-        (lambda v: {**v, "loss": np.asarray(np.inf)}, "NaN or infinity"),
+        (lambda v: {**v, "loss": np.asarray(np.nan)}, "NaN, infinity"),
+        (lambda v: {**v, "loss": np.asarray(np.inf)}, "NaN, infinity"),
         (lambda v: {**v, "V": np.ones((8, 3), np.int64)}, "shape"),
         (lambda v: {**v, "V": np.ones((3, 8), np.float32)}, "type"),
         (lambda v: {**v, "V": np.full((3, 8), np.nan, np.float32)}, "type"),

@@ -30,9 +30,9 @@ def seen(monkeypatch):
     noted, left = {}, {}
 
     class Noting(Client):
-        def answer(self, states, rows, request):
+        def answer(self, states, rows, request, **known):
             noted.setdefault(self.name, []).append((request.round, states is left.get(self.name)))
-            left[self.name], release = super().answer(states, rows, request)
+            left[self.name], release = super().answer(states, rows, request, **known)
             return left[self.name], release
 
     monkeypatch.setattr(local, "Client", Noting)

@@ -35,10 +35,10 @@ def fail_in_rounds(monkeypatch, victim, rounds):
     """Make a client fail in some rounds."""
 
     class Failing(Client):
-        def answer(self, states, rows, request):
+        def answer(self, states, rows, request, **known):
             if self.name == victim and request.round in rounds:
                 raise RuntimeError("disk full")
-            return super().answer(states, rows, request)
+            return super().answer(states, rows, request, **known)
 
     monkeypatch.setattr(local, "Client", Failing)
 

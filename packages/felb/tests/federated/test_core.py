@@ -21,7 +21,7 @@ from felb.federated.algorithms.felb import (
     felb_mu,
     felb_server,
 )
-from felb.federated.client import compute_update
+from felb.federated.client import Client, compute_update
 from felb.federated.gate import Gate
 from felb.federated.journal import from_arrays, to_arrays
 from felb.federated.protocol import Checkpoint, Part, Release, Request, Sums, Update
@@ -88,7 +88,7 @@ def test_a_client_does_only_what_it_knows():
     shard = BinaryMatrix.of(np.eye(2))
     assert compute_update(algorithm, {"": 1}, shard, REQUEST, name="a", seed=0)[0] == {"": 1}
     with pytest.raises(FederationError, match=r"unknown task 'exfiltrate'.*count"):
-        compute_update(algorithm, None, shard, Request("exfiltrate"), name="a", seed=0)
+        Client("a", algorithm, Gate("a", lambda _: None), seed=0).answer(None, shard, Request("exfiltrate"))
 
 
 def test_states_survive_being_stored():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from felb.federated.gate import Responses
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
+    from felb.federated.tasks import Expected
     from felb.privacy.disclosure import Disclosure
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound_log import OutboundRecord
@@ -43,12 +44,14 @@ LEAST_ONES = 20_000
 """Ones of a span; with fewer, starting a thread takes longer than the work."""
 
 
-def plain_sums(validator: ResponseValidator) -> AddUp:
-    """Return what adds up the releases of a round in the clear, each checked as that of a stranger."""
+def plain_sums(algorithm: Algorithm) -> AddUp:
+    """Return what adds up the releases of a round in the clear, each checked as a coordinator does."""
+    validator = ResponseValidator(algorithm)
 
     def add_up(releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
+        expected = algorithm.expected(request)
         for name, release in releases.items():
-            validator.check(release.values, request, client=name)
+            validator.check(release.values, request, client=name, expected=expected)
         return Sums.of(releases.values(), missing=missing, number=request.round)
 
     return add_up
@@ -83,8 +86,7 @@ class InProcess:
         deadline: Deadline | None = None,
         add_up: AddUp | None = None,
     ) -> None:
-        self._validator = ResponseValidator(algorithm)
-        self._add_up = add_up or plain_sums(self._validator)
+        self._add_up = add_up or plain_sums(algorithm)
         self._deadline = deadline
         self._algorithm, self._shards, self._gates = algorithm, shards, gates
         self._pool, self._seed = pool, seed
@@ -99,7 +101,8 @@ class InProcess:
         states = dict(self._states.states)
         # Dozens of clients in one memory: from here on a state lives only until its successor is there.
         self._states = ClientStates(self._states.round)
-        jobs = {name: self._begun(name, request, states.get(name)) for name in asked}
+        expected = self._algorithm.check_request(request)
+        jobs = {name: self._begun(name, request, states.get(name), expected) for name in asked}
         releases: dict[str, Release] = {}
         failed: list[str] = []
         quorum = self._participation.quorum
@@ -122,9 +125,7 @@ class InProcess:
                 f"the quorum is {quorum}. Failed: {', '.join(failed)}"
             )
         self._states = ClientStates(request.round, states)
-        sums = self._add_up(releases, request, missing + failed)
-        self._validator.check_sum(sums, request)
-        return sums
+        return self._add_up(releases, request, missing + failed)
 
     @property
     def states(self) -> ClientStates:
@@ -138,22 +139,22 @@ class InProcess:
         """Restore stored states."""
         self._states = states
 
-    def _begun(self, name: str, request: Request, state: Any) -> Future[tuple[Any, Release]]:
+    def _begun(self, name: str, request: Request, states: Any, expected: Expected) -> Future[tuple[Any, Release]]:
         """Start a client in a thread; a single one in this thread, because the others are for parts of its rows."""
         if self._spans == 1:
-            return self._pool.submit(self._respond, name, request, state)
+            return self._pool.submit(self._respond, name, request, states, expected)
         done: Future[tuple[Any, Release]] = Future()
         try:
-            done.set_result(self._respond(name, request, state))
+            done.set_result(self._respond(name, request, states, expected))
         except Exception as error:
             done.set_exception(error)
         return done
 
-    def _respond(self, name: str, request: Request, states: Any) -> tuple[Any, Release]:
+    def _respond(self, name: str, request: Request, states: Any, expected: Expected) -> tuple[Any, Release]:
         do = partial(do_in_spans, pool=self._pool, spans=self._spans)
         client = Client(name, self._algorithm, self._gates[name], self._seed, do=do)
         with within(self._deadline):
-            return client.answer(states, self._shards[name], request)
+            return client.answer(states, self._shards[name], request, expected=expected)
 
 
 def do_in_spans(spec: TaskSpec, work: Work, *, pool: ThreadPoolExecutor, spans: int) -> tuple[Any, Update]:

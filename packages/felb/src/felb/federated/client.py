@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
     from felb.federated.gate import Gate
     from felb.federated.protocol import Algorithm, Request
+    from felb.federated.tasks import Expected
 
     States = Mapping[str, Any]
     """The private state of a client in each lane."""
@@ -44,7 +45,7 @@ def compute_update(
     seed: int,
     do: DoTask = do_task,
 ) -> tuple[dict[str, Any], Update]:
-    """Check a request and do its tasks; same inputs, same outputs, everywhere.
+    """Do the tasks of a request that was checked; same inputs, same outputs, everywhere.
 
     Parameters
     ----------
@@ -59,7 +60,6 @@ def compute_update(
     -------
     The states after the request, and the update, which has not passed a gate yet.
     """
-    algorithm.check_request(request)
     after: dict[str, Any] = {}
     updates = []
     for part in request.parts:
@@ -91,23 +91,33 @@ class Client:
     noise: np.random.Generator | None = None
     do: DoTask = do_task
 
-    def answer(self, states: States | None, rows: BinaryMatrix, request: Request) -> tuple[States, Release]:
-        """Return the states after a request, and what leaves; what was released before is released again."""
+    def answer(
+        self, states: States | None, rows: BinaryMatrix, request: Request, *, expected: Expected | None = None
+    ) -> tuple[States, Release]:
+        """Return the states after a request, and what leaves; what was released before is released again.
+
+        Parameters
+        ----------
+        states, rows : of the client
+        request : what is asked
+        expected : what `Algorithm.check_request` returned, where clients that share a process get a request that was
+            checked for all of them
+        """
+        expected = self.algorithm.check_request(request) if expected is None else expected
         known = self.gate.find(request)
         if known is not None:
-            self.algorithm.check_request(request)
             return states or {}, known
         after, update = compute_update(
             self.algorithm, states, rows, request, name=self.name, seed=self.seed, do=self.do
         )
-        return after, self.release(update, request, states=after)
+        return after, self.release(update, request, expected, states=after)
 
-    def release(self, update: Update, request: Request, *, states: States | None = None) -> Release:
+    def release(self, update: Update, request: Request, expected: Expected, *, states: States | None = None) -> Release:
         """Let an update pass the gate; the states after it are kept with the response."""
         noise = self.noise
         if noise is None:
             noise = random_stream(self.seed, NOISE_STREAM, request.round, self.name)
-        return self.gate.release(update, request, self.algorithm.expected(request), rng=noise, states=states)
+        return self.gate.release(update, request, expected, rng=noise, states=states)
 
 
 def read_assignment(states: States | None) -> NDArray[np.bool_] | None:

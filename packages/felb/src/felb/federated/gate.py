@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm, Values
-    from felb.federated.tasks import Output
+    from felb.federated.tasks import Expected, Output
     from felb.privacy.disclosure import Disclosure
     from felb.privacy.spec import PrivacyPlan
 
@@ -272,7 +272,7 @@ class Gate:
         self,
         update: Update,
         request: Request,
-        declared: Mapping[str, tuple[Output, tuple[int, ...]]],
+        declared: Expected,
         *,
         rng: np.random.Generator,
         states: Mapping[str, Any] | None = None,
@@ -296,7 +296,7 @@ class Gate:
                 "nothing was sent"
             )
         for name, value in update.values.items():
-            if not np.all(np.isfinite(value)):
+            if np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
                 raise FederationError(
                     f"{self.client}: {name} of task {request.task!r} holds NaN or infinity; nothing was sent. "
                     "Try a smaller l2 or dtype='float64'"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.federated.tasks import Limits, Output, TaskSpec
+    from felb.federated.tasks import Expected, Limits, TaskSpec
     from felb.metrics import Counts
     from felb.optim.belief import Belief
     from felb.privacy.mechanisms import RecordSum
@@ -77,6 +77,8 @@ class Part:
 
     def select(self, values: Values) -> dict[str, Array]:
         """Return the arrays of this part among those of all parts, by their own names."""
+        if not self.lane and not any("." in name for name in values):
+            return dict(values)
         prefix = self.qualify("")
         return {
             name[len(prefix) :]: value
@@ -425,14 +427,15 @@ class Algorithm:
     privacy: PrivacyPlan | None = None
     interruptible: bool = False
 
-    def check_request(self, request: Request) -> None:
-        """Raise unless the request is one that this algorithm could make."""
+    def check_request(self, request: Request) -> Expected:
+        """Raise unless the request is one that this algorithm could make; return what a response holds."""
         for part in request.parts:
             if part.task not in self.tasks:
                 raise FederationError(f"unknown task {part.task!r}; this client knows {', '.join(sorted(self.tasks))}")
             self.tasks[part.task].check_request(part.values, self.limits)
+        return self.expected(request)
 
-    def expected(self, request: Request) -> dict[str, tuple[Output, tuple[int, ...]]]:
+    def expected(self, request: Request) -> Expected:
         """Return the arrays that a response to a request holds, as they are declared, and their shapes."""
         return {
             part.qualify(name): found

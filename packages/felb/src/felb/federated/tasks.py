@@ -34,11 +34,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Algorithm, Part, Request, Sums, Update
+    from felb.federated.protocol import Algorithm, Request, Sums, Update
     from felb.privacy.spec import PrivacyPlan
 
     Array = NDArray[Any]
     Values = Mapping[str, Array]
+    Expected = Mapping[str, tuple["Output", tuple[int, ...]]]
+    """The arrays of a response by name, as they are declared, with their shapes."""
 
 Kind = Literal["b", "i", "f"]
 """Boolean, whole, real."""
@@ -113,7 +115,8 @@ class Input:
         """Raise unless the entries of a value may be asked; the error names none of them."""
         if self.kind != "b" and value.size:
             low, high = (bound(limits) if callable(bound) else bound for bound in (self.low, self.high))
-            if not np.isfinite(value).all() or value.min() < low or value.max() > high:
+            least, most = _range_of(value)
+            if not (low <= least and most <= high and math.isfinite(least) and math.isfinite(most)):
                 raise FederationError(f"{name} of the request is out of the range that its task allows")
         if self.unique and len(np.unique(value)) != value.size:
             raise FederationError(f"{name} of the request holds an entry twice")
@@ -254,7 +257,7 @@ class TaskSpec:
         for name, value in values.items():
             self.inputs[name].check(name, np.asarray(value), limits)
 
-    def expected(self, values: Values, n_features: int) -> dict[str, tuple[Output, tuple[int, ...]]]:
+    def expected(self, values: Values, n_features: int) -> Expected:
         """Return the arrays of a response to these values, with their shapes."""
         sizes = self._sizes_of(values, n_features)
         return {
@@ -262,36 +265,6 @@ class TaskSpec:
             for name, output in self.outputs.items()
             if output.when is None or output.when(values)
         }
-
-    def check_response(self, told: Values, values: Values, bounds: Bounds, *, noisy: bool) -> None:
-        """Raise unless what was told can be the response of some rows to the values of a request, or a sum of such.
-
-        Of `noisy` numbers only the size is known.
-        """
-        expected = self.expected(values, bounds.n_features)
-        if told.keys() != expected.keys():
-            raise FederationError(f"it holds {sorted(told)} instead of {sorted(expected)}")
-        for name, (output, shape) in expected.items():
-            array = told[name]
-            if array.shape != shape:
-                raise FederationError(f"{name} has shape {array.shape} instead of {shape}")
-            if (array.dtype.kind == "f") != (output.kind == "f") and not noisy:
-                raise FederationError(f"{name} is of type {array.dtype}")
-            if not array.size:
-                continue
-            least, most = array.min().item(), array.max().item()
-            if not (math.isfinite(least) and math.isfinite(most)):
-                raise FederationError(f"{name} holds NaN or infinity")
-            if max(abs(least), abs(most)) > MOST * bounds.clients:
-                raise FederationError(f"{name} holds a number that no data can have")
-            if noisy:
-                continue
-            if least < output.low * bounds.clients:
-                raise FederationError(f"{name} holds a number below {output.low:g}")
-            if most > bounds.greatest(output.high):
-                raise FederationError(f"{name} holds more than {bounds.greatest(output.high):g}")
-        if self.relations is not None and not noisy:
-            self.relations(told, values, bounds)
 
     def _sizes_of(self, values: Values, n_features: int) -> dict[str, int]:
         """Return what letters stand for in a request; raises on a value of another type or shape than declared."""
@@ -307,6 +280,14 @@ class TaskSpec:
             if not alike:
                 raise FederationError(f"{name} of the request has another shape than its task's")
         return sizes
+
+
+def _range_of(array: Array) -> tuple[float, float]:
+    """Return the least and the greatest entry; NaN, if there is one, is both."""
+    if array.ndim == 0:
+        value = array.item()
+        return value, value
+    return (array.min().item(), array.max().item()) if array.size else (0, 0)
 
 
 def declare(*specs: TaskSpec) -> dict[str, TaskSpec]:
@@ -352,8 +333,8 @@ SUPPORTS = Output("i", ("k",), high="rows", counts_records=True)
 
 def check_counts(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001
     """tp, fp and fn are different cells."""
-    tp, fp, fn, cells = np.moveaxis(told["counts"], -1, 0)
-    require(tp + fp + fn <= cells, "counts exceed the number of cells")
+    counts = told["counts"]
+    require(counts[..., :3].sum(axis=-1) <= counts[..., 3], "counts exceed the number of cells")
 
 
 # -- the server's check of what comes --------------------------------------------------------------------------------
@@ -379,38 +360,60 @@ class ResponseValidator:
         shapes = (shape for _, shape in self._algorithm.expected(request).values())
         return ROOM_FOR_NAMES + sum(8 * math.prod(shape) for shape in shapes)
 
-    def check(self, told: Values, request: Request, *, client: str) -> None:
-        """Raise an error that names the client unless its response may enter the sum."""
+    def check(self, told: Values, request: Request, *, client: str, expected: Expected | None = None) -> None:
+        """Raise an error that names the client unless its response may enter the sum.
+
+        Parameters
+        ----------
+        told, request : the response, and what was asked
+        client : who tells it
+        expected : what the algorithm declares for the request, where that is at hand
+        """
         try:
-            for part, values in self._parts(told, request):
-                self._check_part(part, values, clients=1, rows=self._rows.get(client), client=client)
+            self._check(told, request, expected, clients=1, client=client)
         except FederationError as error:
             raise FederationError(f"the response of {client} to round {request.round} was rejected: {error}") from error
 
     def check_sum(self, sums: Sums, request: Request) -> None:
         """Raise unless a sum can be that of so many clients."""
         try:
-            for part, values in self._parts(sums, request):
-                self._check_part(part, values, clients=sums.clients, rows=None, client=None)
+            self._check(sums, request, None, clients=sums.clients, client=None)
         except FederationError as error:
             raise FederationError(f"the sum of round {request.round} was rejected: {error}") from error
 
-    def _parts(self, told: Values, request: Request) -> list[tuple[Part, dict[str, Array]]]:
-        found = [(part, part.select(told)) for part in request.parts]
-        if sum(len(values) for _, values in found) != len(told):
-            raise FederationError(f"it holds {sorted(told)}, not all of which were asked for")
-        return found
-
-    def _check_part(self, part: Part, told: Values, *, clients: int, rows: int | None, client: str | None) -> None:
-        spec = self._algorithm.tasks[part.task]
-        telling = next((name for name, output in spec.outputs.items() if output.tells_rows and name in told), None)
-        count = None if telling is None or self._noisy else told[telling]
-        if count is not None and count.shape == () and count.dtype.kind in "iu":
-            if rows is not None and count != rows:
-                raise FederationError("the number of rows has changed")
-            rows = int(count)
-        most = MOST_ROWS * clients if rows is None else rows
-        bounds = Bounds(self._algorithm.limits.n_features, clients, most)
-        spec.check_response(told, part.values, bounds, noisy=self._noisy)
+    def _check(
+        self, told: Values, request: Request, expected: Expected | None, *, clients: int, client: str | None
+    ) -> None:
+        expected = self._algorithm.expected(request) if expected is None else expected
+        if told.keys() != expected.keys():
+            raise FederationError(f"it holds {sorted(told)} instead of {sorted(expected)}")
+        rows = None if client is None else self._rows.get(client)
+        ranges = {}
+        for name, (output, shape) in expected.items():
+            array = told[name]
+            if array.shape != shape:
+                raise FederationError(f"{name} has shape {array.shape} instead of {shape}")
+            if (array.dtype.kind == "f") != (output.kind == "f") and not self._noisy:
+                raise FederationError(f"{name} is of type {array.dtype}")
+            ranges[name] = least, most = _range_of(array)
+            if not (-MOST * clients <= least and most <= MOST * clients):
+                raise FederationError(f"{name} holds NaN, infinity or a number that no data can have")
+            if output.tells_rows and not self._noisy:
+                if rows is not None and array != rows:
+                    raise FederationError("the number of rows has changed")
+                rows = int(array)
+        if self._noisy:
+            return  # of noisy numbers only the size is known
+        bounds = Bounds(self._algorithm.limits.n_features, clients, MOST_ROWS * clients if rows is None else rows)
+        for name, (least, most) in ranges.items():
+            output = expected[name][0]
+            if least < output.low * clients:
+                raise FederationError(f"{name} holds a number below {output.low:g}")
+            if most > bounds.greatest(output.high):
+                raise FederationError(f"{name} holds more than {bounds.greatest(output.high):g}")
+        for part in request.parts:
+            relations = self._algorithm.tasks[part.task].relations
+            if relations is not None:
+                relations(part.select(told), part.values, bounds)
         if client is not None and rows is not None:
             self._rows[client] = rows

@@ -17,6 +17,7 @@ import numpy as np
 from felb.errors import FederationError
 from felb.federated.journal import MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME, digest
 from felb.federated.protocol import MOST_SUM, Release, Sums
+from felb.federated.tasks import ResponseValidator
 from felb.kernels.passes import UPLOAD_BITS
 
 if TYPE_CHECKING:
@@ -145,7 +146,9 @@ class MaskedSums:
                 total = end.value
                 values = from_vector(total.vector, total.layout)
                 absent = [name for name in total.missing if name in asked]
-                return Sums(values, len(total.survivors), missing=absent, number=request.round)
+                sums = Sums(values, len(total.survivors), missing=absent, number=request.round)
+                ResponseValidator(self.algorithm).check_sum(sums, request)
+                return sums
 
     def _reply(self, trip: Trip, name: str, releases: Mapping[str, Release], request: Request) -> bytes | None:
         from felb.secure_sum.site import SiteState

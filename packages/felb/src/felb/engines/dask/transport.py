@@ -167,7 +167,9 @@ class DaskWorkers:
         return Sums.of(self._release(gate, update, request) for gate, update in pairs)
 
     def _release(self, gate: Gate, update: Update, request: Request) -> Release:
-        return TaskClient(gate.client, self._algorithm, gate, self._seed).release(update, request)
+        return TaskClient(gate.client, self._algorithm, gate, self._seed).release(
+            update, request, self._algorithm.expected(request)
+        )
 
     def _find_places(self) -> dict[str, str]:
         """Return the worker that has each block. Its rows are worked on there, unless that worker dies or is behind.

@@ -285,6 +285,7 @@ class WorkerClient:
 def respond(algorithm: Algorithm, before: Held | None, block: Rows, request: Request, client: WorkerClient) -> Held:
     """Do the task of a request on a block."""
     states = None if before is None else before.state
+    algorithm.check_request(request)
     # Dask counts a task as one thread, and runs as many at a time as the worker has.
     with one_blas_thread_again(), threads_at_most(1):
         return Held(
