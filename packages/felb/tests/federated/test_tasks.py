@@ -265,7 +265,9 @@ def two_parts(number=0):
 
 
 def answered(name, request, states=None, log=None):
-    return Client(name, ALGORITHM, Gate(name, (log or []).append), seed=0).answer(states, SHARDS[name], request)
+    return Client(name, ALGORITHM, Gate(name, lambda record: log is None or log.append(record)), seed=0).answer(
+        states, SHARDS[name], request
+    )
 
 
 @pytest.mark.parametrize("lanes", [[], ["x", "x"], ["", ""], ["a.b"], ["a:b"], ["a b"]])
