@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,9 +18,10 @@ from loopback import Loopback
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError, InputError
+from felb.federated import client
 from felb.federated.gate import Responses, StoredResponses
 from felb.federated.journal import pack
-from felb.federated.protocol import Request
+from felb.federated.protocol import Algorithm, Part, Request
 from felb.kernels.passes import from_sketch
 from felb.privacy import mechanisms as discrete
 from felb.privacy.mechanisms import DiscreteGaussian
@@ -27,7 +29,7 @@ from felb.privacy.spec import Privacy
 from felb.runs import result as result_module
 from felb.runs.execute import simulate
 from felb.runs.job import Job
-from felb_sites import response_validation, site_session
+from felb_sites import site_session
 from felb_sites.attempts import Attempts
 from felb_sites.messages import vault_message, write_question, write_request
 from felb_sites.replay import Replay
@@ -42,7 +44,7 @@ ROWS = np.random.default_rng(3).random((90, 12)) < 0.3
 SHARDS = {f"site-{i}": BinaryMatrix.of(ROWS[i::3]) for i in range(3)}
 EXACT = Plan("exact", "bmf", 4, 12, {"effort": "fast"}, sites=3)
 PRIVATE = Plan("private", "bmf", 3, 12, {"effort": "fast"}, {"epsilon": 1.0, "delta": 1e-5}, 90, 3)
-SIZES = Request.numbered(0, "sizes", {}, all_clients=True)
+SIZES = Request.of([Part("sizes", {})], all_clients=True, number=0)
 
 # -- in a process of FLARE -------------------------------------------------------------------------------------------
 
@@ -136,11 +138,11 @@ def failures_cost_nothing_and_have_no_end(folder):
         raise OverflowError("a count of 41")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(session._algorithm), "respond", overflow)
+        patch.setattr(client, "compute_update", overflow)
         for number in range(12):
             with pytest.raises(Refusal):
-                session.answer(Request.numbered(number, "sizes", {}, all_clients=True))
-    return len(computed) == 12 and session._gate.accountant.spent == 0.0
+                session.answer(Request.of([Part("sizes", {})], all_clients=True, number=number))
+    return len(computed) == 12 and session._client.gate.accountant.spent == 0.0
 
 
 def with_failures_for_nothing(patch):
@@ -152,7 +154,7 @@ def a_chosen_question_counts_the_rows_with_some_items(folder):
     items = [0, 1]
     V = np.zeros((4, 12), dtype=bool)
     V[0, items] = True
-    asked = Request.numbered(0, "flip_gains", {"components": V, "weights": np.array([1.0, -12.0])})
+    asked = Request.of([Part("flip_gains", {"components": V, "weights": np.array([1.0, -12.0])})], number=0)
     try:
         told = session_of(folder, EXACT, require_replay=True).answer(asked)
     except Refusal:
@@ -162,21 +164,21 @@ def a_chosen_question_counts_the_rows_with_some_items(folder):
 
 def with_any_request(patch):
     patch.setattr(Replay, "check", lambda *_: None)
-    patch.setattr(site_session, "check_request", lambda *_: None)
+    patch.setattr(Algorithm, "check_request", lambda *_: None)
 
 
 def a_request_searches_without_end(folder):
     session, seen = session_of(folder, EXACT, require_replay=False), []
     asked = {"components": np.zeros((2, 12), bool), "weights": np.array([1.0, -1.0]), "node_cap": np.asarray(10**6)}
 
-    def searches(_self, _state, _shard, request, *, rng):
-        seen.append(int(request.values["node_cap"]))
+    def searches(work):
+        seen.append(int(work.values["node_cap"]))
         raise ValueError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(session._algorithm), "respond", searches)
+        patch.setitem(session.algorithm.tasks, "assign", replace(session.algorithm.tasks["assign"], do=searches))
         with pytest.raises(Refusal):
-            session.answer(Request.numbered(0, "assign", asked, all_clients=True))
+            session.answer(Request.of([Part("assign", asked)], all_clients=True, number=0))
     return seen == [10**6]
 
 
@@ -201,7 +203,7 @@ def two_jobs_of_one_run_spend_its_budget_each(folder):
     vaults = [Vault("site-0", lambda: config) for _ in range(2)]
     ready = [vault.handle(*vault_message(write_question(), PRIVATE.to_json())).code for vault in vaults]
     replies = [vault.handle(*vault_message(write_request(SIZES), PRIVATE.to_json())) for vault in vaults]
-    books = [len(session._gate.accountant.entries) for vault in vaults for session in vault._sessions.values()]
+    books = [len(session._client.gate.accountant.entries) for vault in vaults for session in vault._sessions.values()]
     for vault in vaults:
         vault.close()
     return ready == [OK, OK] and replies[0].values != replies[1].values and books == [1, 1]
@@ -256,17 +258,17 @@ def with_exact_runs_of_any_size(patch):
 
 def a_site_poisons_the_sum(folder):
     cover = {"components": np.zeros((2, 12), bool), "weights": np.array([1.0, -1.0])}
-    asked = Request.numbered(0, "residual_counts", cover)
+    asked = Request.of([Part("residual_counts", cover)], number=0)
     poison = {"residual": np.full(12, 2**50), "rows": np.asarray(-5)}
     try:
-        release = ResponseValidator(EXACT.algorithm(), 12).admit(pack(poison), asked, site="site-2")
+        release = ResponseValidator(EXACT.algorithm()).admit(pack(poison), asked, site="site-2")
     except FederationError:
         return False
     return int(release.values["rows"]) == -5
 
 
 def with_any_response(patch):
-    patch.setattr(response_validation, "check_response", lambda *_, **__: None)
+    patch.setattr(ResponseValidator, "check", lambda *_, **__: None)
 
 
 def a_result_that_is_passed_on_tells_the_data_from_other_data(folder):

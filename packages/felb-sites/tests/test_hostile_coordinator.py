@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_once_costs_and_logs_nothing_twice(tmp_path, monkeyp
         patch.setattr(responses, "write_entry", full)
         assert site.ask(PRIVATE) == "failed"
     assert site.ask(PRIVATE) == OK
-    assert len(site.vault._sessions["private"]._gate.accountant.entries) == 1
+    assert len(site.vault._sessions["private"]._client.gate.accountant.entries) == 1
     assert [line["what"] for line in read_outbound(site.state)] == ["sizes"]
     assert verify_outbound(site.state)["private"].lines == 1
     site.vault.close()

@@ -17,7 +17,7 @@ from felb.errors import InputError
 from felb.federated.algorithms import private
 from felb.federated.algorithms.private import Candidates
 from felb.federated.gate import KEPT
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 from felb.privacy import Privacy
 from felb.privacy import mechanisms as discrete
 from felb.privacy.accounting import Accountant, Cost, total_epsilon
@@ -172,7 +172,7 @@ def test_a_site_killed_while_it_writes_neither_loses_nor_doubles_a_charge(tmp_pa
         loop.restart()
         loop.round()
     assert loop.spent().total() == (1.0, 1e-5)
-    accountant = loop.desks["site-0"]._gate.accountant
+    accountant = loop.desks["site-0"]._client.gate.accountant
     assert [entry.what for entry in accountant.entries] == RELEASES
     assert 0.999 < accountant.spent <= 1.0
 
@@ -201,11 +201,11 @@ def test_a_coordinator_that_asks_again_under_new_numbers_is_refused(tmp_path):
     loop.round()
     loop.round()
     known = loop.ask_site("site-0", loop.request)
-    accountant = loop.desks["site-0"]._gate.accountant
+    accountant = loop.desks["site-0"]._client.gate.accountant
     before = accountant.spent
     # Under a new number, and another bound under a known number.
     for number in (9, 1):
-        other = Request.numbered(number, "cooccurrence", {"row_bound": np.asarray(3)}, all_clients=True)
+        other = Request.of([Part("cooccurrence", {"row_bound": np.asarray(3)})], all_clients=True, number=number)
         with pytest.raises(Refusal, match="guaranteed"):
             loop.ask_site("site-0", other)
     assert loop.ask_site("site-0", loop.request) == known
@@ -425,7 +425,7 @@ def test_each_failure_of_a_round_is_charged_also_after_a_restart(tmp_path):
     cost, accountant = {"statistics": Cost("gaussian", 0.1, "record")}, Accountant(1.0, 1e-5)
     attempts = Attempts(tmp_path, accountant)
     for lam in (1.0, 2.0, 3.0, 4.0):
-        request = Request.numbered(0, "statistics", {"lam": np.asarray(lam)})
+        request = Request.of([Part("statistics", {"lam": np.asarray(lam)})], number=0)
         attempts.begin(request, cost)
         attempts.fail(request, cost)
     again = Accountant(1.0, 1e-5)

@@ -13,7 +13,7 @@ from loopback import Loopback
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
 from felb.federated.journal import unpack
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 from felb.kernels.passes import as_sketch, from_sketch
 from felb_sites.deployed import DeployedRun
 from felb_sites.run_plan import Plan
@@ -36,7 +36,7 @@ def loop_of(tmp_path, A, *, k=4, sites=3, **policy):
 
 
 def asked(loop, task, **values):
-    request = Request.numbered(0, task, {name: np.asarray(value) for name, value in values.items()})
+    request = Request.of([Part(task, {name: np.asarray(value) for name, value in values.items()})], number=0)
     return loop.desks["a"].answer(request)
 
 

@@ -23,7 +23,8 @@ from felb.data import partition
 from felb.data.files import load
 from felb.data.partition import split
 from felb.errors import InputError
-from felb.federated.protocol import Request
+from felb.federated import client
+from felb.federated.protocol import Part, Request
 from felb_sites.approvals import SHORT, Approvals, plan_digest
 from felb_sites.attempts import MOST_FAILURES
 from felb_sites.messages import vault_message, write_question, write_request
@@ -172,24 +173,22 @@ def test_failures_are_constant_charged_and_capped(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise next(kinds)
 
-    real = type(session._algorithm).respond
     with monkeypatch.context() as patch:
-        patch.setattr(type(session._algorithm), "respond", fail)
-        request = Request.numbered(0, "sizes", {}, all_clients=True)
+        patch.setattr(client, "compute_update", fail)
+        request = Request.of([Part("sizes", {})], all_clients=True, number=0)
         replies = {site.vault.handle(*vault_message(write_request(request), PRIVATE.to_json())) for _ in range(3)}
         assert {(reply.code, reply.values) for reply in replies} == {("failed", b"")}
-        spent = session._gate.accountant.spent
+        spent = session._client.gate.accountant.spent
         assert spent > 0, "a failure costs what the answer would have cost"
-        assert len(session._gate.accountant.entries) == 1, "the same request again is not computed again"
+        assert len(session._client.gate.accountant.entries) == 1, "the same request again is not computed again"
         for number in range(1, 12):
-            request = Request.numbered(number, "sizes", {}, all_clients=True)
+            request = Request.of([Part("sizes", {})], all_clients=True, number=number)
             assert site.vault.handle(*vault_message(write_request(request), PRIVATE.to_json())).code == "failed"
         assert len(list((site.state / "private" / "attempts").iterdir())) <= MOST_FAILURES
-    assert type(session._algorithm).respond is real
-    before = session._gate.accountant.spent
+    before = session._client.gate.accountant.spent
     site.vault.close()
     again = SiteSession("site-0", PRIVATE.to_json(), site.config)
-    assert again._gate.accountant.spent == pytest.approx(before), "charged also after a restart"
+    assert again._client.gate.accountant.spent == pytest.approx(before), "charged also after a restart"
     again.close()
 
 
@@ -197,7 +196,7 @@ def test_weights_that_are_not_numbers_cost_nothing_and_tell_nothing(site):
     V = np.zeros((2, 17), bool)
     plan = Plan("nan", "bmf", 4, 17, {"effort": "fast"})
     assert site.ready(plan) == OK
-    asked = Request.numbered(0, "flip_gains", {"components": V, "weights": np.array([np.nan, -1.0])})
+    asked = Request.of([Part("flip_gains", {"components": V, "weights": np.array([np.nan, -1.0])})], number=0)
     assert site.vault.handle(*vault_message(write_request(asked), plan.to_json())).code == "request"
 
 
@@ -216,14 +215,14 @@ def test_a_request_that_computes_too_long_ends_the_process_and_has_failed(tmp_pa
         raise Ended
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(PRIVATE.algorithm()), "respond", computes_for_ever)
+        patch.setattr(client, "compute_update", computes_for_ever)
         with pytest.raises(Ended):
             site.vault.handle(*site.first(PRIVATE))
     site.vault.close()
     site.vault = Vault("site-0", lambda: site.config)
     assert site.ask(PRIVATE) == "failed", "not computed again by the next process"
     session = site.vault._sessions["private"]
-    assert [entry.run for entry in session._gate.accountant.entries] == ["failed"], "and charged"
+    assert [entry.run for entry in session._client.gate.accountant.entries] == ["failed"], "and charged"
     site.vault.close()
 
 
@@ -262,7 +261,7 @@ def test_fifty_couriers_at_once_spend_what_one_does(tmp_path):
             thread.join()
         answered = {reply.values for reply in replies if reply.code == OK}
         assert len(answered) == 1, "the same bits for all"
-        assert len(site.vault._sessions["private"]._gate.accountant.entries) == 1
+        assert len(site.vault._sessions["private"]._client.gate.accountant.entries) == 1
 
 
 # -- the socket ------------------------------------------------------------------------------------------------------

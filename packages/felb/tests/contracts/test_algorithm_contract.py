@@ -18,12 +18,14 @@ from felb.data.binary import BinaryMatrix
 from felb.data.partition import split
 from felb.engines.local import Participation, run
 from felb.errors import InputError
+from felb.federated.algorithms import all_tasks
 from felb.federated.algorithms.registry import CENTRALIZED, FEDERATED, METHODS
+from felb.federated.client import compute_update
 from felb.federated.gate import Gate, Responses
 from felb.federated.journal import Journal
 from felb.federated.loop import play
-from felb.federated.protocol import CLIENT_STREAM, ClientStates, Sums, random_stream
-from felb.federated.rules import TASKS, declared_arrays
+from felb.federated.protocol import NOISE_STREAM, ClientStates, Sums, random_stream
+from felb.federated.tasks import MOST, ResponseValidator
 from felb.metrics import confusion
 from felb.privacy.releases import ClippedGaussian
 from felb.privacy.spec import UPLOADS, Population, Privacy
@@ -155,10 +157,10 @@ class Watched:
         for name in sorted(SHARDS, reverse=self.backwards):
             state, shard = states.get(name), SHARDS[name]
             kept = copy.deepcopy((plain(state), plain(request), plain(shard)))
-            rng = random_stream(SEED, CLIENT_STREAM, request.round, name)
-            states[name], update = self.algorithm.respond(state, shard, request, rng=rng)
+            states[name], update = compute_update(self.algorithm, state, shard, request, name=name, seed=SEED)
             sent = copy.deepcopy(plain(update.values))
-            release = self.gates[name].release(update, request, rng=rng)
+            noise = random_stream(SEED, NOISE_STREAM, request.round, name)
+            release = self.gates[name].release(update, request, self.algorithm.expected(request), rng=noise)
             if not (same((plain(state), plain(request), plain(shard)), kept) and same(plain(update.values), sent)):
                 self.changed.add((request.round, request.task, name))
             releases.append(release)
@@ -229,9 +231,24 @@ def test_every_method_is_registered():
     assert {name.split("+")[1].removeprefix("aligned-") for name in post_hoc} == {"mean", "vote", "or"}
 
 
-def test_every_task_of_the_table_is_one_of_an_algorithm():
-    known = {task for make in ALGORITHMS.values() for task in made(make).tasks}
-    assert set(TASKS) - known == {"centralized_search"}, "which is of an owner of all rows, not of a client"
+def test_every_task_has_a_phase_for_people():
+    known = {name: spec for make in ALGORITHMS.values() for name, spec in made(make).tasks.items()}
+    found = all_tasks()
+    assert found.keys() - known.keys() == {"centralized_search"}, "which is of an owner of all rows, not of a client"
+    assert all(known[name].phase == found[name].phase for name in known)
+
+
+def test_what_a_task_is_declared_to_be_is_complete(algorithm):
+    """People are told what leaves in words, by a name and a phase; every run ends with an assignment."""
+    for name, spec in algorithm.tasks.items():
+        assert name == spec.name
+        assert spec.phase
+        assert spec.meaning
+        letters = {size for rule in spec.inputs.values() for size in rule.shape if isinstance(size, str)}
+        told = {size for output in spec.outputs.values() for size in output.shape if isinstance(size, str)}
+        assert letters <= {"m", "k", *spec.sizes}, "every size of a request has a limit"
+        assert told <= {"m", *letters}, "every size of a response follows from its request"
+    assert any(spec.assigns for spec in algorithm.tasks.values())
 
 
 # -- determinism -----------------------------------------------------------------------------------------------------
@@ -337,11 +354,19 @@ def run_with(algorithm, participation):
 
 
 def test_only_declared_tasks_and_arrays_leave(algorithm, played):
-    declared = declared_arrays(algorithm)
     for told in played.watched.told:
-        assert told.request.task in algorithm.tasks
-        assert set(told.released.values) <= set(declared[told.request.task]), told.request.task
+        declared = algorithm.expected(told.request)
+        assert {name: np.shape(value) for name, value in told.released.values.items()} == {
+            name: shape for name, (_, shape) in declared.items()
+        }
         assert told.released.values.keys() == told.update.values.keys()
+
+
+def test_what_leaves_looks_alike_whatever_the_rows_of_a_client_are(algorithm, played):
+    """So a server admits it: names, shapes, types and bounds are those that the algorithm declares."""
+    validator = ResponseValidator(algorithm)
+    for told in played.watched.told:
+        validator.check(told.released.values, told.request, client=told.client)
 
 
 def test_sums_are_within_their_bounds(algorithm, played):
@@ -352,9 +377,10 @@ def test_sums_are_within_their_bounds(algorithm, played):
             assert array.dtype.kind in "biuf"
             assert np.all(np.isfinite(array))
             if array.dtype.kind in "iu":
-                assert np.abs(array.astype(np.int64)).max(initial=0) <= 1 << 53, name
+                assert np.abs(array.astype(np.int64)).max(initial=0) <= MOST, name
             elif array.dtype.kind == "f" and algorithm.privacy is None:
-                units = np.ldexp(array.astype(np.float64), 32)
+                bits = algorithm.expected(told.request)[name][0].bits
+                units = np.ldexp(array.astype(np.float64), bits)
                 assert np.array_equal(units, np.rint(units)), f"{name} of {told.request.task} is not on a grid"
 
 
@@ -377,10 +403,10 @@ def test_under_a_specification_the_part_of_one_record_is_bounded(algorithm, play
         assert told.update.record_sums.keys() == told.update.values.keys()
         shard = SHARDS[told.client]
         # As a client that is new to the run, since a state holds rows.
-        _, update = algorithm.respond(None, shard, told.request, rng=rng)
+        _, update = compute_update(algorithm, None, shard, told.request, name="new", seed=SEED)
         for left_out in rng.choice(len(shard), 3, replace=False):
             rest = shard.take(np.delete(np.arange(len(shard)), left_out))
-            _, without = algorithm.respond(None, rest, told.request, rng=rng)
+            _, without = compute_update(algorithm, None, rest, told.request, name="new", seed=SEED)
             for name, part in update.record_sums.items():
                 moved = np.linalg.norm(part.values - without.record_sums[name].values)
                 assert moved <= part.sensitivity * (1 + 1e-12), (told.request.task, name)

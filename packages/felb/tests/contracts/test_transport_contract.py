@@ -233,19 +233,21 @@ def found(outcome):
 
 def reference(plan, shards):
     """The loop of the design, written out: task, gate, sum, next request."""
+    from felb.federated.client import compute_update, read_assignment
     from felb.federated.loop import Execution
-    from felb.federated.protocol import CLIENT_STREAM, random_stream
 
     algorithm = plan.algorithm()
     execution, states = Execution(algorithm, seed=plan.seed), {}
     while (request := execution.request) is not None:
         releases = []
         for name, shard in sorted(shards.items()):
-            rng = random_stream(plan.seed, CLIENT_STREAM, request.round, name)
-            states[name], update = algorithm.respond(states.get(name), shard, request, rng=rng)
-            releases.append(Gate(name, lambda record: None).release(update, request, rng=rng))
+            states[name], update = compute_update(
+                algorithm, states.get(name), shard, request, name=name, seed=plan.seed
+            )
+            gate, declared = Gate(name, lambda record: None), algorithm.expected(request)
+            releases.append(gate.release(update, request, declared, rng=np.random.default_rng(0)))
         execution.receive(Sums.of(releases))
-    return Played(execution.outcome, execution.rows, {name: state.assigned for name, state in states.items()})
+    return Played(execution.outcome, execution.rows, {name: read_assignment(found) for name, found in states.items()})
 
 
 def assert_same(a, b):

@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from declarations import outputs_of
 
 import felb
 from felb.data import planted
@@ -137,7 +138,7 @@ def test_nothing_beside_the_upload_passes_the_gate():
     gate = Gate.private("north", log.append, plan=plan, responses=Responses(plan.accountant()))
     update = Update({"V": np.zeros((2, 12)), "loss": np.asarray(3.0)})
     with pytest.raises(PrivacyError, match=r"loss .*bounded"):
-        gate.release(update, Request("local_factor"), rng=np.random.default_rng(0))
+        gate.release(update, Request("local_factor"), outputs_of(update), rng=np.random.default_rng(0))
     assert not log
     assert not gate.accountant.entries
 

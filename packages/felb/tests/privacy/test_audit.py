@@ -10,14 +10,15 @@ from felb.errors import InputError
 from felb.federated.algorithms.private import (
     FINE_BITS,
     FIRST,
-    PRIVATE_TASKS,
     Averaged,
     lam_at,
     moved,
     random_components,
     round_statistics,
+    sum_statistics,
 )
 from felb.federated.protocol import Request
+from felb.federated.tasks import Work
 from felb.kernels.assign import assign_rows
 from felb.optim.prox import prox_elb
 from felb.privacy.accounting import Cost, gaussian_epsilon, total_epsilon
@@ -186,7 +187,7 @@ def play_rounds(mu=3.0, rounds=4, noise_factor=1.0, forget_rounds=False):
     def statistic(A, public):
         state = None
         for asked in (*public[1], request(public[0])):
-            state, update = PRIVATE_TASKS["statistics"](state, A, asked, None)
+            state, update = sum_statistics(Work(state, A, asked.values, np.random.default_rng(0)))
         return update.values["statistics"]
 
     def server(released, public):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from declarations import outputs_of
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, PrivacyError
@@ -110,11 +111,11 @@ def test_the_plan_is_kept_by_gate_and_accountant():
     accountant = plan.accountant()
     gate = Gate("site", lambda _: None, plan.mechanism_for("cooccurrence", statistic), accountant, run="r")
     update = Update({"cooccurrence": statistic.values})
-    released = gate.release(update, Request("count"), rng=None)
+    released = gate.release(update, Request("count"), outputs_of(update), rng=None)
     assert released.values["cooccurrence"].dtype == np.int64
     assert accountant.mu == pytest.approx(plan.mu_of("cooccurrence"))
     with pytest.raises(PrivacyError, match="nothing was sent"):  # fresh noise on the same data is a second look
-        gate.release(update, Request("count"), rng=None)
+        gate.release(update, Request("count"), outputs_of(update), rng=None)
 
 
 def test_clients_share_the_noise_of_an_aggregate():

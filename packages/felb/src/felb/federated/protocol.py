@@ -122,8 +122,8 @@ class Request:
         request = cls.__new__(cls)
         request._set(tuple(parts), all_clients, number)
         lanes = [part.lane for part in request.parts]
-        if not lanes or len(set(lanes)) != len(lanes):
-            raise FederationError("a request has at least one part, and each part has a lane of its own")
+        if not lanes or len(set(lanes)) != len(lanes) or not all(lane.isidentifier() for lane in lanes if lane):
+            raise FederationError("a request has at least one part, and each part has a lane of its own, with a name")
         return request
 
     @property

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from felb.errors import FederationError
+from felb.kernels.belief import LEAST_RATE
 from felb.kernels.passes import UPLOAD_BITS
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ MOST_STEPS, MOST_NODES = 100_000, 10_000
 """Rounds, or steps of a round, at most; nodes of the search for the best assignment of a row at most."""
 LARGEST = 2.0**40
 """Of a real number that has no natural bound, such as an entry of a non-negative factor."""
+LARGEST_RATIO = math.log((1 - LEAST_RATE) / LEAST_RATE) + 1e-9
+"""Of the probabilities of a cell inside and outside of the components, as a logarithm."""
 TINY = 1e-300
 ROOM_FOR_NAMES = 1 << 14
 """Bytes of a message beside its numbers."""
@@ -309,13 +312,13 @@ def _is_weight_of_objective(value: Array, limits: Limits) -> bool:
 
 def _is_weight_of_assignment(value: Array, limits: Limits) -> bool:
     one, zero = (float(weight) for weight in value)
-    ratios = limits.belief and 0 < one <= 64 and -64 <= zero < 0
+    ratios = limits.belief and 0 < one <= LARGEST_RATIO and -LARGEST_RATIO <= zero < 0
     return ratios or _is_weight_of_objective(value, limits)
 
 
 COMPONENTS = Input("b", ("k", "m"))
 WEIGHTS = Input("f", (2,), -LARGEST, LARGEST, allowed=_is_weight_of_objective)
-ASSIGNMENT_WEIGHTS = Input("f", (2,), -LARGEST, LARGEST, optional=True, allowed=_is_weight_of_assignment)
+ASSIGNMENT_WEIGHTS = Input("f", (2,), -LARGEST, LARGEST, allowed=_is_weight_of_assignment)
 NODE_CAP = Input("i", (), 1, lambda limits: min(limits.node_cap, MOST_NODES))
 RELAXED = Input("f", ("k", "m"), 0.0, LARGEST)
 BOXED = Input("f", ("k", "m"), 0.0, 1.0)
@@ -396,7 +399,9 @@ class ResponseValidator:
             if not (-MOST * clients <= least and most <= MOST * clients):
                 raise FederationError(f"{name} holds NaN, infinity or a number that no data can have")
             if output.tells_rows and not self._noisy:
-                rows = self._check_rows(int(array), rows, client)
+                if rows is not None and array != rows:
+                    raise FederationError("the number of rows has changed")
+                rows = int(array)
         if self._noisy:
             return  # of noisy numbers only the size is known
         bounds = Bounds(self._algorithm.limits.n_features, clients, MOST_ROWS * clients if rows is None else rows)
@@ -410,10 +415,5 @@ class ResponseValidator:
             relations = self._algorithm.tasks[part.task].relations
             if relations is not None:
                 relations(part.select(told), part.values, bounds)
-
-    def _check_rows(self, count: int, known: int | None, client: str | None) -> int:
-        if client is not None:
-            if known is not None and count != known:
-                raise FederationError("the number of rows has changed")
-            self._rows[client] = count
-        return count
+        if client is not None and rows is not None:
+            self._rows[client] = rows
