@@ -7,6 +7,7 @@ from felb.data import partition, planted
 from felb.data.partition import split
 from felb.engines.local import run
 from felb.errors import FederationError
+from felb.federated.algorithms.registry import FEDERATED
 from felb.federated.client import Client
 from felb.federated.gate import Gate
 from felb.federated.journal import pack
