@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import at_least, smallest
+from common import at_least, smallest
 from problem import Problem
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
@@ -17,7 +17,7 @@ from felb.kernels.boolean import FactorMasks, count_overlaps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from figures import Figure
+    from common import Figure
 
     from felb.data import BinaryMatrix
 

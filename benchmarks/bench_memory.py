@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from figures import Figure
+from common import Figure, make_parser
 from shapes import SHAPES, generate
 
 from felb.data import BinaryMatrix
@@ -70,7 +70,7 @@ def one_pass(path: str, k: int, threads: int) -> None:
 
 def main() -> None:
     """Measure the given shapes; or, as the child, do the pass."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", default=["small"], help=", ".join(SHAPES))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pass-over", help=argparse.SUPPRESS)

@@ -12,14 +12,13 @@ All but the last are processor time in one thread, the smallest of several inter
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import at_least, smallest
+from common import at_least, make_parser, smallest
 from problem import Problem
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
@@ -29,7 +28,7 @@ from felb.kernels.schedule import Schedule, available_cpus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from figures import Figure
+    from common import Figure
 
     from felb.data import BinaryMatrix
 
@@ -119,7 +118,7 @@ def _times(best: dict[str, float], name: str) -> str:
 
 def main() -> None:
     """Compare on the given shapes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", default=DEFAULT, help=", ".join(SHAPES))
     parser.add_argument("--rule", choices=["lipschitz", "multiplicative", "hals"], default="lipschitz")
     parser.add_argument("--repeats", type=int, default=7)

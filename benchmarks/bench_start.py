@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from figures import Figure, at_most
+from common import Figure, at_most
 
 HELP_BAR, IMPORT_BAR = 0.5, 1.0
 

@@ -22,7 +22,7 @@ from federation_parts import SHARDS, SITES, plan, play
 from felb.engines.local import run as run_local
 from felb.errors import FederationError
 from felb.federated.loop import Execution
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 from felb_sites.approvals import Approvals
 from felb_sites.local_federation import SERVER, LocalFederation
 from felb_sites.messages import vault_message, write_question, write_request
@@ -151,7 +151,7 @@ def test_a_hostile_program_at_the_courier_s_end_learns_nothing_beyond_the_approv
     first = Execution(other.algorithm(), seed=0).request
     chosen = np.zeros((4, 17), dtype=bool)
     chosen[0, :3] = True
-    probe = Request.numbered(3, "assign", {"components": chosen}, all_clients=True)
+    probe = Request.of([Part("assign", {"components": chosen})], all_clients=True, number=3)
     asked = [
         vault_message(write_question(), made.to_json()),
         vault_message(write_question(), other.to_json()),

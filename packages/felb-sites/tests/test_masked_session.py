@@ -30,7 +30,7 @@ from felb.secure_sum.protocol import (
     member_of,
     new_signing_key,
 )
-from felb.secure_sum.releases import as_vector
+from felb.secure_sum.releases import as_vector, read_bits
 from felb_sites.approvals import Approvals
 from felb_sites.masked_session import STATE, sum_terms
 from felb_sites.messages import vault_message, write_question, write_request, write_trip
@@ -146,7 +146,7 @@ def test_nothing_that_the_coordinator_gets_holds_a_site_s_own_numbers(loop):
     while (request := plain.request) is not None:
         for name in SHARDS:
             values = plain.desks[name].answer(request)
-            vector, _ = as_vector(values, request.task, sites=4)
+            vector, _ = as_vector(values, read_bits(plain.algorithm, request), sites=4)
             if len(vector) > 4:
                 assert vector.astype("<u8").tobytes() not in everything
         plain.round()
@@ -400,7 +400,8 @@ def test_random_and_mutated_messages_get_a_word_of_the_list_and_no_plain_data(lo
     loop.round()
     assert {message["verb"] for message, _ in honest} == {"ready", "mask", "trip"}
     plain = Loopback(loop.folder / "plain", PLAN, SHARDS)
-    secret = as_vector(plain.desks["a"].answer(plain.request), plain.request.task, sites=4)[0].astype("<u8").tobytes()
+    bits = read_bits(plain.algorithm, plain.request)
+    secret = as_vector(plain.desks["a"].answer(plain.request), bits, sites=4)[0].astype("<u8").tobytes()
     seen = set()
     for message, values in mutated_messages(random.Random(11), honest, 1500):
         reply = loop.vaults["a"].handle(message, values)

@@ -88,6 +88,6 @@ def survive(tmp_path, monkeypatch, plan, *, most):
             assert len(keys) == len(set(keys)) == len(whole), (at, after, name)
             if plan.privacy is not None:
                 assert lines[-1]["total"]["epsilon"] == pytest.approx(whole[-1]["total"]["epsilon"])
-                assert len(loop.desks[name]._gate.accountant.entries) == len(plan.algorithm().privacy.shares)
+                assert len(loop.desks[name]._client.gate.accountant.entries) == len(plan.algorithm().privacy.shares)
         if plan.privacy is None:
             np.testing.assert_array_equal(loop.outcome.components, local.outcome.components)

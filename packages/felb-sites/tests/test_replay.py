@@ -11,7 +11,7 @@ from felb.data import partition
 from felb.data.files import load
 from felb.data.partition import split
 from felb.engines.local import run
-from felb.federated.protocol import Request, Sums
+from felb.federated.protocol import Part, Request, Sums
 from felb_sites.replay import pack_sums, same_values, unpack_sums
 from felb_sites.run_plan import Plan
 from felb_sites.site_policy import Refusal
@@ -44,17 +44,19 @@ def test_a_run_that_is_replayed_has_the_same_result(tmp_path, plan):
 
 
 def other(request, **changes):
-    return Request.numbered(request.round, request.task, {**request.values, **changes}, all_clients=request.all_clients)
+    return Request.of(
+        [Part(request.task, {**request.values, **changes})], all_clients=request.all_clients, number=request.round
+    )
 
 
-def test_h4_a_question_that_the_algorithm_does_not_ask_is_refused(tmp_path):
+def test_a_question_that_the_algorithm_does_not_ask_is_refused(tmp_path):
     plan = Plan("r1", "bmf", 4, 17, {"effort": "fast"})
     loop = Loopback(tmp_path, plan, SHARDS, require_replay=True)
     chosen = np.zeros((1, 17), dtype=bool)
     chosen[0, :3] = True
     probe = {"components": np.zeros((1, 17), bool), "weights": np.array([1.0, -1.0]), "candidates": chosen}
     for number in range(3):
-        asked = Request.numbered(number, "candidate_gains", probe, all_clients=True)
+        asked = Request.of([Part("candidate_gains", probe)], all_clients=True, number=number)
         with pytest.raises(Refusal) as refused:
             loop.desks["site-0"].answer(asked)
         assert refused.value.code in ("request", "behind")
@@ -62,8 +64,8 @@ def test_h4_a_question_that_the_algorithm_does_not_ask_is_refused(tmp_path):
     asked = loop.request
     for changed in (
         other(asked, **{name: np.zeros_like(value) for name, value in asked.values.items()}),
-        Request.numbered(asked.round, asked.task, asked.values, all_clients=not asked.all_clients),
-        Request.numbered(asked.round + 1, asked.task, asked.values, all_clients=asked.all_clients),
+        Request.of([Part(asked.task, asked.values)], all_clients=not asked.all_clients, number=asked.round),
+        Request.of([Part(asked.task, asked.values)], all_clients=asked.all_clients, number=asked.round + 1),
     ):
         with pytest.raises(Refusal):
             loop.ask_site("site-0", changed)

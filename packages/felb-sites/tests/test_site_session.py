@@ -16,7 +16,7 @@ from felb.engines.local import run
 from felb.errors import FederationError, InputError
 from felb.federated import journal as entries
 from felb.federated.gate import KEPT
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 from felb_sites.messages import vault_message, write_request
 from felb_sites.run_plan import Plan, fingerprint
 from felb_sites.run_record import RunRecord, Status
@@ -113,7 +113,7 @@ def test_another_request_under_the_same_number_starts_from_the_state_before(loop
         loop.round()
     asked = loop.request
     V = np.clip(asked.values["V"] + 0.1, 0, 1).astype(np.float32)
-    other = Request.numbered(asked.round, asked.task, {**asked.values, "V": V})
+    other = Request.of([Part(asked.task, {**asked.values, "V": V})], number=asked.round)
     fresh = loop.ask_site("site-0", other)
     loop.ask_site("site-0", asked)
     assert loop.ask_site("site-0", other) == fresh
@@ -124,7 +124,7 @@ def test_rounds_long_ago_are_refused(loop):
     for _ in range(6):
         loop.round()
     with pytest.raises(Refusal, match="too long ago"):
-        loop.ask_site("site-0", Request.numbered(2, first.task, first.values))
+        loop.ask_site("site-0", Request.of([Part(first.task, first.values)], number=2))
     assert len(list((loop.state("site-0") / "r1" / "responses").iterdir())) == KEPT
 
 

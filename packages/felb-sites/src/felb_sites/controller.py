@@ -114,7 +114,7 @@ class RunController(Controller):
         plan, algorithm, journal = self._plan, self._plan.algorithm(), self._record.journal()
         status = replace(status, round=journal.next_round, time=time.time())
         self._record.report(status)
-        sites = self._sites(ResponseValidator(algorithm, plan.n_features), abort_signal, fl_ctx)
+        sites = self._sites(ResponseValidator(algorithm), abort_signal, fl_ctx)
 
         def report(progress: RunProgress) -> None:
             nonlocal status
@@ -276,7 +276,6 @@ class ConnectedSites:
             allowance=lambda: terms.allowance(
                 everyone=request.all_clients, silent=set(sites) - answers.heard() <= self._silent
             ),
-            meanwhile=lambda: self._validator.expect(request),
         )
         releases, reasons = answers.taken()
         self._silent = {site for site in sites if site not in releases and site not in reasons}
@@ -300,7 +299,6 @@ class ConnectedSites:
         received: Callable[[ClientTask, FLContext], None],
         counts: Callable[[], tuple[int, int]],
         allowance: Callable[[], float],
-        meanwhile: Callable[[], Any] = lambda: None,
     ) -> None:
         """Send one message to sites, and wait for their replies as the terms say."""
         told = Shareable()
@@ -308,7 +306,6 @@ class ConnectedSites:
         task = Task(name=TASK, data=told, result_received_cb=received)
         self._controller.broadcast(task, self._fl_ctx, targets=list(sites), min_responses=0)
         try:
-            meanwhile()
             done = terms.wait(counts, len(sites), allowance=allowance, gone=lambda: self._abort.triggered)
         finally:
             if task.completion_status is None:

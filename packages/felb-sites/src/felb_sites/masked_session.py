@@ -14,7 +14,7 @@ from felb.errors import FederationError
 from felb.federated.journal import digest
 from felb.records import replacing, sync_folder
 from felb.secure_sum.protocol import Terms
-from felb.secure_sum.releases import as_vector
+from felb.secure_sum.releases import as_vector, read_bits
 from felb.secure_sum.site import SecureSite, SiteState
 from felb_sites.approvals import plan_digest
 from felb_sites.site_policy import Refusal
@@ -88,7 +88,8 @@ class MaskedSession:
                 raise Refusal("an input was ordered for another request", code="request")
             values = self._session.answer(request, sums)
             try:
-                return as_vector(values, request.task, sites=len(self._site.roster.names))
+                bits = read_bits(self._session.algorithm, request)
+                return as_vector(values, bits, sites=len(self._site.roster.names))
             except FederationError as error:  # it speaks of the data
                 raise Refusal(str(error), code="failed") from error
 

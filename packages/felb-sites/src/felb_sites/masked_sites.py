@@ -38,7 +38,7 @@ class MaskedSites(ConnectedSites):
 
     def _round(self, request: Request) -> tuple[Sums, dict[str, str]]:
         sums, reasons = self._rounds.play(request, partial(self._trip, request))
-        self._validator.admit_sum(sums, request)
+        self._validator.check_sum(sums, request)
         self.last = tuple(sorted(set(self._rounds.server.sites) - set(reasons))), reasons
         return sums, reasons
 
@@ -74,7 +74,6 @@ class MaskedSites(ConnectedSites):
             received=received,
             counts=replies.counts,
             allowance=allowance,
-            meanwhile=(lambda: self._validator.expect(request)) if ordered else lambda: None,
         )
         came, reasons = replies.taken()
         silent = {site for site in sites if site not in came and site not in reasons}

@@ -4,11 +4,9 @@ The server's side of an algorithm is a deterministic generator, so a site that k
 must be asked next, and answers nothing else. What is left to a coordinator that has turned are false sums; they are of
 the shape of true ones, and what is made of them is still a request of the approved algorithm.
 
-Boolean and whole values of a request must be the derived ones to the last bit. Real ones may differ by rounding: V̂ of
-the relaxed steps (``local_factor``, ``factor_statistics``, ``threshold_counts``, ``cut_counts``, ``statistics``,
-``fedprox``, ``scaffold``, ``proxskip``), the vectors of the spectral init (``gram_sketch``, ``sign_norms``) and beliefs
-(``belief_*``) come from linear algebra, whose last bits depend on the machine. There the coordinator's values are
-taken if they are close to the derived ones.
+Boolean and whole values of a request must be the derived ones to the last bit. Real ones, such as V̂ of relaxed steps,
+come from linear algebra, whose last bits depend on the machine. There the coordinator's values are taken if they are
+close to the derived ones.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import numpy as np
 from felb.federated.journal import Journal, digest, pack, unpack
 from felb.federated.loop import Execution
 from felb.federated.protocol import Sums
-from felb_sites.response_validation import ResponseValidator
+from felb.federated.tasks import ResponseValidator
 from felb_sites.site_policy import Refusal
 
 if TYPE_CHECKING:
@@ -44,15 +42,12 @@ class Replay:
     ----------
     algorithm, seed : of the approved plan
     folder : where the sums are kept
-    n_features : m, by which it is known what the sums of a task look like
     sites : that take part by the plan, so that no sum is of more
     """
 
-    def __init__(
-        self, algorithm: Algorithm, seed: int, folder: Path, *, n_features: int, sites: int | None = None
-    ) -> None:
+    def __init__(self, algorithm: Algorithm, seed: int, folder: Path, *, sites: int | None = None) -> None:
         self._sites = MOST_CLIENTS if sites is None else sites
-        self._validator = ResponseValidator(algorithm, n_features)
+        self._validator = ResponseValidator(algorithm)
         self._journal = Journal(folder, advice=f"delete {folder}; the coordinator sends all sums again")
         self._execution = Execution(algorithm, seed=seed, journal=self._journal)
 
@@ -75,7 +70,7 @@ class Replay:
                 raise Refusal(f"the sums of round {part.round} are of more sites than there are", code="request")
             try:
                 with np.errstate(all="ignore"):
-                    self._validator.admit_sum(part, request)
+                    self._validator.check_sum(part, request)
                     self._execution.receive(part)
             except Exception as error:  # sums that no round can have
                 raise Refusal(
@@ -90,9 +85,11 @@ class Replay:
             raise Refusal(f"sums are missing: {self.have} rounds are known", code="behind")
         if derived is None or derived.round != request.round:
             raise Refusal("the algorithm does not ask this now", code="request")
-        if (derived.task, derived.all_clients) != (request.task, request.all_clients):
+        own, asked = (([(part.task, part.lane) for part in one.parts], one.all_clients) for one in (derived, request))
+        if own != asked:
             raise Refusal("the algorithm asks another task now", code="request")
-        if digest(derived) != digest(request) and not same_values(request.values, derived.values):
+        alike = (same_values(a.values, b.values) for a, b in zip(request.parts, derived.parts, strict=True))
+        if digest(derived) != digest(request) and not all(alike):
             raise Refusal("the request is not the one that follows from the plan and the sums", code="request")
 
 

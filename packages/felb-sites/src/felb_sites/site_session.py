@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import weakref
 from contextlib import contextmanager
@@ -14,11 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
+from felb.federated.client import Client
 from felb.federated.gate import Gate, StoredResponses, answered_rounds
-from felb.federated.protocol import CLIENT_STREAM, random_stream
-from felb.federated.rules import Limits, check_request, request_table
-from felb.federated.steps.assignment import ASSIGN
-from felb.federated.steps.belief import ASSIGN_BY_BELIEF
 from felb.kernels.schedule import one_blas_thread
 from felb.privacy.outbound_log import OutboundLog, drop_unsent, read_log
 from felb.records import replacing, try_lock
@@ -37,7 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Release, Request, Sums, Update
+    from felb.federated.protocol import Algorithm, Request, Sums, Update
+    from felb.federated.tasks import TaskSpec, Work
     from felb.privacy.outbound_log import OutboundRecord
     from felb.privacy.spec import PrivacyPlan
 
@@ -111,7 +108,7 @@ class SiteSession:
             self.close()
             raise
         self._log, self._logged = OutboundLog(self.folder / OUTBOUND), frozenset[tuple[Any, ...]]()
-        self._gate = Gate(
+        gate = Gate(
             name,
             self._note,
             accountant=self._responses.accountant,
@@ -120,10 +117,8 @@ class SiteSession:
             disclosure=config.policy.rules,
         )
         # The coordinator must not be able to subtract the noise: its seed has no part in it.
-        self._noise = np.random.default_rng()
+        self._client = Client(name, self._algorithm, gate, self.plan.seed, noise=np.random.default_rng(), do=self._do)
         self._played: Replay | None = None
-        self._limits = limits_of(self.plan)
-        self._table = request_table(self._limits)
 
     @property
     def answered(self) -> bool:
@@ -136,9 +131,7 @@ class SiteSession:
         if self._played is None and self.config.policy.require_replay:
             self.shard()
             plan = self.plan
-            self._played = Replay(
-                self._algorithm, plan.seed, self.folder / REPLAY, n_features=plan.n_features, sites=plan.sites
-            )
+            self._played = Replay(self._algorithm, plan.seed, self.folder / REPLAY, sites=plan.sites)
         return self._played
 
     @property
@@ -153,10 +146,8 @@ class SiteSession:
 
         Raises a `Refusal`, and nothing else, whatever happens: what went wrong may depend on the data.
         """
-        if request.task not in self._algorithm.tasks:
-            raise Refusal("this site knows no task of that name", code="request")
         try:
-            check_request(request, self._limits, self._table)
+            self._algorithm.check_request(request)
         except FederationError as error:
             raise Refusal(str(error), code="request") from error
         if self._replay is not None:
@@ -211,12 +202,24 @@ class SiteSession:
             timer.cancel()
 
     def _answer(self, shard: BinaryMatrix, request: Request) -> Mapping[str, NDArray[Any]]:
-        before = self._responses.state_before(request.round)
-        rng = random_stream(self.plan.seed, CLIENT_STREAM, request.round, self.name)
+        _, release = self._client.answer(self._responses.states_before(request.round), shard, request)
+        if self._algorithm.privacy is not None:
+            Spent(self.config.state).note_answers(self.plan.run_id, len(self._responses))
+        return release.values
+
+    def _do(self, spec: TaskSpec, work: Work) -> tuple[Any, Update]:
         # What overflows saturates; an error here would tell something of the data.
         with one_blas_thread(), np.errstate(all="ignore"):
-            state, update = self._algorithm.respond(before, shard, request, rng=rng)
-        return self._release(update, request, state).values
+            state, update = spec.do(work)
+        if spec.assigns and not self.plan.resample:
+            # Before the response is kept: a repeated request is answered from there and assigns nothing.
+            self._keep_assignment(state.assigned)
+        return state, update
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What is played."""
+        return self._algorithm
 
     @property
     def privacy(self) -> PrivacyPlan | None:
@@ -225,7 +228,7 @@ class SiteSession:
 
     def finished(self, request: Request) -> bool:
         """Return whether a request was the run's last one: the site's rows are assigned."""
-        return request.task in (ASSIGN, ASSIGN_BY_BELIEF)
+        return any(self._algorithm.tasks[part.task].assigns for part in request.parts)
 
     def shard(self) -> BinaryMatrix:
         """Return the site's rows, read once."""
@@ -277,16 +280,6 @@ class SiteSession:
         if guaranteed is not None:
             Spent(self.config.state).reserve(self.plan.run_id, guaranteed, **self._total_limits)
 
-    def _release(self, update: Update, request: Request, state: Any) -> Release:
-        """Release an update through the gate."""
-        if request.all_clients and state is not None and state.assigned is not None and not self.plan.resample:
-            # Before the response is kept: a repeated request is answered from there and assigns nothing.
-            self._keep_assignment(state.assigned)
-        released = self._gate.release(update, request, rng=self._noise, state=state)
-        if self._algorithm.privacy is not None:
-            Spent(self.config.state).note_answers(self.plan.run_id, len(self._responses))
-        return released
-
     def _note(self, record: OutboundRecord) -> None:
         """Write a line about what leaves, unless a process that ended before its answer was kept has written it."""
         if (record.round, record.task, record.what) not in self._logged:
@@ -300,7 +293,7 @@ class SiteSession:
     def _check_spent(self) -> None:
         """Refuse an exact run after private ones, and a private one of which responses are lost."""
         guaranteed, spent = self._algorithm.privacy, Spent(self.config.state)
-        if guaranteed is None or math.isinf(guaranteed.total_epsilon):
+        if guaranteed is None:
             spent.check_exact(allowed=self.config.policy.exact_after_private)
         else:
             spent.check_answers(self.plan.run_id, len(self._responses))
@@ -330,8 +323,3 @@ def read_plan(arguments: Any) -> Plan:
         return Plan.of(arguments)
     except (InputError, MissingExtraError) as error:
         raise Refusal(str(error), code="plan") from error
-
-
-def limits_of(plan: Plan) -> Limits:
-    """Return what the requests of a plan may hold."""
-    return Limits.of(plan.n_features, plan.most_components, plan.parameters, privacy=plan.algorithm().privacy)

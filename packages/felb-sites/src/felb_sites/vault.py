@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import FederationError, FelbError, InputError
 from felb.federated.journal import pack, unpack
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 from felb_sites.approvals import APPROVED, DENIED, SHORT, Approvals, plan_digest
 from felb_sites.refusals import note_refusal
 from felb_sites.replay import unpack_sums
@@ -253,6 +253,6 @@ def request_of(message: Mapping[str, Any], values: bytes) -> Request:
     if not isinstance(task, str) or len(task) > MOST_TASK or not isinstance(everyone, bool):
         raise Refusal("a request without a task", code="request")
     try:
-        return Request.numbered(number, task, unpack(values), all_clients=everyone)
+        return Request.of([Part(task, unpack(values))], all_clients=everyone, number=number)
     except FederationError as error:
         raise Refusal(str(error), code="request") from error

@@ -13,10 +13,9 @@ from felb.cli.output import print_status
 from felb.errors import InputError
 from felb.records import try_lock
 from felb.secure_sum.protocol import Roster, member_of, new_signing_key
-from felb.sklearn.methods import METHODS
 from felb_sites.approvals import Approvals, plan_digest
 from felb_sites.deployed import DeployedRun, participation
-from felb_sites.plan_summary import IN_WORDS, in_words, leaving
+from felb_sites.plan_summary import in_words, leaving
 from felb_sites.provisioning import Site
 from felb_sites.run_plan import Plan
 from felb_sites.site_processes import RUNNING
@@ -103,10 +102,13 @@ def test_what_would_leave_a_private_run_has_its_noise_and_cost():
     assert "epsilon" in in_words(plan).lower()
 
 
-def test_every_task_of_every_method_is_explained():
-    for name, method in METHODS.items():
-        if method.federated:
-            assert set(Plan("r", name, 4, 17).algorithm().tasks) <= set(IN_WORDS), name
+def test_every_task_of_an_exact_run_is_explained_with_what_it_tells():
+    plan = Plan("r", "felb", 4, 17)
+    found = {row.what: row for row in leaving(plan)}
+    assert found.keys() == plan.algorithm().tasks.keys()
+    assert found["local_factor"].size == "V 4 x 17, curvature 4, loss 1"
+    assert found["assign"].times == "once, at the end"
+    assert {row.noise for row in found.values()} == {"none"}
 
 
 def test_a_limit_is_set_and_removed_and_words_of_approval_too(felb, folder, tmp_path):

@@ -54,7 +54,7 @@ class Loopback:
         for session in self.desks.values():
             session.close()
         self.desks = {name: SiteSession(name, self.plan.to_json(), config) for name, config in self.configs.items()}
-        self.validator = ResponseValidator(self.algorithm, self.plan.n_features)
+        self.validator = ResponseValidator(self.algorithm)
         self.record.journal()
 
     # -- the transport -----------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class MaskedLoopback(Loopback):
             return replies, reasons
 
         sums, _ = self.rounds.play(request, carry)
-        self.validator.admit_sum(sums, request)
+        self.validator.check_sum(sums, request)
         self.record.sums().keep(request, sums)
         return sums
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from dask.sizeof import sizeof
+from declarations import algorithm_with
 
 import felb
 from felb.data import open_blocks, planted
@@ -22,8 +23,9 @@ from felb.engines.dask.worker import Held, StateFolder, load_state, respond, sav
 from felb.errors import FederationError, InputError
 from felb.federated.algorithms.bmf import EFFORTS
 from felb.federated.algorithms.felb import felb as felb_algorithm
-from felb.federated.protocol import Release, Request, Sums
+from felb.federated.protocol import Release, Request, Sums, Update
 from felb.federated.steps.state import ClientState
+from felb.federated.tasks import TaskSpec
 from felb.kernels.schedule import available_cpus
 
 DATA = planted(300, 40, 4, noise=0.05, seed=1)
@@ -286,7 +288,7 @@ def test_partial_sums_have_the_bits_of_the_whole():
 
 def test_states_on_disk_are_found_again_and_old_ones_deleted(tmp_path):
     store = StateFolder(tmp_path / "states")
-    held = Held(ClientState(relaxed=np.ones((3, 2), np.float32), t=4))
+    held = Held({"": ClientState(relaxed=np.ones((3, 2), np.float32), t=4)})
     for number in (2, 5, 8):
         for index, state in enumerate((held, Held(None))):
             save_state(state, store.path, number, index)
@@ -294,10 +296,10 @@ def test_states_on_disk_are_found_again_and_old_ones_deleted(tmp_path):
     assert sorted(place.name for place in store.folder.iterdir()) == ["0000005", "0000008"]
     assert store.names(8) == ["a", "b"]
     found = load_state(PARTS[0], (store.path, 8, 0), ClientState)
-    assert found.state.t == 4
-    np.testing.assert_array_equal(found.state.relaxed, held.state.relaxed)
+    assert found.state[""].t == 4
+    np.testing.assert_array_equal(found.state[""].relaxed, held.state[""].relaxed)
     assert load_state(PARTS[0], (store.path, 8, 1), ClientState).state is None
-    assert sys.getsizeof(held) >= held.state.relaxed.nbytes
+    assert sys.getsizeof(held) >= held.state[""].relaxed.nbytes
     with pytest.raises(InputError, match=r"states .*round 2"):
         store.names(2)
     with pytest.raises(InputError, match="cannot be read"):
@@ -354,7 +356,7 @@ def sent(dask_worker):
 
 def test_dask_is_told_the_sizes_of_states_and_sums():
     release = Release({"sum": np.zeros((4, 40))})
-    state = ClientState(assigned=np.zeros((300, 4), dtype=bool))
+    state = {"": ClientState(assigned=np.zeros((300, 4), dtype=bool))}
     assert sizeof(release) == sizeof(Sums.of([release])) == 4 * 40 * 8
     assert sizeof(Held(state, release)) >= 300 * 4 + 4 * 40 * 8
 
@@ -362,10 +364,10 @@ def test_dask_is_told_the_sizes_of_states_and_sums():
 def test_a_task_on_a_worker_is_one_thread():
     seen = []
 
-    class Counting:
-        def respond(self, state, rows, request, *, rng):
-            seen.append(available_cpus())
-            return state, None
+    def look(work):
+        seen.append(available_cpus())
+        return work.state, Update({})
 
-    respond(Counting(), None, PARTS[0], Request("any"), worker_tasks.Client("client-1", 0))
+    algorithm = algorithm_with(TaskSpec("look", "looking", look))
+    respond(algorithm, None, PARTS[0], Request("look"), worker_tasks.WorkerClient("client-1", 0))
     assert seen == [1]

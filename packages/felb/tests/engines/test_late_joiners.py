@@ -1,18 +1,18 @@
 """Clients that come in when a run is under way."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import felb
 from felb.data import partition, planted
 from felb.data.partition import split
+from felb.engines import local
 from felb.engines.local import Participation, run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.algorithms.felb import felb as felb_algorithm
 from felb.federated.algorithms.felb import felb_mu
+from felb.federated.client import Client
 from felb.federated.journal import Journal
 from felb.metrics import confusion
 
@@ -24,20 +24,19 @@ SHORT = Effort(restarts=1, generations=1)
 """All steps, and as many relaxed rounds as by default, since clients join at certain ones."""
 
 
-def watched(algorithm, seen):
-    """Return the algorithm with clients that note each round with whether they had the state they had left."""
-    left = {}
+@pytest.fixture
+def seen(monkeypatch):
+    """The rounds of each client, with whether it had the state that it had left."""
+    noted, left = {}, {}
 
-    def wrap(task):
-        def respond(state, shard, request, rng):
-            name = next(name for name, own in SHARDS.items() if own is shard)
-            seen.setdefault(name, []).append((request.round, state is left.get(name)))
-            left[name], update = task(state, shard, request, rng)
-            return left[name], update
+    class Noting(Client):
+        def answer(self, states, rows, request, **known):
+            noted.setdefault(self.name, []).append((request.round, states is left.get(self.name)))
+            left[self.name], release = super().answer(states, rows, request, **known)
+            return left[self.name], release
 
-        return respond
-
-    return replace(algorithm, tasks={name: wrap(task) for name, task in algorithm.tasks.items()})
+    monkeypatch.setattr(local, "Client", Noting)
+    return noted
 
 
 def f1_star(finished, names=tuple(SHARDS)):
@@ -50,10 +49,9 @@ def f1_star(finished, names=tuple(SHARDS)):
 
 @pytest.mark.parametrize("first", [1, 3, 10, 24, 25, 26])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_a_late_client_plays_from_its_round_on(first, sampled):
+def test_a_late_client_plays_from_its_round_on(first, sampled, seen):
     """In the start, in the relaxed rounds, at the thresholds, and in Boolean rounds."""
-    seen = {}
-    algorithm = watched(federated_bmf(60, 4, effort=SHORT, sampled=sampled), seen)
+    algorithm = federated_bmf(60, 4, effort=SHORT, sampled=sampled)
     finished = run(algorithm, SHARDS, participation=Participation(joins={LATE: first}))
     rounds = len(finished.history)
     assert rounds > first

@@ -9,11 +9,14 @@ import pytest
 
 from felb.data import partition, planted
 from felb.data.partition import split
+from felb.engines import local
 from felb.engines.local import Participation, run
 from felb.errors import FederationError, InputError
 from felb.federated.algorithms.felb import LITERAL, felb, felb_mu
+from felb.federated.client import Client, compute_update
 from felb.federated.journal import Journal
 from felb.federated.steps.starts import SPECTRAL_ROUNDS
+from felb.federated.tasks import declare
 from felb.metrics import confusion
 
 DATA = planted(400, 60, 4, noise=0.05, seed=1)
@@ -28,22 +31,16 @@ def f1_star(finished):
     return sum(counts).f1
 
 
-def wrapped(algorithm, wrap):
-    return replace(algorithm, tasks={name: wrap(task) for name, task in algorithm.tasks.items()})
+def fail_in_rounds(monkeypatch, victim, rounds):
+    """Make a client fail in some rounds."""
 
-
-def sabotaged(algorithm, victim, rounds):
-    """Return the algorithm with a client that fails in some rounds, told by its rows."""
-
-    def wrap(task):
-        def respond(state, shard, request, rng):
-            if shard is victim and request.round in rounds:
+    class Failing(Client):
+        def answer(self, states, rows, request, **known):
+            if self.name == victim and request.round in rounds:
                 raise RuntimeError("disk full")
-            return task(state, shard, request, rng)
+            return super().answer(states, rows, request, **known)
 
-        return respond
-
-    return wrapped(algorithm, wrap)
+    monkeypatch.setattr(local, "Client", Failing)
 
 
 def test_a_sample_of_clients_is_enough():
@@ -77,9 +74,9 @@ def test_a_quorum_that_is_never_reached_is_an_error():
         run(felb(60, 4), SHARDS, participation=Participation(dropout=0.9, quorum=8))
 
 
-def test_a_failing_client_ends_the_run_unless_a_quorum_is_set():
-    victim = next(iter(SHARDS.values()))
-    algorithm = sabotaged(felb_mu(60, 4, max_rounds=40), victim, rounds=range(5, 15))
+def test_a_failing_client_ends_the_run_unless_a_quorum_is_set(monkeypatch):
+    algorithm = felb_mu(60, 4, max_rounds=40)
+    fail_in_rounds(monkeypatch, "0", range(5, 15))
     with pytest.raises(RuntimeError, match="disk full"):
         run(algorithm, SHARDS)
     with warnings.catch_warnings(record=True) as caught:
@@ -96,12 +93,11 @@ def test_a_failing_client_ends_the_run_unless_a_quorum_is_set():
         run(algorithm, SHARDS, participation=Participation(quorum=8))
 
 
-def test_a_late_joiner_starts_from_the_shared_components():
-    victim = SHARDS["3"]
-    algorithm = sabotaged(felb_mu(60, 4, max_rounds=40), victim, rounds=range(30))
+def test_a_late_joiner_starts_from_the_shared_components(monkeypatch):
+    fail_in_rounds(monkeypatch, "3", range(30))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        finished = run(algorithm, SHARDS, participation=Participation(quorum=1))
+        finished = run(felb_mu(60, 4, max_rounds=40), SHARDS, participation=Participation(quorum=1))
     assert finished.history[29]["clients"] == 7
     assert finished.history[30]["clients"] == 8
     assert f1_star(finished) > 0.9
@@ -110,15 +106,15 @@ def test_a_late_joiner_starts_from_the_shared_components():
 def test_threads_do_not_change_the_result_and_are_used():
     seen = set()
 
-    def spy(task):
-        def step(*args):
+    def spied(spec):
+        def do(work):
             seen.add(threading.get_ident())
-            return task(*args)
+            return spec.do(work)
 
-        return step
+        return replace(spec, do=do)
 
     base = felb(60, 4, max_rounds=5)
-    parallel = run(wrapped(base, spy), SHARDS, workers=3)
+    parallel = run(replace(base, tasks=declare(*map(spied, base.tasks.values()))), SHARDS, workers=3)
     assert len(seen) > 1
     np.testing.assert_array_equal(parallel.outcome.relaxed, run(base, SHARDS).outcome.relaxed)
 
@@ -154,8 +150,9 @@ def test_literal_clients_start_on_their_own():
     server = algorithm.server(0)
     first = server.send(next(server).state)
     assert set(first.values) == {"t"}, "no V̂ is shared"
-    rng = np.random.default_rng(0)
-    a, b = (algorithm.respond(None, SHARDS["0"], first, rng=rng)[1].values["V"] for _ in range(2))
+    a, b = (
+        compute_update(algorithm, None, SHARDS["0"], first, name=name, seed=0)[1].values["V"] for name in ("a", "b")
+    )
     assert not np.array_equal(a, b)
     finished = run(algorithm, SHARDS)
     assert finished.outcome.n_iter == 3

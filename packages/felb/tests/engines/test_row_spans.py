@@ -1,12 +1,15 @@
 """One client's rows in several threads: the same bits as in one, for every task, state and number of threads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import felb
 from felb.data import planted
 from felb.engines import local
-from felb.federated.algorithms.bmf import BMF_TASKS, Effort
+from felb.federated.algorithms import bmf
+from felb.federated.algorithms.bmf import Effort
 from felb.federated.steps.state import ClientState, Cover
 from felb.progress import Deadline
 
@@ -65,24 +68,32 @@ def test_a_state_is_cut_and_joined_by_rows():
     assert joined.assigned is None
 
 
+def change_task(monkeypatch, name, change):
+    """Replace what a task of the default method does."""
+    specs = (replace(spec, do=change(spec.do)) if spec.name == name else spec for spec in bmf.BMF_TASKS)
+    monkeypatch.setattr(bmf, "BMF_TASKS", tuple(specs))
+
+
 def test_an_error_in_a_thread_is_that_of_the_fit(monkeypatch):
-    def fails(*_):
+    def fails(_):
         raise felb.errors.InputError("a task failed")
 
-    monkeypatch.setitem(BMF_TASKS, "flip_gains", fails)
+    change_task(monkeypatch, "flip_gains", lambda _: fails)
     with pytest.raises(felb.errors.InputError, match="a task failed"):
         felb.FederatedBMF(4, n_jobs=2, random_state=0).fit(DATA.A)
 
 
 def test_the_deadline_reaches_the_threads(monkeypatch):
     seen = []
-    assign = BMF_TASKS["assign"]
 
-    def looks(*arguments):
-        seen.append(felb.progress.current_deadline())
-        return assign(*arguments)
+    def looking(assign):
+        def do(work):
+            seen.append(felb.progress.current_deadline())
+            return assign(work)
 
-    monkeypatch.setitem(BMF_TASKS, "assign", looks)
+        return do
+
+    change_task(monkeypatch, "assign", looking)
     felb.FederatedBMF(4, effort="fast", time_limit=60.0, n_jobs=2, random_state=0).fit(DATA.A)
     assert len(seen) == 2
     assert all(isinstance(deadline, Deadline) for deadline in seen)

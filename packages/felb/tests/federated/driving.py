@@ -3,21 +3,21 @@
 import itertools
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 
 from felb.data.binary import BinaryMatrix
 from felb.engines.local import run
-from felb.federated.algorithms.bmf import BMF_TASKS
+from felb.federated.algorithms.bmf import federated_bmf
+from felb.federated.client import Client
 from felb.federated.gate import Gate
 from felb.federated.journal import Journal
 from felb.federated.protocol import Algorithm, Request, Step, Sums, TimeUp
-from felb.federated.steps.assignment import ASSIGN
-from felb.federated.steps.search import CENTRALIZED_SEARCH, centralized_search_task
 from felb.federated.steps.state import ClientState
+from felb.federated.tasks import MOST_NODES, Limits, ResponseValidator
 from felb.progress import Deadline
 
-TASKS = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task}
+KNOWN = federated_bmf(1, 1, centralized=True)
+"""Its tasks are those of all steps of the default method."""
 
 
 @dataclass
@@ -38,9 +38,23 @@ class Driven:
         return len(self.sums)
 
 
-def drive(generator, shards, *, stop_after=None, tasks=TASKS):
+class Anything(frozenset):
+    """The weights of every objective."""
+
+    def __contains__(self, weights):
+        return True
+
+
+def limits_of(n_features):
+    """Return limits that every step of a test keeps."""
+    return Limits(n_features, 100, node_cap=MOST_NODES, weights=Anything())
+
+
+def drive(generator, shards, *, stop_after=None, tasks=KNOWN.tasks):
     """Play a step to its end; with `stop_after`, the time is up after so many rounds."""
-    driven, clients, rng, value = Driven(), {}, np.random.default_rng(0), None
+    driven, clients, value = Driven(), {}, None
+    algorithm = Algorithm("a step", tasks, ClientState, lambda seed: generator, limits_of(shards[0].shape[1]))
+    validator = ResponseValidator(algorithm)
     try:
         while True:
             asked = generator.send(value)
@@ -61,10 +75,12 @@ def drive(generator, shards, *, stop_after=None, tasks=TASKS):
                 except TimeUp as up:
                     driven.known = up.found
                     return driven
-            releases = []
+            releases, numbered = [], Request.of(asked.parts, all_clients=asked.all_clients, number=driven.rounds)
             for name, shard in enumerate(shards):
-                clients[name], update = tasks[asked.task](clients.get(name), shard, asked, rng)
-                releases.append(Gate(str(name), lambda record: None).release(update, asked, rng=rng))
+                client = Client(str(name), algorithm, Gate(str(name), lambda record: None), seed=0)
+                clients[name], release = client.answer(clients.get(name), shard, numbered)
+                validator.check(release.values, numbered, client=client.name)
+                releases.append(release)
             value = Sums.of(releases, number=driven.rounds)
             driven.requests.append(asked)
             driven.sums.append(value)
@@ -74,7 +90,7 @@ def drive(generator, shards, *, stop_after=None, tasks=TASKS):
     return driven
 
 
-def algorithm_of(make_step, **options):
+def algorithm_of(make_step, n_features, **options):
     """Return the algorithm that plays a step, `make_step(seed)`, and then assigns all rows."""
     from felb.federated.algorithms.bmf import assigned_rows
     from felb.federated.steps.state import step
@@ -83,8 +99,7 @@ def algorithm_of(make_step, **options):
         known = yield from step("step", make_step(seed))
         return (yield from assigned_rows(known, complete=True, node_cap=1_000))
 
-    assert ASSIGN in TASKS
-    return Algorithm("a step", TASKS, ClientState, server, **options)
+    return Algorithm("a step", KNOWN.tasks, ClientState, server, limits_of(n_features), **options)
 
 
 class Rounds(Deadline):

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import felb
-from felb.centralized.base import CentralizedFactorization, Factors
+from felb.centralized.base import Factors
 from felb.data import BinaryMatrix, partition, planted
 from felb.engines.local import Participation, run
 from felb.errors import InputError
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS, agreement, align, anchor, sorted_rows
 from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.post_hoc import ALIGNED_COMPONENTS, aligned, post_hoc
+from felb.federated.client import compute_update
 from felb.metrics import confusion
+from felb.sklearn.base import CentralizedFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore:PostHoc collapsed")
 K, M = 4, 24
@@ -60,7 +62,7 @@ def noisy_orders(seed, n_clients=8, noise=0.05):
 
 
 def algorithm(word="vote", **options):
-    return aligned(post_hoc(FirstRows(K), word), M, **options)
+    return aligned(post_hoc(FirstRows(K), word, M), M, **options)
 
 
 # -- the matching -------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ def test_row_by_row_the_same_sets_are_lost():
     V = components(1)
     shards = clients(*(np.roll(V, i, axis=0) for i in range(K)))
     assert as_set(run(algorithm(), shards).outcome.components) == as_set(V)
-    by_row = run(post_hoc(FirstRows(K), "vote"), shards).outcome.components
+    by_row = run(post_hoc(FirstRows(K), "vote", M), shards).outcome.components
     assert len(set(as_set(by_row))) == 1, "every order once: the vote on all components is the same"
 
 
@@ -206,7 +208,7 @@ def test_a_client_factorizes_once_also_if_it_comes_late():
             return super().factorize(A, k, seed=seed, deadline=deadline)
 
     V = noisy_orders(7, 6, noise=0.3)
-    method = aligned(post_hoc(Counting(K), "vote"), M, passes=6)
+    method = aligned(post_hoc(Counting(K), "vote", M), M, passes=6)
     some = Participation(fraction=0.5, dropout=0.3)
     found = run(method, clients(*V), participation=some, seed=2)
     assert 1 < len(asked) == len(set(asked)) <= 6
@@ -233,8 +235,8 @@ def test_what_leaves_a_client_is_a_permutation_of_its_components():
         "supports": ((K,), "int64"),
     }
     V = components(1)
-    request, rng = next(algorithm().server(0)), np.random.default_rng(0)
-    _, update = algorithm().respond(None, BinaryMatrix.of(V), request, rng=rng)
+    request = next(algorithm().server(0))
+    _, update = compute_update(algorithm(), None, BinaryMatrix.of(V), request, name="a", seed=0)
     assert as_set(update.values["V"]) == as_set(V)
 
 

@@ -21,19 +21,17 @@ from felb.federated.algorithms.competitors import (
     fednmf,
     fedprox,
     fedprox_steps,
-    fedprox_task,
     learned_control,
     proximal_average,
     proxskip,
     proxskip_steps,
-    proxskip_task,
     scaffold,
     scaffold_steps,
-    scaffold_task,
     steps_to_prox,
 )
 from felb.federated.protocol import Request, Sums
 from felb.federated.steps.state import Known
+from felb.federated.tasks import Work, declare
 from felb.kernels.passes import on_grid
 from felb.metrics import confusion
 from felb.optim.palm import Objective, Point, palm_step
@@ -47,7 +45,7 @@ UNEVEN = cut(DATA.A, 20, 50, 130)
 RULE = Lipschitz()
 SCHEDULE = Schedule(0.001, 0.1, 1.05, 5, 12, 0.0)
 V0 = Known(relaxed=np.random.default_rng(1).random((4, 40)).astype(np.float32))
-TASKS = {FEDPROX: fedprox_task, SCAFFOLD: scaffold_task, PROXSKIP: proxskip_task}
+TASKS = declare(FEDPROX, SCAFFOLD, PROXSKIP)
 ALGORITHMS = {"fednmf": fednmf, "fedprox": fedprox, "scaffold": scaffold, "proxskip": proxskip}
 TOLD = {
     "gram_sketch": {"sketch"},
@@ -127,8 +125,8 @@ class Played:
         for i, shard in enumerate(shards):
             if i == missing:
                 continue
-            answer = TASKS[self.request.task](self.clients.get(i), shard, self.request, np.random.default_rng(0))
-            self.clients[i], update = answer
+            work = Work(self.clients.get(i), shard, self.request.values, np.random.default_rng(0))
+            self.clients[i], update = TASKS[self.request.task].do(work)
             updates.append(update.values)
             for name, value in update.values.items():
                 total[name] = total.get(name, 0) + np.asarray(value, dtype=np.float64)

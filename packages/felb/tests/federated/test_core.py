@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from declarations import algorithm_with, outputs_of
 
 from felb.data import BinaryMatrix
 from felb.errors import FederationError, InputError
@@ -12,22 +13,24 @@ from felb.federated.algorithms.felb import (
     CHOICES,
     LOCAL_FACTOR,
     SETTINGS,
-    ClientState,
     FelbParameters,
+    FelbState,
     Setting,
     aggregated,
     felb,
     felb_mu,
     felb_server,
 )
+from felb.federated.client import Client, compute_update
 from felb.federated.gate import Gate
 from felb.federated.journal import from_arrays, to_arrays
-from felb.federated.protocol import Algorithm, Checkpoint, Release, Request, Sums, Update
+from felb.federated.protocol import Checkpoint, Part, Release, Request, Sums, Update
+from felb.federated.tasks import TaskSpec
 from felb.optim.prox import prox_elb, prox_elb_exact
 from felb.optim.steps import Lipschitz
 from felb.privacy.outbound_log import OutboundLog, OutboundRecord
 
-REQUEST = Request.numbered(3, "count", {})
+REQUEST = Request.of([Part("count", {})], number=3)
 RNG = np.random.default_rng(0)
 
 
@@ -64,10 +67,13 @@ def test_metrics_are_reported_at_once_or_when_the_round_is_closed():
 def test_gate_logs_every_array_and_refuses_what_is_not_finite(tmp_path):
     log = OutboundLog(tmp_path / "deep" / "site.jsonl")
     gate = Gate("site", log)
-    release = gate.release(Update({"V": np.zeros((2, 3)), "loss": np.float64(1)}), REQUEST, rng=RNG)
+    update = Update({"V": np.zeros((2, 3)), "loss": np.float64(1)})
+    release = gate.release(update, REQUEST, outputs_of(update), rng=RNG)
     assert set(release.values) == {"V", "loss"}
     with pytest.raises(FederationError, match=r"site: loss .* NaN"):
-        gate.release(Update({"V": np.zeros(2), "loss": np.float64(np.nan)}), REQUEST, rng=RNG)
+        gate.release(Update({"V": np.zeros(2), "loss": np.float64(np.nan)}), REQUEST, outputs_of(update), rng=RNG)
+    with pytest.raises(FederationError, match=r"declares \['loss'\]; nothing was sent"):
+        gate.release(update, REQUEST, {"loss": outputs_of(update)["loss"]}, rng=RNG)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [(line["what"], line["shape"], line["bytes"], line["round"]) for line in lines] == [
         ("V", [2, 3], 48, 3),
@@ -78,16 +84,16 @@ def test_gate_logs_every_array_and_refuses_what_is_not_finite(tmp_path):
 
 
 def test_a_client_does_only_what_it_knows():
-    algorithm = Algorithm("a", {"count": lambda s, a, b, r: (s, Update({}))}, ClientState, lambda seed: None)
+    algorithm = algorithm_with(TaskSpec("count", "counting", lambda work: (work.state, Update({}))))
     shard = BinaryMatrix.of(np.eye(2))
-    assert algorithm.respond(1, shard, REQUEST, rng=RNG)[0] == 1
+    assert compute_update(algorithm, {"": 1}, shard, REQUEST, name="a", seed=0)[0] == {"": 1}
     with pytest.raises(FederationError, match=r"unknown task 'exfiltrate'.*count"):
-        algorithm.respond(None, shard, Request("exfiltrate"), rng=RNG)
+        Client("a", algorithm, Gate("a", lambda _: None), seed=0).answer(None, shard, Request("exfiltrate"))
 
 
 def test_states_survive_being_stored():
-    state = ClientState(np.eye(2, dtype=np.float32), None, np.ones((1, 2), np.float32), t=5)
-    back = from_arrays(ClientState, to_arrays(state))
+    state = FelbState(np.eye(2, dtype=np.float32), None, np.ones((1, 2), np.float32), t=5)
+    back = from_arrays(FelbState, to_arrays(state))
     np.testing.assert_array_equal(back.U, state.U)
     assert back.U.dtype == np.float32
     assert (back.t, back.U_before, back.assigned) == (5, None, None)
@@ -157,7 +163,7 @@ def test_the_floor_of_multiplicative_steps_lies_below_the_cut(floor):
 
 
 def test_only_the_printed_algorithm_lets_multiplicative_steps_end_at_zero():
-    floors = {name: felb_mu(30, 4, setting=setting).tasks[LOCAL_FACTOR].parameters.rule.floor
+    floors = {name: felb_mu(30, 4, setting=setting).tasks[LOCAL_FACTOR].do.parameters.rule.floor
               for name, setting in SETTINGS.items()}  # fmt: skip
     assert floors == {"recommended": 0.001, "unweighted": 0.001, "literal": 0.0}
 
@@ -199,7 +205,8 @@ def test_uploads_are_on_a_grid_so_that_no_order_of_clients_shows():
     request = Request(LOCAL_FACTOR, t=0, V=rng.random((3, 30)).astype(np.float32))
     parts = []
     for rows in (5, 40, 17):
-        _, update = algorithm.respond(None, BinaryMatrix.of(rng.random((rows, 30)) < 0.3), request, rng=rng)
+        shard = BinaryMatrix.of(rng.random((rows, 30)) < 0.3)
+        _, update = compute_update(algorithm, None, shard, request, name="a", seed=0)
         parts.append(Release(update.values))
     for name in ("V", "loss"):
         sums = {Sums.of(order)[name].tobytes() for order in (parts, parts[::-1], [parts[1], parts[2], parts[0]])}

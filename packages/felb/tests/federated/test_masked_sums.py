@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from declarations import algorithm_with
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -16,14 +18,18 @@ from felb.engines.local import InProcess, run
 from felb.errors import FederationError, InputError
 from felb.federated.gate import Gate, Responses, client_gate
 from felb.federated.loop import play
-from felb.federated.protocol import Participation, Release, Request, Sums
-from felb.kernels.passes import on_grid
+from felb.federated.protocol import Participation, Release, Request, Sums, Update
+from felb.federated.tasks import Output, TaskSpec
+from felb.kernels.passes import UPLOAD_BITS, on_grid
 from felb.privacy import Privacy
-from felb.secure_sum.releases import MaskedSums, as_vector, fraction_bits, from_vector
+from felb.secure_sum.releases import MaskedSums, as_vector, from_vector, read_bits
 from felb.sklearn.methods import make_federated
 
 DATA = planted(120, 20, 3, noise=0.05, seed=1)
 SHARDS = split(DATA.A, np.arange(120) % 5)[0]
+
+ALIKE = defaultdict(lambda: UPLOAD_BITS)
+"""The bits of every array."""
 
 arrays = st.one_of(
     hnp.arrays(np.int64, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0), elements=st.integers(-(2**50), 2**50)),
@@ -36,7 +42,7 @@ arrays = st.one_of(
 @given(st.dictionaries(st.sampled_from(["V", "counts", "gains"]), arrays), st.integers(1, 4))
 def test_the_sum_of_vectors_is_the_sum_of_releases_bit_for_bit(values, clients):
     plain = Sums.of([Release(values)] * clients)
-    vector, layout = as_vector(values, "assign", sites=50)
+    vector, layout = as_vector(values, ALIKE, sites=50)
     found = from_vector(vector * clients, layout)
     assert found.keys() == plain.keys()
     for name, value in plain.items():
@@ -45,7 +51,7 @@ def test_the_sum_of_vectors_is_the_sum_of_releases_bit_for_bit(values, clients):
 
 
 def test_layouts_do_not_depend_on_the_values():
-    one, other = (as_vector({"V": np.full((2, 3), x), "n": np.int64(7)}, "fedprox", sites=3)[1] for x in (0.5, 1e3))
+    one, other = (as_vector({"V": np.full((2, 3), x), "n": np.int64(7)}, ALIKE, sites=3)[1] for x in (0.5, 1e3))
     assert one == other
 
 
@@ -60,14 +66,17 @@ def test_layouts_do_not_depend_on_the_values():
 )
 def test_what_would_not_add_up_exactly_is_refused(values, message):
     with pytest.raises(FederationError, match=message):
-        as_vector(values, "local_factor", sites=3)
+        as_vector(values, ALIKE, sites=3)
 
 
 def test_large_losses_and_scaled_factors_fit():
-    assert fraction_bits("local_factor", "loss") == 20
-    assert fraction_bits("scaffold", "V") == 24
-    as_vector({"loss": np.array(2.0**36)}, "local_factor", sites=50)
-    as_vector({"V": np.array(2.0**29)}, "scaffold", sites=50)
+    V = np.zeros((3, 20))
+    felb_bits = read_bits(algorithm(), Request("local_factor", t=0, V=V))
+    scaffold = Request("scaffold", V=V, t=0, kappa=0.0, lam=0.0, steps=1, control=V)
+    scaffold_bits = read_bits(algorithm("scaffold"), scaffold)
+    assert (felb_bits["loss"], scaffold_bits["V"], scaffold_bits["loss"]) == (20, 24, 20)
+    as_vector({"loss": np.array(2.0**36)}, felb_bits, sites=50)
+    as_vector({"V": np.array(2.0**29)}, scaffold_bits, sites=50)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +109,7 @@ def test_a_reply_that_is_lost_at_any_step_leaves_the_run_as_it_was(step):
     """With three clients none may be missing, so that a lost reply repeats the round, once."""
     three = dict(list(SHARDS.items())[:3])
     played = algorithm()
-    add_up, lost = MaskedSums.simulated(three, run="r"), []
+    add_up, lost = MaskedSums.simulated(three, played), []
 
     def courier(trip, name, deliver):
         reply = deliver()
@@ -123,7 +132,8 @@ def transport(played, shards, add_up):
 
 
 def test_a_site_that_is_gone_for_good_is_missing_from_then_on():
-    add_up, played = MaskedSums.simulated(SHARDS, run="r"), algorithm()
+    played = algorithm()
+    add_up = MaskedSums.simulated(SHARDS, played)
     seen = []
 
     def courier(trip, name, deliver):
@@ -139,7 +149,8 @@ def test_a_site_that_is_gone_for_good_is_missing_from_then_on():
 
 
 def test_a_sum_that_lost_too_many_sites_ends_the_run():
-    add_up = MaskedSums.simulated(SHARDS, run="r")
+    count = TaskSpec("count", "counting", lambda work: (None, Update({"n": np.int64(1)})), outputs={"n": Output("i")})
+    add_up = MaskedSums.simulated(SHARDS, algorithm_with(count))
     releases = {name: Release({"n": np.int64(1)}) for name in list(SHARDS)[:3]}
     with pytest.raises(FederationError, match="nothing was learned"):
         add_up(releases, Request("count"), list(SHARDS)[3:])
@@ -192,13 +203,13 @@ def test_a_charge_stays_after_a_failed_round_and_the_repeated_one_costs_nothing(
     gates = {
         name: client_gate(name, private, lambda _: None, responses=kept.__getitem__, secure=True) for name in SHARDS
     }
-    add_up = MaskedSums.simulated(SHARDS, run="r", dropouts=0)
+    add_up = MaskedSums.simulated(SHARDS, private, dropouts=0)
     add_up.interfere = lambda trip, _, deliver: None if trip.step == "unmask" else deliver()
     with ThreadPoolExecutor(1) as pool:
         asked = InProcess(private, SHARDS, gates, pool=pool, seed=1, add_up=add_up)
         with pytest.raises(FederationError, match="nothing was learned"):
             play(private, asked, seed=1)
         assert {len(responses.accountant.entries) for responses in kept.values()} == {1}
-        asked = InProcess(private, SHARDS, gates, pool=pool, seed=1, add_up=MaskedSums.simulated(SHARDS, run="r"))
+        asked = InProcess(private, SHARDS, gates, pool=pool, seed=1, add_up=MaskedSums.simulated(SHARDS, private))
         assert play(private, asked, seed=1) is not None
     assert {len(responses.accountant.entries) for responses in kept.values()} == {1}

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from felb.data import load, planted
 from felb.errors import InputError
-from felb.federated.rules import Limits
 from felb.federated.steps.state import Cost
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 ZOO = load("zoo").to_scipy().toarray() if hasattr(load("zoo"), "to_scipy") else np.asarray(load("zoo"))
 SETS = {"zoo": ZOO, "planted": planted(80, 24, 4, noise=0.1, seed=2).A.toarray()}
@@ -58,8 +57,8 @@ def test_clients_of_a_factorization_from_below_find_what_one_owner_finds():
 
 
 def test_a_site_accepts_the_weights_of_an_infinite_cost():
-    limits = Limits.of(24, 4, {"false_positive_cost": float("inf")}, privacy=None)
-    assert Cost.of(np.inf, 1.0, 24).weights(None) in limits.weights
+    algorithm = FederatedBMF(4, false_positive_cost=float("inf")).algorithm(24)
+    assert Cost.of(np.inf, 1.0, 24).weights(None) in algorithm.limits.weights
 
 
 @pytest.mark.parametrize("costs", [(np.inf, np.inf), (-np.inf, 1.0), (np.nan, 1.0), (0.0, np.inf)])

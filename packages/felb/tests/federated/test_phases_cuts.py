@@ -23,7 +23,7 @@ def cut_start(seed):
     return (yield from cut_relaxed(known))
 
 
-ALGORITHM = algorithm_of(cut_start)
+ALGORITHM = algorithm_of(cut_start, DATA.A.shape[1])
 
 
 def shards(groups):

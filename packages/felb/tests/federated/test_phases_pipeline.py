@@ -147,7 +147,7 @@ def test_a_step_that_was_ended_hands_on_the_best_of_those_before():
 
 def test_refinement_alone_is_an_algorithm_that_starts_from_any_v():
     V = DATA.V ^ (np.random.default_rng(0).random(DATA.V.shape) < 0.1)
-    finished = run(algorithm_of(lambda seed: refine(Known(components=V), rounds=20, seed=seed)), SHARDS)
+    finished = run(algorithm_of(lambda seed: refine(Known(components=V), rounds=20, seed=seed), 40), SHARDS)
     before = confusion(DATA.A, assign_rows(DATA.A, V), V).errors
     assert finished.outcome.counts.errors < before
     assert finished.outcome.converged
@@ -238,20 +238,20 @@ def test_what_leaves_are_integers_of_shapes_that_do_not_depend_on_the_rows():
 def test_a_task_changes_nothing_it_was_given():
     algorithm, shard, seen = made(), SHARDS["0"], []
 
-    def watched(task):
-        def respond(state, shard, request, rng):
-            before = {} if state is None else {name: array.copy() for name, array in to_arrays(state).items()}
-            first, second = (task(state, shard, request, np.random.default_rng(0)) for _ in range(2))
+    def watched(spec):
+        def do(work):
+            before = {} if work.state is None else {name: a.copy() for name, a in to_arrays(work.state).items()}
+            first, second = (spec.do(replace(work, rng=np.random.default_rng(0))) for _ in range(2))
             for name, value in first[1].values.items():
                 np.testing.assert_array_equal(value, second[1].values[name])
             for name, array in before.items():
-                np.testing.assert_array_equal(array, to_arrays(state)[name])
-            seen.append(request.task)
-            return task(state, shard, request, rng)
+                np.testing.assert_array_equal(array, to_arrays(work.state)[name])
+            seen.append(spec.name)
+            return spec.do(work)
 
-        return respond
+        return replace(spec, do=do)
 
-    tasks = {name: watched(task) for name, task in algorithm.tasks.items()}
+    tasks = {name: watched(spec) for name, spec in algorithm.tasks.items()}
     run(replace(algorithm, tasks=tasks), {"0": shard})
     assert len(set(seen)) >= 10
 

@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import felb
-from felb.centralized.base import CentralizedFactorization, Factors
+from felb.centralized.base import Factors
 from felb.data import partition, planted
 from felb.data.partition import split
 from felb.engines.local import Participation, run
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
 from felb.federated.algorithms.post_hoc import post_hoc
+from felb.sklearn.base import CentralizedFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore:PostHoc collapsed")
 DATA = planted(120, 24, 3, noise=0.05, seed=2)
@@ -61,7 +62,7 @@ def test_rows_are_assigned_for_the_aggregate():
 def test_the_order_of_clients_changes_nothing(seed, aggregation):
     shards, _ = split(DATA.A, GROUPS)
     names, order = list(shards), np.random.default_rng(seed).permutation(4)
-    algorithm = post_hoc(Copycat(3), aggregation)
+    algorithm = post_hoc(Copycat(3), aggregation, 24)
     first = run(algorithm, shards).outcome
     second = run(algorithm, {names[i]: shards[names[j]] for i, j in enumerate(order)}).outcome
     np.testing.assert_array_equal(first.components, second.components)
@@ -71,7 +72,7 @@ def test_the_order_of_clients_changes_nothing(seed, aggregation):
 def test_what_leaves_a_client_is_boolean_components_and_counts():
     records = []
     shards, _ = split(DATA.A, GROUPS)
-    run(post_hoc(Copycat(3), "vote"), shards, outbound=lambda _: records.append)
+    run(post_hoc(Copycat(3), "vote", 24), shards, outbound=lambda _: records.append)
     assert {record.what: (record.shape, record.dtype) for record in records} == {
         "V": ((3, 24), "uint8"),
         "unfinished": ((), "int64"),
@@ -89,7 +90,7 @@ def test_a_client_out_of_time_marks_the_result():
 
 def test_a_sample_of_clients_may_play_but_all_assign():
     shards, _ = split(DATA.A, GROUPS)
-    found = run(post_hoc(Copycat(3), "or"), shards, participation=Participation(fraction=0.5))
+    found = run(post_hoc(Copycat(3), "or", 24), shards, participation=Participation(fraction=0.5))
     assert [row["clients"] for row in found.history] == [2, 4]
     assert set(found.assignments) == set(shards)
 
@@ -109,8 +110,8 @@ def test_clients_of_a_random_method_draw_their_own_start():
             seeds.append(seed)
             return super().factorize(A, k, seed=seed, deadline=deadline)
 
-    run(post_hoc(Noting(2), "vote"), shards, seed=5)
-    run(post_hoc(Noting(2), "vote"), shards, seed=5)
+    run(post_hoc(Noting(2), "vote", 24), shards, seed=5)
+    run(post_hoc(Noting(2), "vote", 24), shards, seed=5)
     assert len(set(seeds)) == 4
     assert seeds[:4] == seeds[4:]
 

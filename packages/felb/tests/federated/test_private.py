@@ -4,6 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
+from declarations import outputs_of
 
 from felb.data import planted
 from felb.data.binary import BinaryMatrix
@@ -12,12 +13,14 @@ from felb.engines.local import run
 from felb.errors import InputError, PrivacyError
 from felb.federated.algorithms import private
 from felb.federated.algorithms.private import Candidates, private_bmf
+from felb.federated.client import compute_update
 from felb.federated.gate import Gate, Responses
 from felb.federated.journal import Journal
 from felb.federated.protocol import Request, Sums, Update
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.privacy.accounting import scale_matches, total_epsilon
+from felb.privacy.accounting import total_epsilon
+from felb.privacy.audit import scale_matches
 from felb.privacy.mechanisms import RecordSum
 
 pytest.importorskip("dp_accounting")
@@ -145,7 +148,7 @@ def test_an_answer_is_the_sum_of_what_each_record_alone_would_answer_and_each_is
     algorithm, request = made(Privacy(1.0)), Request(task, **ANSWERS[task])
 
     def answer(rows):
-        _, update = algorithm.respond(None, rows, request, rng=np.random.default_rng(0))
+        _, update = compute_update(algorithm, None, rows, request, name="a", seed=0)
         assert list(update.values) == list(update.record_sums) == [task]
         return update.values[task], update.record_sums[task].sensitivity
 
@@ -166,7 +169,7 @@ def test_rounds_that_go_on_from_each_other_keep_records_apart():
     def last_answer(part):
         state = None
         for request in asked:
-            state, update = algorithm.respond(state, part, request, rng=rng)
+            state, update = compute_update(algorithm, state, part, request, name="a", seed=0)
         return update.values["statistics"]
 
     parts = [last_answer(rows.rows(i, i + 1)) for i in range(15)]
@@ -291,16 +294,17 @@ def test_a_value_without_a_bound_does_not_leave():
     bounded = RecordSum(np.zeros(3, np.int64), 1.0, 64.0)
     update = Update({"sizes": bounded.values, "counts": np.array([1, 2])}, {"sizes": bounded})
     with pytest.raises(PrivacyError, match="change counts"):
-        gate.release(update, Request("sizes"), rng=np.random.default_rng(0))
+        gate.release(update, Request("sizes"), outputs_of(update), rng=np.random.default_rng(0))
+    update = Update.of_records(V=bounded)
     with pytest.raises(InputError, match="not released"):
-        gate.release(Update.of_records(V=bounded), Request("sizes"), rng=np.random.default_rng(0))
+        gate.release(update, Request("sizes"), outputs_of(update), rng=np.random.default_rng(0))
     assert not log
     assert not gate.accountant.entries
 
 
 def test_mechanisms_that_the_algorithm_does_not_play_are_refused():
-    with pytest.raises(InputError, match="mechanism='paper'"):
-        made(Privacy(1.0, mechanism="paper"))
+    with pytest.raises(InputError, match="mechanism='uploads'"):
+        made(Privacy(1.0, mechanism="uploads"))
 
 
 @pytest.mark.usefixtures("quick")

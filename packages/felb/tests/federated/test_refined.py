@@ -26,9 +26,9 @@ ALGORITHMS = {
     "felb": felb_algorithm(40, 4, max_rounds=8),
     "felb-mu": felb_mu(40, 4, max_rounds=8),
     "felb, own starts": felb_algorithm(40, 4, max_rounds=8, setting=LITERAL),
-    "asso+vote": post_hoc(felb.Asso(4), "vote"),
-    "asso+aligned-vote": aligned(post_hoc(felb.Asso(4), "vote"), 40),
-    "elbmf+or": post_hoc(felb.ELBMF(4, max_iter=20), "or"),
+    "asso+vote": post_hoc(felb.Asso(4), "vote", 40),
+    "asso+aligned-vote": aligned(post_hoc(felb.Asso(4), "vote", 40), 40),
+    "elbmf+or": post_hoc(felb.ELBMF(4, max_iter=20), "or", 40),
     "sums": federated_bmf(40, 4, objective="hamming", effort="fast"),
     "belief": federated_bmf(40, 4, objective="recover"),
 }
@@ -52,7 +52,7 @@ def test_the_summed_loss_is_never_larger_than_without(algorithm):
 def test_the_summed_loss_is_never_larger_on_any_data(seed, noise, clients):
     data = planted(60, 15, 3, noise=noise, seed=seed)
     shards, _ = split(data.A, partition.even(60, clients, seed=seed))
-    algorithm = post_hoc(felb.GreConD(3), "or")
+    algorithm = post_hoc(felb.GreConD(3), "or", 15)
     plain, better = (run(r, shards, seed=seed).outcome for r in (algorithm, refined(algorithm)))
     assert better.counts.errors <= plain.counts.errors
 
@@ -60,7 +60,7 @@ def test_the_summed_loss_is_never_larger_on_any_data(seed, noise, clients):
 def test_it_is_the_refinement_of_the_algorithms_components(algorithm):
     """The same V as the step alone, started from what the algorithm has found."""
     found = run(algorithm, SHARDS, seed=2).outcome
-    alone = run(algorithm_of(lambda seed: refine(Known(components=found.components), seed=seed)), SHARDS, seed=2)
+    alone = run(algorithm_of(lambda seed: refine(Known(components=found.components), seed=seed), 40), SHARDS, seed=2)
     both = run(refined(algorithm), SHARDS, seed=2)
     np.testing.assert_array_equal(both.outcome.components, alone.outcome.components)
     assert both.outcome.counts == alone.outcome.counts
@@ -104,7 +104,7 @@ def test_the_loss_of_the_rounds_never_rises():
 
 
 def test_the_split_among_clients_does_not_change_the_refinement():
-    algorithm = refined(algorithm_of(lambda seed: refine(Known(components=DATA.V), rounds=0, seed=seed)))
+    algorithm = refined(algorithm_of(lambda seed: refine(Known(components=DATA.V), rounds=0, seed=seed), 40))
     centralized = run(algorithm, {"all": DATA.A}, seed=2).outcome
     apart = run(algorithm, SHARDS, seed=2).outcome
     np.testing.assert_array_equal(centralized.components, apart.components)
@@ -149,7 +149,7 @@ def test_a_sample_of_clients_may_refine_but_all_assign():
     model.fit(list(SHARDS.values()))
     players = {row["task"]: row["clients"] for row in model.history_}
     assert players == {"gram_sketch": 5, "sign_norms": 5, "local_factor": 2, "flip_gains": 2, "assign": 5}
-    assert model.refine_memory > 0
+    assert model.memory > 0
 
 
 def test_refinement_finds_what_noise_has_hidden():

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from declarations import outputs_of
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError, InputError, PrivacyError
 from felb.federated import journal as entries
 from felb.federated.gate import KEPT, Gate, StoredResponses, answered_rounds
-from felb.federated.protocol import Request, Update
+from felb.federated.protocol import Part, Request, Update
 from felb.privacy import Privacy
 from felb.privacy.releases import row_size_histogram
 
@@ -31,8 +32,8 @@ def ask(folder, plan=PLAN, *, log=lambda _: None, number=0, values=None):
     kept = opened(folder, plan)
     gate = Gate.private("a", log, plan=plan, responses=kept)
     update = Update.of_records(sizes=row_size_histogram(ROWS))
-    request = Request.numbered(number, "sizes", values or {}, all_clients=True)
-    return gate.release(update, request, rng=np.random.default_rng(0)), kept
+    request = Request.of([Part("sizes", values or {})], all_clients=True, number=number)
+    return gate.release(update, request, outputs_of(update), rng=np.random.default_rng(0)), kept
 
 
 def test_a_request_that_comes_again_gets_the_same_bits_at_no_cost(tmp_path):
@@ -76,15 +77,15 @@ def test_stopped_before_the_response_is_kept_nothing_was_spent(tmp_path, monkeyp
 def test_a_response_is_not_changed(tmp_path):
     _, kept = ask(tmp_path)
     with pytest.raises(PrivacyError, match="answered already"):
-        kept.keep(Request.numbered(0, "sizes", {}, all_clients=True), {"sizes": np.zeros(1)})
+        kept.keep(Request.of([Part("sizes", {})], all_clients=True, number=0), {"sizes": np.zeros(1)})
     assert len(kept) == 1
 
 
 def test_an_empty_response_is_a_response(tmp_path):
-    request = Request.numbered(3, "assign", {})
+    request = Request.of([Part("assign", {})], number=3)
     opened(tmp_path).keep(request, {})
     assert opened(tmp_path).find(request) == {}
-    assert opened(tmp_path).find(Request.numbered(3, "assign", {"V": np.ones(1)})) is None
+    assert opened(tmp_path).find(Request.of([Part("assign", {"V": np.ones(1)})], number=3)) is None
 
 
 @pytest.mark.parametrize("other", [Privacy(2.0), Privacy(1.0, 1e-7), Privacy(1.0, neighbours="replace")])
@@ -113,16 +114,16 @@ def test_states_of_the_last_rounds_are_kept_with_their_responses(tmp_path, charg
         return StoredResponses(tmp_path, None, state_type=State, charged=charged)
 
     for number in range(6):
-        again().keep(Request.numbered(number, "count", {}), {"n": np.asarray(number)}, State(number))
+        again().keep(Request.of([Part("count", {})], number=number), {"n": np.asarray(number)}, {"": State(number)})
     kept = again()
-    assert kept.state_before(6) == State(5)
-    assert kept.state_before(5) == State(4)
-    assert kept.state_before(4) == State(3)
+    assert kept.states_before(6) == {"": State(5)}
+    assert kept.states_before(5) == {"": State(4)}
+    assert kept.states_before(4) == {"": State(3)}
     with pytest.raises(FederationError, match="too long ago"):
-        kept.state_before(3)
+        kept.states_before(3)
     assert len(kept) == (6 if charged else KEPT)
-    found = kept.find(Request.numbered(1, "count", {}))
+    found = kept.find(Request.of([Part("count", {})], number=1))
     assert found == {"n": np.asarray(1)} if charged else found is None
-    kept.keep(Request.numbered(4, "count", {"other": np.ones(1)}), {"n": np.asarray(40)}, State(40))
-    assert again().state_before(6) == State(40), "the course before was left"
+    kept.keep(Request.of([Part("count", {"other": np.ones(1)})], number=4), {"n": np.asarray(40)}, {"": State(40)})
+    assert again().states_before(6) == {"": State(40)}, "the course before was left"
     assert answered_rounds(tmp_path) == (set(range(6)) if charged else {3, 4})

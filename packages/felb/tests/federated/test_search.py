@@ -208,7 +208,7 @@ def test_an_algorithm_that_cannot_end_early_says_so():
 
 def test_a_step_without_patterns_says_what_is_missing():
     with pytest.raises(InputError, match="patterns"):
-        run(algorithm_of(lambda seed: local_search(start(), seed=seed)), {"a": DATA.A})
+        run(algorithm_of(lambda seed: local_search(start(), seed=seed), DATA.A.shape[1]), {"a": DATA.A})
 
 
 @pytest.mark.parametrize("rounds", [3, 20])

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from felb.errors import FederationError
 from felb.federated.journal import digest, pack, unpack
-from felb.federated.protocol import Request
+from felb.federated.protocol import Part, Request
 
 ARRAYS = st.dictionaries(
     st.from_regex(r"[A-Za-z_]\w{0,9}", fullmatch=True).filter(str.isidentifier),
@@ -89,7 +89,7 @@ def test_only_numbers_are_sent_and_a_limit_holds():
 
 
 def test_a_digest_tells_requests_apart():
-    same, again = Request("assign", V=np.zeros(3)), Request.numbered(4, "assign", {"V": np.zeros(3)})
+    same, again = Request("assign", V=np.zeros(3)), Request.of([Part("assign", {"V": np.zeros(3)})], number=4)
     assert digest(same) == digest(again)
     others = Request("assign", V=np.ones(3)), Request("count", V=np.zeros(3)), Request("assign", W=np.zeros(3))
     assert len({digest(request) for request in (same, *others)}) == 4

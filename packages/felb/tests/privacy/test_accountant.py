@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 import scipy.stats
+from declarations import outputs_of
 
 from felb.errors import InputError, MissingExtraError, PrivacyError
 from felb.federated.gate import Gate
-from felb.federated.protocol import Request, Update
+from felb.federated.protocol import Part, Request, Update
 from felb.privacy import accounting as ledger_module
 from felb.privacy.accounting import (
     Accountant,
@@ -22,9 +23,8 @@ from felb.privacy.accounting import (
     gaussian_mu,
     total_epsilon,
 )
-from felb.privacy.mechanisms import ByName, DiscreteGaussian, NoNoise
+from felb.privacy.mechanisms import DiscreteGaussian, NoNoise
 from felb.privacy.outbound_log import OutboundLog
-from felb.privacy.published_noise import FrobeniusClip, PaperGaussian
 
 X = np.arange(3)
 
@@ -34,7 +34,7 @@ def gaussian(mu):
 
 
 def charge(round_, mu, what="M", value=X, run="run"):
-    return Charge(run, round_, what, value, gaussian(mu))
+    return Charge.of(run, round_, what, value, gaussian(mu))
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
@@ -139,38 +139,11 @@ def test_the_same_answer_again_is_charged_once_another_one_anew():
 def test_unprotected_and_foreign_costs_are_refused():
     accountant = Accountant(1.0, 1e-5)
     with pytest.raises(PrivacyError, match="not protected"):
-        accountant.charge(Charge("run", 0, "loss", X, None))
+        Charge.of("run", 0, "loss", X, None)
     for cost in (Cost("gaussian", 0.1, "client"), Cost("gaussian", 0.1, "record", "replace")):
         with pytest.raises(PrivacyError, match="added up"):
-            accountant.charge(Charge("run", 0, "V", X, cost))
+            accountant.charge(Charge.of("run", 0, "V", X, cost))
     assert accountant.entries == ()
-
-
-def test_a_ledger_survives_its_process(tmp_path):
-    path = tmp_path / "deep" / "accountant.json"
-    first = Accountant(1.0, 1e-5, path=path)
-    first.charge(charge(0, 0.2))
-    second = Accountant(1.0, 1e-5, path=path)
-    assert second.entries == first.entries
-    second.charge(charge(0, 0.2))
-    assert len(second.entries) == 1
-    with pytest.raises(PrivacyError):
-        second.charge(charge(1, 0.2))
-    assert Accountant(1.0, 1e-5, path=path).entries == first.entries
-    assert sorted(p.name for p in path.parent.iterdir()) == [".accountant.json.lock", "accountant.json"]
-
-
-def test_a_ledger_of_another_agreement_or_a_damaged_one_is_refused(tmp_path):
-    path = tmp_path / "accountant.json"
-    Accountant(1.0, 1e-5, path=path).charge(charge(0, 0.1))
-    with pytest.raises(PrivacyError, match="was agreed as"):
-        Accountant(9.0, 1e-5, path=path)
-    content = json.loads(path.read_text())
-    content["charged"][0]["cost"]["loss"] = -1
-    for damaged in ("{", "[]", json.dumps(content)):
-        path.write_text(damaged)
-        with pytest.raises(InputError):
-            Accountant(1.0, 1e-5, path=path)
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0, 1e-5), (math.inf, 1e-5), (1, 0), (1, 1)])
@@ -193,7 +166,8 @@ def test_the_gate_logs_cost_and_running_total(tmp_path):
     log, accountant = OutboundLog(tmp_path / "site.jsonl"), Accountant(1.0, 1e-5)
     gate = Gate("site", log, DiscreteGaussian(100.0, 10.0), accountant, run="r")
     for t in range(2):
-        gate.release(Update({"M": np.arange(4), "N": np.int64(7)}), Request.numbered(t, "count", {}), rng=None)
+        update = Update({"M": np.arange(4), "N": np.int64(7)})
+        gate.release(update, Request.of([Part("count", {})], number=t), outputs_of(update), rng=None)
     lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     assert [line["cost"]["loss"] for line in lines] == [0.1] * 4
     assert [line["total"]["mu"] for line in lines] == pytest.approx([math.sqrt(0.02)] * 2 + [0.2] * 2)
@@ -202,17 +176,31 @@ def test_the_gate_logs_cost_and_running_total(tmp_path):
 
 
 def test_a_refused_round_sends_nothing_at_all():
+    class OnlyM:
+        name = "only M"
+
+        def release(self, what, value, *, rng):
+            return (DiscreteGaussian(100.0, 10.0) if what == "M" else NoNoise()).release(what, value, rng=rng)
+
     seen, accountant = [], Accountant(1.0, 1e-5)
-    gate = Gate("site", seen.append, ByName({"M": DiscreteGaussian(100.0, 10.0), "loss": NoNoise()}), accountant)
+    gate = Gate("site", seen.append, OnlyM(), accountant)
+    update = Update({"M": np.arange(4), "loss": np.float64(1)})
     with pytest.raises(PrivacyError, match=r"loss .* not protected"):
-        gate.release(Update({"M": np.arange(4), "loss": np.float64(1)}), Request("count"), rng=None)
+        gate.release(update, Request("count"), outputs_of(update), rng=None)
     assert (seen, accountant.entries) == ([], ())
 
 
 def test_a_replayed_round_with_seeded_noise_is_charged_once():
+    class Seeded:
+        name = "seeded"
+
+        def release(self, what, value, *, rng):
+            return value + rng.standard_normal(value.shape), Cost("gaussian", 0.4, "client")
+
     accountant = Accountant(3.0, 1e-5, unit="client")
-    gate = Gate("site", lambda _: None, PaperGaussian(1.0, clip=FrobeniusClip(1.0)), accountant)
+    gate = Gate("site", lambda _: None, Seeded(), accountant)
     for _ in range(2):
-        request = Request.numbered(4, "local_factor", {})
-        gate.release(Update({"V": np.ones((2, 3))}), request, rng=np.random.default_rng(5))
+        request = Request.of([Part("local_factor", {})], number=4)
+        update = Update({"V": np.ones((2, 3))})
+        gate.release(update, request, outputs_of(update), rng=np.random.default_rng(5))
     assert len(accountant.entries) == 1

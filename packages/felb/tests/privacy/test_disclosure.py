@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from declarations import outputs_of
 
 from felb.cli import main
 from felb.data.binary import BinaryMatrix
@@ -63,7 +64,8 @@ def test_a_misspelt_rule_is_an_error(rule, said):
 
 def released(update, rules, **options):
     gate = Gate("a", lambda _: None, disclosure=rules, **options)
-    return gate.release(update, Request("t"), rng=np.random.default_rng(0)).values
+    declared = outputs_of(update, supports={"counts_records": True}, V={"by_component": True})
+    return gate.release(update, Request("t"), declared, rng=np.random.default_rng(0)).values
 
 
 def test_the_gate_hides_counts_and_components_of_few_records():
@@ -92,7 +94,8 @@ def test_under_a_guarantee_noise_protects_and_no_rule_is_applied():
     part = row_size_histogram(BinaryMatrix.of(np.eye(5, dtype=bool)))
     gate = Gate.private("a", lambda _: None, plan=plan, responses=Responses(plan.accountant()))
     assert gate.disclosure is None
-    gate.release(Update.of_records(sizes=part), Request("sizes"), rng=np.random.default_rng(0))
+    update = Update.of_records(sizes=part)
+    gate.release(update, Request("sizes"), outputs_of(update), rng=np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("method", ["asso+vote", "asso+aligned-vote"])

@@ -18,7 +18,7 @@ from felb.federated.steps.reseed import description_length
 from felb.kernels.boolean import FactorMasks, count_overlaps
 from felb.metrics import Counts
 from felb.progress import steps_shown
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -301,7 +301,7 @@ def _scores(
             refits = stability(whole, matrix, groups=labels, n_resamples=n_resamples, random_state=seed)
             stable = float(refits.found.mean())
     return RankScores(
-        model.n_components,
+        int(model.n_components),
         tuple(held_out),
         whole.counts_.f1,
         whole.counts_.error_rate,

@@ -13,35 +13,26 @@ import warnings
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import FederationError, InputError
+from felb.federated.client import Client
 from felb.federated.gate import Gate, check_resumable, client_gate
 from felb.federated.loop import Run, RunProgress, play
-from felb.federated.protocol import (
-    CLIENT_STREAM,
-    NOISE_STREAM,
-    ClientStates,
-    Participation,
-    Release,
-    Request,
-    Sums,
-    Update,
-    random_stream,
-)
+from felb.federated.protocol import ClientStates, Participation, Release, Request, Sums, Update
+from felb.federated.tasks import ResponseValidator, TaskSpec, Work
 from felb.kernels.schedule import available_cpus, one_blas_thread, split_rows, threads_at_most
 from felb.progress import Deadline, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    import numpy as np
-
     from felb.data.binary import BinaryMatrix
     from felb.federated.gate import Responses
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm
+    from felb.federated.tasks import Expected
     from felb.privacy.disclosure import Disclosure
     from felb.privacy.mechanisms import Mechanism
     from felb.privacy.outbound_log import OutboundRecord
@@ -53,9 +44,17 @@ LEAST_ONES = 20_000
 """Ones of a span; with fewer, starting a thread takes longer than the work."""
 
 
-def plain_sums(releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
-    """Add up the releases of a round in the clear."""
-    return Sums.of(releases.values(), missing=missing, number=request.round)
+def plain_sums(algorithm: Algorithm) -> AddUp:
+    """Return what adds up the releases of a round in the clear, each checked as a coordinator does."""
+    validator = ResponseValidator(algorithm)
+
+    def add_up(releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
+        expected = algorithm.expected(request)
+        for name, release in releases.items():
+            validator.check(release.values, request, client=name, expected=expected)
+        return Sums.of(releases.values(), missing=missing, number=request.round)
+
+    return add_up
 
 
 class InProcess:
@@ -71,7 +70,7 @@ class InProcess:
     seed : fixes the sampling of clients and every client's own randomness
     participation : client sampling and dropout; by default all clients take part in every round
     deadline : of the run; long tasks check it
-    add_up : makes the sum of the releases of a round
+    add_up : makes the sum of the releases of a round; by default in the clear
     """
 
     def __init__(
@@ -85,9 +84,9 @@ class InProcess:
         workers: int = 1,
         participation: Participation | None = None,
         deadline: Deadline | None = None,
-        add_up: AddUp = plain_sums,
+        add_up: AddUp | None = None,
     ) -> None:
-        self._add_up = add_up
+        self._add_up = add_up or plain_sums(algorithm)
         self._deadline = deadline
         self._algorithm, self._shards, self._gates = algorithm, shards, gates
         self._pool, self._seed = pool, seed
@@ -102,7 +101,8 @@ class InProcess:
         states = dict(self._states.states)
         # Dozens of clients in one memory: from here on a state lives only until its successor is there.
         self._states = ClientStates(self._states.round)
-        jobs = {name: self._begun(name, request, states.get(name)) for name in asked}
+        expected = self._algorithm.check_request(request)
+        jobs = {name: self._begun(name, request, states.get(name), expected) for name in asked}
         releases: dict[str, Release] = {}
         failed: list[str] = []
         quorum = self._participation.quorum
@@ -130,61 +130,53 @@ class InProcess:
     @property
     def states(self) -> ClientStates:
         """The states of all clients."""
-        return ClientStates(self._states.round, {name: whole(state) for name, state in self._states.states.items()})
+        states = {
+            name: {lane: whole(state) for lane, state in lanes.items()} for name, lanes in self._states.states.items()
+        }
+        return ClientStates(self._states.round, states)
 
     def restore(self, states: ClientStates) -> None:
         """Restore stored states."""
         self._states = states
 
-    def _begun(self, name: str, request: Request, state: Any) -> Future[tuple[Any, Release]]:
+    def _begun(self, name: str, request: Request, states: Any, expected: Expected) -> Future[tuple[Any, Release]]:
         """Start a client in a thread; a single one in this thread, because the others are for parts of its rows."""
         if self._spans == 1:
-            return self._pool.submit(self._respond, name, request, state)
+            return self._pool.submit(self._respond, name, request, states, expected)
         done: Future[tuple[Any, Release]] = Future()
         try:
-            done.set_result(self._respond(name, request, state))
+            done.set_result(self._respond(name, request, states, expected))
         except Exception as error:
             done.set_exception(error)
         return done
 
-    def _respond(self, name: str, request: Request, state: Any) -> tuple[Any, Release]:
-        rng = random_stream(self._seed, CLIENT_STREAM, request.round, name)
+    def _respond(self, name: str, request: Request, states: Any, expected: Expected) -> tuple[Any, Release]:
+        do = partial(do_in_spans, pool=self._pool, spans=self._spans)
+        client = Client(name, self._algorithm, self._gates[name], self._seed, do=do)
         with within(self._deadline):
-            state, update = respond_in_spans(
-                self._algorithm, state, self._shards[name], request, rng=rng, pool=self._pool, spans=self._spans
-            )
-        noise = random_stream(self._seed, NOISE_STREAM, request.round, name)
-        return state, self._gates[name].release(update, request, rng=noise)
+            return client.answer(states, self._shards[name], request, expected=expected)
 
 
-def respond_in_spans(
-    algorithm: Algorithm,
-    state: Any,
-    shard: BinaryMatrix,
-    request: Request,
-    *,
-    rng: np.random.Generator,
-    pool: ThreadPoolExecutor,
-    spans: int,
-) -> tuple[Any, Update]:
-    """Do the task that a request names, in `spans` parts of the rows where the algorithm says that it may be.
+def do_in_spans(spec: TaskSpec, work: Work, *, pool: ThreadPoolExecutor, spans: int) -> tuple[Any, Update]:
+    """Do a task, in `spans` parts of the rows where its declaration says that it may be.
 
-    Parts have about the same work. The result has the same bits as that of `Algorithm.respond`. A state, too, is cut
+    Parts have about the same work. The result has the same bits as that of the task on all rows. A state, too, is cut
     by rows, and stays so, as `Parts`, until somebody wants the whole.
     """
-    if request.task not in algorithm.row_tasks:
-        return algorithm.respond(whole(state), shard, request, rng=rng)
+    shard, state = work.rows, work.state
+    if not spec.by_rows or not (state is None or isinstance(state, Parts) or hasattr(state, "rows")):
+        return spec.do(replace(work, state=whole(state)))
     cuts = split_rows(shard, max(1, min(spans, len(shard), shard.nnz // LEAST_ONES)))
     if len(cuts) < 2:
         with threads_at_most(1):
-            return algorithm.respond(whole(state), shard, request, rng=rng)
+            return spec.do(replace(work, state=whole(state)))
     if state is not None and not (isinstance(state, Parts) and state.cuts == cuts):
         state = Parts.of(whole(state), cuts)
 
     def respond(number: int) -> tuple[Any, Update]:
         part = None if state is None else state.states[number]
         with threads_at_most(1):
-            return algorithm.respond(part, shard.rows(*cuts[number]), request, rng=rng)
+            return spec.do(replace(work, state=part, rows=shard.rows(*cuts[number])))
 
     # Each with a context of its own, in which the deadline of the run stands; the first part in this thread.
     jobs = [pool.submit(copy_context().run, respond, number) for number in range(1, len(cuts))]
@@ -253,13 +245,13 @@ def run(
     secure : add up by secure aggregation, so that not even the simulated server sees what a client has released
     """
     check_resumable(algorithm, journal, responses)
-    add_up: AddUp = plain_sums
+    add_up: AddUp | None = None
     if secure:
         from felb.secure_sum.releases import MaskedSums
 
         plan = algorithm.privacy
         dropouts = plan.privacy.dropouts if plan is not None and plan.distributed else None
-        add_up = masked = MaskedSums.simulated(shards, run=algorithm.name, dropouts=dropouts)
+        add_up = masked = MaskedSums.simulated(shards, algorithm, dropouts=dropouts)
         participation = _all_asked(participation or Participation(), len(shards), masked.least)
     gates = {
         name: client_gate(name, algorithm, outbound(name), responses=responses, mechanism=mechanism, secure=secure)
@@ -268,7 +260,8 @@ def run(
     if disclosure is not None:
         gates = {name: replace(gate, disclosure=disclosure) for name, gate in gates.items()}
     if workers is None:
-        workers = available_cpus() if len(shards) == 1 and algorithm.row_tasks else 1
+        cut = any(spec.by_rows for spec in algorithm.tasks.values()) and hasattr(algorithm.state_type, "rows")
+        workers = available_cpus() if len(shards) == 1 and cut else 1
     with one_blas_thread(), ThreadPoolExecutor(max(1, workers)) as pool:
         transport = InProcess(
             algorithm,

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.errors import FederationError, InputError, PrivacyError
-from felb.federated.journal import SUFFIX, digest, from_arrays, read_entry, to_arrays, write_entry
+from felb.federated.journal import SUFFIX, digest, read_entry, states_from_arrays, states_to_arrays, write_entry
 from felb.federated.protocol import Release, Request, Update
 from felb.privacy.accounting import Accountant, Charge, Cost
 from felb.privacy.mechanisms import Mechanism, NoNoise
 from felb.privacy.outbound_log import OutboundRecord
-from felb.privacy.spec import SUPPORTS, UPLOADS
+from felb.privacy.spec import UPLOADS
 from felb.records import clear_leftovers
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm, Values
+    from felb.federated.tasks import Expected, Output
     from felb.privacy.disclosure import Disclosure
     from felb.privacy.spec import PrivacyPlan
 
@@ -67,8 +68,8 @@ class Responses:
         """Return what was released for this very request, if it was."""
         return self._values.get((request.round, digest(request)))
 
-    def keep(self, request: Request, values: Values, state: Any = None) -> None:  # noqa: ARG002
-        """Keep what was released, and the state after it."""
+    def keep(self, request: Request, values: Values, states: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002
+        """Keep what was released, and the states after it."""
         key = request.round, digest(request)
         if key in self._values:
             raise PrivacyError(
@@ -121,20 +122,20 @@ class StoredResponses(Responses):
         stored = self._load(path) if path.is_file() else None
         return None if stored is None else stored.values
 
-    def state_before(self, number: int) -> Any:
-        """Return the state from which a round is played; None for a client that has not played before it."""
+    def states_before(self, number: int) -> Mapping[str, Any]:
+        """Return the states from which a round is played; none for a client that has not played before it."""
         files = [(_round_of(path), path) for path in _files(self.folder)]
         lost = bool(files) and 0 < number <= files[0][0]
         for _, path in reversed([entry for entry in files if entry[0] < number]):
             stored = self._load(path)
             if stored is not None and stored.state is not None:
-                return from_arrays(self._state_type, stored.state) if stored.state else None
+                return states_from_arrays(self._state_type, stored.state)
             lost = lost or stored is not None
         if lost:
             raise FederationError(f"round {number} is too long ago: its state is no longer kept; start a new run")
-        return None
+        return {}
 
-    def keep(self, request: Request, values: Values, state: Any = None) -> None:
+    def keep(self, request: Request, values: Values, states: Mapping[str, Any] | None = None) -> None:
         """Keep a response; states of later rounds, on a course the coordinator has left, and old ones are forgotten."""
         key = request.round, digest(request)
         if self._charged and self._path(key).is_file():
@@ -151,7 +152,7 @@ class StoredResponses(Responses):
         header = {"round": request.round, "digest": key[1], "task": request.task}
         arrays = {f"{_VALUE}{name}": np.asarray(value) for name, value in values.items()}
         kept = self._state_type is not None
-        parts = to_arrays(state) if kept and state is not None else {}
+        parts = states_to_arrays(states) if kept and states is not None else {}
         arrays |= {f"{_STATE}{name}": array for name, array in parts.items()}
         write_entry(self._path(key), {**header, "spec": self._spec(), "charged": charged, "state": kept}, arrays)
         self._latest = _Stored(key, values, parts if kept else None)
@@ -199,7 +200,7 @@ class StoredResponses(Responses):
         try:
             spec, number = header["spec"], int(header["round"])
             charges = [
-                Charge(row["run"], number, row["what"], arrays[_VALUE + row["what"]], Cost.from_json(row["cost"]))
+                Charge.of(row["run"], number, row["what"], arrays[_VALUE + row["what"]], Cost.from_json(row["cost"]))
                 for row in header["charged"]
             ]
         except (KeyError, TypeError, ValueError) as error:
@@ -262,34 +263,63 @@ class Gate:
         """Make the exit of a client under a privacy plan."""
         return cls(client, write, accountant=responses.accountant, plan=plan, responses=responses)
 
-    def release(self, update: Update, request: Request, *, rng: np.random.Generator, state: Any = None) -> Release:
-        """Turn a private update into a release; `state`, the client's own after it, is kept with the response."""
+    def find(self, request: Request) -> Release | None:
+        """Return what was released for this very request, if it was."""
         known = None if self.responses is None else self.responses.find(request)
-        if known is not None:
-            return Release(known)
+        return None if known is None else Release(known)
+
+    def release(
+        self,
+        update: Update,
+        request: Request,
+        declared: Expected,
+        *,
+        rng: np.random.Generator,
+        states: Mapping[str, Any] | None = None,
+    ) -> Release:
+        """Turn a private update into a release.
+
+        Parameters
+        ----------
+        update, request : what the tasks computed, and what was asked
+        declared : the arrays that the algorithm declares for the request; no other leaves
+        rng : randomness of noise
+        states : the client's own after the update, kept with the response
+        """
+        found = self.find(request)
+        if found is not None:
+            return found
+        undeclared = update.values.keys() ^ declared.keys()
+        if undeclared:
+            raise FederationError(
+                f"{self.client}: task {request.task!r} tells {sorted(update.values)} and declares {sorted(declared)}; "
+                "nothing was sent"
+            )
         for name, value in update.values.items():
-            if not np.all(np.isfinite(value)):
+            if np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
                 raise FederationError(
                     f"{self.client}: {name} of task {request.task!r} holds NaN or infinity; nothing was sent. "
                     "Try a smaller l2 or dtype='float64'"
                 )
         mechanisms = {name: self._mechanism(name, update) for name in update.values}
         released = {
-            name: mechanisms[name].release(name, self._disclosed(name, update), rng=rng) for name in update.values
+            name: mechanisms[name].release(name, self._disclosed(name, update, declared[name][0]), rng=rng)
+            for name in update.values
         }
         total = None
         if self.accountant is not None:
             # All of the response or nothing: a refusal must come before anything was told.
             self.accountant.charge(
-                *(Charge(self.run, request.round, name, value, cost) for name, (value, cost) in released.items())
+                *(Charge.of(self.run, request.round, name, value, cost) for name, (value, cost) in released.items())
             )
             total = self.accountant.total()
+        tasks = {part.lane: part.task for part in request.parts}
         for name, (value, cost) in released.items():
             self.write(
                 OutboundRecord(
                     client=self.client,
                     round=request.round,
-                    task=request.task,
+                    task=tasks[name.rpartition(".")[0]],
                     what=name,
                     shape=value.shape,
                     dtype=value.dtype.name,
@@ -301,29 +331,30 @@ class Gate:
             )
         release = Release({name: value for name, (value, _) in released.items()})
         if self.responses is not None:
-            self.responses.keep(request, release.values, state)
+            self.responses.keep(request, release.values, states)
         return release
 
-    def _disclosed(self, name: str, update: Update) -> NDArray[Any]:
+    def _disclosed(self, name: str, update: Update, output: Output) -> NDArray[Any]:
         """Return a value as the disclosure rules let it leave; under a privacy plan noise protects it instead."""
         value = np.asarray(update.values[name])
         if self.disclosure is None or self.plan is not None:
             return value
-        if name == SUPPORTS:
+        if output.counts_records:
             return self.disclosure.of_counts(value)
-        return self.disclosure.of_components(value, update.supports[name]) if name in update.supports else value
+        return self.disclosure.of_components(value, update.supports[name]) if output.by_component else value
 
     def _mechanism(self, name: str, update: Update) -> Mechanism:
         if self.plan is None:
             return self.mechanism
-        if self.plan.uploads is not None and name == UPLOADS:
+        what = name.rpartition(".")[2]
+        if self.plan.uploads is not None and what == UPLOADS:
             return self.plan.upload_mechanism()
         if name not in update.record_sums or self.plan.uploads is not None:
             raise PrivacyError(
                 f"{self.client}: how much one {self.plan.unit} can change {name} is not bounded, so no noise protects "
                 "it; nothing was sent"
             )
-        return self.plan.mechanism_for(name, update.record_sums[name])
+        return self.plan.mechanism_for(what, update.record_sums[name])
 
 
 def client_gate(

@@ -68,7 +68,7 @@ def unpack(data: Any, *, limit: int = MAX_BYTES) -> dict[str, Array]:
         if len(arrays) > MAX_ARRAYS:
             raise ValueError(f"{len(arrays)} arrays")
         for name, array in arrays.items():
-            if not name.isidentifier() or len(name) > MAX_NAME:
+            if not all(word.isidentifier() for word in name.split(".")) or len(name) > MAX_NAME:
                 raise ValueError("a name is not a name")
             if array.ndim > MAX_DIMENSIONS:
                 raise ValueError(f"{name} has {array.ndim} dimensions")
@@ -97,7 +97,12 @@ def read_arrays(data: bytes) -> dict[str, Array]:
 
 def digest(request: Request) -> str:
     """Fingerprint a request, to distinguish a repeated one from a different one of the same round."""
-    return hashlib.sha256(request.task.encode() + b"\0" + pack(request.values)).hexdigest()
+    found = hashlib.sha256()
+    for part in request.parts:
+        found.update(
+            part.task.encode() + b"\0" + (part.lane.encode() + b"\0" if part.lane else b"") + pack(part.values)
+        )
+    return found.hexdigest()
 
 
 # -- Entries of a journal: named arrays and a JSON header in one safetensors file, written atomically ----------------
@@ -211,6 +216,28 @@ def from_arrays(like: Any, arrays: Mapping[str, Array]) -> Any:
         kind = like.__name__ if isinstance(like, type) else type(like).__name__
         raise TypeError(f"{kind} has no field {min(unknown)}")
     return tuple(values.values()) if isinstance(like, tuple) else like(**values)
+
+
+def states_to_arrays(states: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the states of a client in its lanes as arrays named ``lane:field``; lanes without a state are left out."""
+    return {
+        f"{lane}:{name}": array
+        for lane, state in states.items()
+        if state is not None
+        for name, array in {"": np.asarray(True), **to_arrays(state)}.items()
+    }
+
+
+def states_from_arrays(state_type: Any, arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """Rebuild what `states_to_arrays` took apart."""
+    lanes: dict[str, dict[str, Array]] = {}
+    for key, array in arrays.items():
+        lane, _, name = key.partition(":")
+        lanes.setdefault(lane, {})[name] = array
+    return {
+        lane: from_arrays(state_type, {name: array for name, array in found.items() if name})
+        for lane, found in lanes.items()
+    }
 
 
 def _declared(like: Any) -> dict[str, str]:
@@ -411,7 +438,7 @@ class Journal:
             return ClientStates()
         number, names, arrays = self._states
         try:
-            states = {name: from_arrays(state_type, _under(arrays, f"{i}/")) for i, name in enumerate(names)}
+            states = {name: states_from_arrays(state_type, _under(arrays, f"{i}/")) for i, name in enumerate(names)}
         except TypeError as error:
             raise InputError(f"{self._path(_STATES)} is damaged ({error}); {self.advice}") from error
         if any(c.end > number + 1 for c in self._covered.values()) or self.next_round < number + 1:
@@ -577,9 +604,12 @@ class Journal:
 
 
 def _write_states(path: Path, kept: ClientStates) -> None:
-    states = {name: state for name, state in kept.states.items() if state is not None}
-    arrays = {f"{i}/{key}": array for i, state in enumerate(states.values()) for key, array in to_arrays(state).items()}
-    write_entry(path, {"round": kept.round, "clients": list(states)}, arrays)
+    arrays = {
+        f"{i}/{key}": array
+        for i, states in enumerate(kept.states.values())
+        for key, array in states_to_arrays(states).items()
+    }
+    write_entry(path, {"round": kept.round, "clients": list(kept.states)}, arrays)
 
 
 def _round_name(number: int) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
+from felb.federated.client import Client, read_assignment
 from felb.federated.gate import Gate
 from felb.federated.journal import from_arrays
-from felb.federated.protocol import CLIENT_STREAM, Checkpoint, ClientStates, Request, Step, Sums, TimeUp, random_stream
+from felb.federated.protocol import Checkpoint, ClientStates, Request, Step, Sums, TimeUp
 from felb.metrics.counts import History
 from felb.progress import Deadline
 
@@ -108,9 +109,7 @@ class Execution:
             error = None
             self._close_row()
             if isinstance(yielded, Request):
-                request = Request.numbered(
-                    len(self.rows), yielded.task, yielded.values, all_clients=yielded.all_clients
-                )
+                request = Request.of(yielded.parts, all_clients=yielded.all_clients, number=len(self.rows))
                 if self._stored_time_up(request):
                     self._ended_early, error = True, TimeUp()
                     continue
@@ -280,12 +279,9 @@ def play(
         raise
     if execution.outcome is None:
         return None
-    return Run(execution.outcome, history, assignments_in(transport.states.states if transport.states else {}))
-
-
-def assignments_in(states: Mapping[str, Any]) -> dict[str, NDArray[np.bool_]]:
-    """Return the assignments in final states."""
-    return {name: state.assigned for name, state in states.items() if state is not None}
+    states = transport.states.states if transport.states else {}
+    found = {name: read_assignment(lanes) for name, lanes in states.items()}
+    return Run(execution.outcome, history, {name: U for name, U in found.items() if U is not None})
 
 
 # -- The transport without a federation: one owner of all rows in the same process -----------------------------------
@@ -304,26 +300,23 @@ class Centralized:
     """
 
     def __init__(self, algorithm: Algorithm, A: BinaryMatrix, *, seed: int) -> None:
-        self._algorithm, self._rows, self._seed = algorithm, A, seed
-        self._gate = Gate(OWNER, lambda _: None)
-        self._state: Any = None
-        self._round = -1
+        self._client, self._rows = Client(OWNER, algorithm, Gate(OWNER, lambda _: None), seed), A
+        self._states = ClientStates()
 
     def ask(self, request: Request) -> Sums:
         """Do the task on all rows."""
-        rng = random_stream(self._seed, CLIENT_STREAM, request.round, OWNER)
-        self._state, update = self._algorithm.respond(self._state, self._rows, request, rng=rng)
-        self._round = request.round
-        return Sums.of([self._gate.release(update, request, rng=rng)], number=request.round)
+        states, release = self._client.answer(self._states.states.get(OWNER), self._rows, request)
+        self._states = ClientStates(request.round, {OWNER: states})
+        return Sums.of([release], number=request.round)
 
     @property
     def states(self) -> ClientStates:
         """The owner's state."""
-        return ClientStates(self._round, {OWNER: self._state})
+        return self._states
 
     def restore(self, states: ClientStates) -> None:
         """Take up the owner's state."""
-        self._round, self._state = states.round, states.states.get(OWNER)
+        self._states = states
 
 
 def fit_centralized(algorithm: Algorithm, A: BinaryMatrix, *, seed: int) -> Outcome:

@@ -11,10 +11,15 @@ The server is a generator. It yields a `Request`, receives the `Sums` of the cli
         sums = yield Request("assign", components=V > 0.5, all_clients=True)
         return Outcome(components=V > 0.5, ...)
 
-A client is a table of tasks. A task is a pure function of the client's state, its rows, the request and randomness; it
-returns the next state, which stays at the client, and an `Update`, which may leave by the gate as a `Release`.
+A client knows the tasks that the algorithm declares (`felb.federated.tasks.TaskSpec`). A task is a pure function of the
+client's state, its rows, the values of the request and randomness; it returns the next state, which stays at the
+client, and an `Update`, which may leave by the gate as a `Release`.
 
-Named arrays and the name of a task travel, nothing that runs.
+A request has one or more parts, each for one task, that are answered in one round. Independent steps of an algorithm
+can so be played together. Every part has a lane, within which a client keeps its state, and arrays of a lane carry its
+name: what leaves, is charged, logged and stored is ``lane.array``. The usual lane has no name.
+
+Named arrays and the names of tasks travel, nothing that runs.
 """
 
 from __future__ import annotations
@@ -26,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from felb.data.binary import BinaryMatrix
 from felb.errors import FederationError, InputError
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from felb.federated.tasks import Expected, Limits, TaskSpec
     from felb.metrics import Counts
     from felb.optim.belief import Belief
     from felb.privacy.mechanisms import RecordSum
@@ -51,18 +56,50 @@ MOST_SUM = (1 << 63) - 1
 # -- what travels ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, init=False)
-class Request:
-    """From the server to the clients: do a task with these public arrays.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task is asked in a round.
 
     Parameters
     ----------
-    task : name of a task that every client of the algorithm knows
-    all_clients : the task is for all clients, also where a sample of them plays the rounds
+    task : its name
+    values : public arrays and numbers that the task reads, by name
+    lane : within which the client's state goes from round to round
+    """
+
+    task: str
+    values: Values
+    lane: str = ""
+
+    def qualify(self, name: str) -> str:
+        """Return the name of an array of this part among those of all parts."""
+        return f"{self.lane}.{name}" if self.lane else name
+
+    def select(self, values: Values) -> dict[str, Array]:
+        """Return the arrays of this part among those of all parts, by their own names."""
+        if not self.lane and not any("." in name for name in values):
+            return dict(values)
+        prefix = self.qualify("")
+        return {
+            name[len(prefix) :]: value
+            for name, value in values.items()
+            if name.startswith(prefix) and "." not in name[len(prefix) :]
+        }
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Request:
+    """From the server to the clients: do a task, or several, with these public arrays.
+
+    Parameters
+    ----------
+    task : a task of the algorithm, or its name
+    all_clients : the request is for all clients, also where a sample of them plays the rounds
     values : public arrays and numbers that the task reads, by name
 
     Attributes
     ----------
+    parts : what is asked; one part, if made as above
     round : number of the request in its run, from 0; set by the loop
 
     Examples
@@ -71,23 +108,37 @@ class Request:
     (2, 2)
     """
 
-    task: str
-    values: Values
+    parts: tuple[Part, ...]
     all_clients: bool
     round: int
 
-    def __init__(self, task: str, /, *, all_clients: bool = False, **values: ArrayLike) -> None:
-        self._set(task, {name: np.asarray(value) for name, value in values.items()}, all_clients, 0)
+    def __init__(self, task: str | TaskSpec, /, *, all_clients: bool = False, **values: ArrayLike) -> None:
+        name = task if isinstance(task, str) else task.name
+        self._set((Part(name, {key: np.asarray(value) for key, value in values.items()}),), all_clients, 0)
 
     @classmethod
-    def numbered(cls, number: int, task: str, values: Values, *, all_clients: bool = False) -> Request:
-        """Make a request that has its number, as the loop and a transport do."""
+    def of(cls, parts: Iterable[Part], *, all_clients: bool = False, number: int = 0) -> Request:
+        """Make a request of several parts, or one that has its number."""
         request = cls.__new__(cls)
-        request._set(task, values, all_clients, number)
+        request._set(tuple(parts), all_clients, number)
+        lanes = [part.lane for part in request.parts]
+        if not lanes or len(set(lanes)) != len(lanes) or not all(lane.isidentifier() for lane in lanes if lane):
+            raise FederationError("a request has at least one part, and each part has a lane of its own, with a name")
         return request
 
-    def _set(self, task: str, values: Values, all_clients: bool, number: int) -> None:
-        for name, value in (("task", task), ("values", values), ("all_clients", all_clients), ("round", number)):
+    @property
+    def task(self) -> str:
+        """The name of the task, or those of all parts."""
+        return " + ".join(part.task for part in self.parts)
+
+    @property
+    def values(self) -> Values:
+        """The values of the only part."""
+        [part] = self.parts
+        return part.values
+
+    def _set(self, parts: tuple[Part, ...], all_clients: bool, number: int) -> None:
+        for name, value in (("parts", parts), ("all_clients", all_clients), ("round", number)):
             object.__setattr__(self, name, value)
 
 
@@ -113,6 +164,18 @@ class Update:
     def of_records(cls, **sums: RecordSum) -> Update:
         """Tell sums over records, and nothing else."""
         return cls({name: part.values for name, part in sums.items()}, sums)
+
+    @classmethod
+    def of_parts(cls, updates: Iterable[tuple[Part, Update]]) -> Update:
+        """Return the update of a request from those of its parts."""
+        values: dict[str, Array] = {}
+        sums: dict[str, RecordSum] = {}
+        supports: dict[str, NDArray[np.int64]] = {}
+        for part, update in updates:
+            values |= {part.qualify(name): value for name, value in update.values.items()}
+            sums |= {part.qualify(name): value for name, value in update.record_sums.items()}
+            supports |= {part.qualify(name): value for name, value in update.supports.items()}
+        return cls(values, sums, supports)
 
     def plus(self, other: Update) -> Update:
         """Return the update of one client that holds the rows of both."""
@@ -176,6 +239,10 @@ class Sums(Mapping[str, "Array"]):
         for name, value in other._values.items():
             self._values[name] += value
         return Sums(self._values, self.clients + other.clients)
+
+    def part(self, part: Part) -> Sums:
+        """Return the sums of one part of the request."""
+        return Sums(part.select(self._values), self.clients, missing=self.missing, number=self.round)
 
     def of_round(self, number: int, *, missing: Iterable[str] = ()) -> Sums:
         """Return the same sums as those of a round."""
@@ -335,9 +402,6 @@ Server = Generator[Request | Step | Checkpoint, Any, Outcome]
 """Yields what to ask, is sent what came back, returns what was found. Deterministic: no clock, no files, no other
 randomness than its seed, so that it can be replayed over the journal."""
 
-Task = Callable[[Any, BinaryMatrix, Request, np.random.Generator], tuple[Any, Update]]
-"""(state or None, shard, request, randomness) -> (new state or None, update); pure."""
-
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
@@ -346,33 +410,38 @@ class Algorithm:
     Parameters
     ----------
     name : for messages
-    tasks : what a request may ask for, and what it does
+    tasks : what a request may ask for, see `felb.federated.tasks.declare`
     state_type : frozen dataclass of a client's private state, so that it can be stored. All its fields have defaults,
         and one of them is `assigned`, the Boolean U_i once it is known
     server : makes the server of a run from its seed
+    limits : how large its messages can be
     privacy : nothing leaves a client except by noise that this plan calibrates, charged to an accountant of its own
     interruptible : the server has a step that a time limit may end
-    arrays : names of all arrays that its own tasks tell, by task; those of felb's tasks are in `task_table`
-    row_tasks : tasks whose update is an exact sum over rows, so that a client may do them in parts of its rows; then
-        states have `rows(start, stop)` and `joined(parts)`
     """
 
     name: str
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, TaskSpec]
     state_type: type[Any]
     server: Callable[[int], Server]
+    limits: Limits
     privacy: PrivacyPlan | None = None
     interruptible: bool = False
-    arrays: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    row_tasks: frozenset[str] = frozenset()
 
-    def respond(
-        self, state: Any, shard: BinaryMatrix, request: Request, *, rng: np.random.Generator
-    ) -> tuple[Any, Update]:
-        """Do the task that a request names; same inputs, same outputs, on every transport."""
-        if request.task not in self.tasks:
-            raise FederationError(f"unknown task {request.task!r}; this client knows {', '.join(sorted(self.tasks))}")
-        return self.tasks[request.task](state, shard, request, rng)
+    def check_request(self, request: Request) -> Expected:
+        """Raise unless the request is one that this algorithm could make; return what a response holds."""
+        for part in request.parts:
+            if part.task not in self.tasks:
+                raise FederationError(f"unknown task {part.task!r}; this client knows {', '.join(sorted(self.tasks))}")
+            self.tasks[part.task].check_request(part.values, self.limits)
+        return self.expected(request)
+
+    def expected(self, request: Request) -> Expected:
+        """Return the arrays that a response to a request holds, as they are declared, and their shapes."""
+        return {
+            part.qualify(name): found
+            for part in request.parts
+            for name, found in self.tasks[part.task].expected(part.values, self.limits.n_features).items()
+        }
 
 
 # -- transports ------------------------------------------------------------------------------------------------------
@@ -380,10 +449,10 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class ClientStates:
-    """Private states of clients by name, as they are after a round; -1 before the first."""
+    """Private states of clients by name and lane, as they are after a round; -1 before the first."""
 
     round: int = -1
-    states: Mapping[str, Any] = field(default_factory=dict)
+    states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Transport(Protocol):

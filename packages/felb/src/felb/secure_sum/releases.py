@@ -17,19 +17,17 @@ import numpy as np
 from felb.errors import FederationError
 from felb.federated.journal import MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME, digest
 from felb.federated.protocol import MOST_SUM, Release, Sums
-from felb.kernels.passes import SKETCH_BITS, UPLOAD_BITS, WEIGHTED_BITS
+from felb.federated.tasks import ResponseValidator
+from felb.kernels.passes import UPLOAD_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
-    from felb.federated.protocol import Request, Values
+    from felb.federated.protocol import Algorithm, Request, Values
     from felb.secure_sum.server import SecureServer, Trip
     from felb.secure_sum.site import SecureSite, SiteState
-
-_TASK_BITS = {"scaffold": WEIGHTED_BITS, "proxskip": WEIGHTED_BITS}
-_ARRAY_BITS = {"loss": SKETCH_BITS}
 
 Side = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
@@ -46,29 +44,24 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 _Layout = Annotated[tuple[Entry, ...], msgspec.Meta(max_length=MAX_ARRAYS)]
 
 
-def fraction_bits(task: str, name: str) -> int:
-    """Return the bits behind the point that floats of a task have; those that felb's tasks round to, or 32."""
-    return _ARRAY_BITS.get(name, _TASK_BITS.get(task, UPLOAD_BITS))
-
-
-def as_vector(values: Values, task: str, *, sites: int) -> tuple[NDArray[np.int64], bytes]:
+def as_vector(values: Values, bits_of: Mapping[str, int], *, sites: int) -> tuple[NDArray[np.int64], bytes]:
     """Return the arrays of a release as one vector of whole numbers, and the layout to read a sum of such vectors.
 
     Parameters
     ----------
     values : the arrays
-    task : that they are a response to
+    bits_of : the fractional bits that reals have, see `read_bits`
     sites : number of vectors in a sum; a number that could leave 64 bits with so many is a `FederationError`
     """
     entries, parts = [], []
     for name, value in values.items():
         array = np.asarray(value)
         if array.dtype.kind == "f":
-            bits = fraction_bits(task, name)
+            bits = bits_of[name]
             scaled = np.ldexp(array.astype(np.float64), bits)
             if not np.array_equal(scaled, np.rint(scaled)):
                 raise FederationError(
-                    f"{name} of task {task!r} is no multiple of 2^-{bits}, so that its sum would not be exact; "
+                    f"{name} is no multiple of 2^-{bits}, so that its sum would not be exact; "
                     "round it with felb.kernels.passes.on_grid"
                 )
         else:
@@ -78,6 +71,11 @@ def as_vector(values: Values, task: str, *, sites: int) -> tuple[NDArray[np.int6
         parts.append(scaled.astype(np.int64).reshape(-1))
         entries.append(Entry(name, "f" if array.dtype.kind == "f" else "i", array.shape, bits))
     return np.concatenate([np.zeros(0, np.int64), *parts]), msgspec.json.encode(entries)
+
+
+def read_bits(algorithm: Algorithm, request: Request) -> dict[str, int]:
+    """Return the fractional bits of each array of a response, as its task declares them."""
+    return {name: output.bits for name, (output, _) in algorithm.expected(request).items()}
 
 
 def from_vector(total: NDArray[np.int64], layout: bytes) -> dict[str, NDArray[Any]]:
@@ -102,18 +100,20 @@ class MaskedSums:
 
     Parameters
     ----------
+    algorithm : declares what is added up
     server : of the secure sums of the run
     sites : the client's side, by name
     interfere : brings a message to a site by calling what it is given; a test loses or changes replies here
     """
 
+    algorithm: Algorithm
     server: SecureServer
     sites: Mapping[str, SecureSite]
     interfere: Callable[[Trip, str, Callable[[], bytes]], bytes | None] = lambda _trip, _name, deliver: deliver()
     _states: dict[str, SiteState] = field(default_factory=dict)
 
     @classmethod
-    def simulated(cls, names: Iterable[str], *, run: str, dropouts: int | None = None) -> MaskedSums:
+    def simulated(cls, names: Iterable[str], algorithm: Algorithm, *, dropouts: int | None = None) -> MaskedSums:
         """Make clients with keys of their own, and the server; as many as possible may be missing by default."""
         from felb.secure_sum.protocol import Roster, Terms, member_of, new_signing_key, signer
         from felb.secure_sum.server import SecureServer
@@ -121,9 +121,9 @@ class MaskedSums:
 
         keys = {name: new_signing_key() for name in sorted(names)}
         roster = Roster(tuple(member_of(name, key) for name, key in keys.items()))
-        terms = Terms(run, "", roster.digest, roster.most_dropouts if dropouts is None else dropouts)
+        terms = Terms(algorithm.name, "", roster.digest, roster.most_dropouts if dropouts is None else dropouts)
         sites = {name: SecureSite(name, roster, terms, signer(key)) for name, key in keys.items()}
-        return cls(SecureServer(roster, terms), sites)
+        return cls(algorithm, SecureServer(roster, terms), sites)
 
     @property
     def least(self) -> int:
@@ -139,16 +139,18 @@ class MaskedSums:
         trips = self.server.aggregate(request.round, digest(request))
         trip = next(trips)
         while True:
-            replies = {name: self._reply(trip, name, releases, request.task) for name in trip.messages}
+            replies = {name: self._reply(trip, name, releases, request) for name in trip.messages}
             try:
                 trip = trips.send({name: reply for name, reply in replies.items() if reply is not None})
             except StopIteration as end:
                 total = end.value
                 values = from_vector(total.vector, total.layout)
                 absent = [name for name in total.missing if name in asked]
-                return Sums(values, len(total.survivors), missing=absent, number=request.round)
+                sums = Sums(values, len(total.survivors), missing=absent, number=request.round)
+                ResponseValidator(self.algorithm).check_sum(sums, request)
+                return sums
 
-    def _reply(self, trip: Trip, name: str, releases: Mapping[str, Release], task: str) -> bytes | None:
+    def _reply(self, trip: Trip, name: str, releases: Mapping[str, Release], request: Request) -> bytes | None:
         from felb.secure_sum.site import SiteState
 
         if trip.step == "masked input" and name not in releases:
@@ -158,7 +160,7 @@ class MaskedSums:
             state, reply = self.sites[name].respond(
                 self._states.get(name) or SiteState(),
                 trip.messages[name],
-                lambda _: as_vector(releases[name].values, task, sites=len(self.sites)),
+                lambda _: as_vector(releases[name].values, read_bits(self.algorithm, request), sites=len(self.sites)),
             )
             self._states[name] = state
             return reply

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from felb.engines.dask import worker as tasks
 from felb.engines.dask.worker import failures_explained, gathered
 from felb.errors import FederationError
+from felb.federated.client import Client as TaskClient
 from felb.federated.gate import Gate
-from felb.federated.protocol import NOISE_STREAM, ClientStates, Participation, Sums, random_stream
+from felb.federated.protocol import ClientStates, Participation, Sums
+from felb.federated.tasks import ResponseValidator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +67,7 @@ class DaskWorkers:
         persist_every: int = PERSIST_EVERY,
     ) -> None:
         self._algorithm, self._client, self._seed = algorithm, client, seed
+        self._validator = ResponseValidator(algorithm)
         self._names = sorted(blocks)
         self._blocks = dict(blocks)
         self._gates = gates
@@ -86,7 +89,9 @@ class DaskWorkers:
             total = self._sum_of_round(request, asked)
             if self._store is not None and request.round - self._persisted >= self._persist_every:
                 self._persist(request.round, self._store)
-        return total.of_round(request.round, missing=missing)
+        sums = total.of_round(request.round, missing=missing)
+        self._validator.check_sum(sums, request)
+        return sums
 
     @property
     def states(self) -> ClientStates | None:
@@ -162,8 +167,9 @@ class DaskWorkers:
         return Sums.of(self._release(gate, update, request) for gate, update in pairs)
 
     def _release(self, gate: Gate, update: Update, request: Request) -> Release:
-        noise = random_stream(self._seed, NOISE_STREAM, request.round, gate.client)
-        return gate.release(update, request, rng=noise)
+        return TaskClient(gate.client, self._algorithm, gate, self._seed).release(
+            update, request, self._algorithm.expected(request)
+        )
 
     def _find_places(self) -> dict[str, str]:
         """Return the worker that has each block. Its rows are worked on there, unless that worker dies or is behind.

@@ -20,9 +20,10 @@ from dask.sizeof import sizeof
 
 from felb.data.files import Block
 from felb.errors import ConnectionLostError, FederationError, FelbError, InputError, missing_extra
+from felb.federated import client as clients
 from felb.federated.gate import Gate
-from felb.federated.journal import SUFFIX, from_arrays, read_entry, to_arrays, write_entry
-from felb.federated.protocol import CLIENT_STREAM, NOISE_STREAM, Release, Sums, Update, add_in_pairs, random_stream
+from felb.federated.journal import SUFFIX, read_entry, states_from_arrays, states_to_arrays, write_entry
+from felb.federated.protocol import Release, Sums, Update, add_in_pairs
 from felb.kernels.schedule import one_blas_thread, threads_at_most
 from felb.records import replacing
 
@@ -259,7 +260,7 @@ class Held:
 @sizeof.register(Held)
 def _size_of_held(held: Held) -> int:
     """Return the bytes of a state; Dask decides by sizes where to compute and what to put on disk."""
-    arrays = {} if held.state is None else to_arrays(held.state)
+    arrays = {} if held.state is None else states_to_arrays(held.state)
     return sum(array.nbytes for array in arrays.values()) + int(sizeof(held.told))
 
 
@@ -283,19 +284,23 @@ class WorkerClient:
 
 def respond(algorithm: Algorithm, before: Held | None, block: Rows, request: Request, client: WorkerClient) -> Held:
     """Do the task of a request on a block."""
-    rng = random_stream(client.seed, CLIENT_STREAM, request.round, client.name)
+    states = None if before is None else before.state
+    algorithm.check_request(request)
     # Dask counts a task as one thread, and runs as many at a time as the worker has.
     with one_blas_thread(), threads_at_most(1):
-        return Held(*algorithm.respond(None if before is None else before.state, rows_of(block), request, rng=rng))
+        return Held(
+            *clients.compute_update(algorithm, states, rows_of(block), request, name=client.name, seed=client.seed)
+        )
 
 
 def respond_and_release(
     algorithm: Algorithm, before: Held | None, block: Rows, request: Request, client: WorkerClient
 ) -> Held:
     """Do the task of a request on a block, and let the update pass its gate."""
-    held = respond(algorithm, before, block, request, client)
-    noise = random_stream(client.seed, NOISE_STREAM, request.round, client.name)
-    return Held(held.state, Gate(client.name, lambda _: None).release(held.told, request, rng=noise))
+    states = None if before is None else before.state
+    own = clients.Client(client.name, algorithm, Gate(client.name, lambda _: None), client.seed)
+    with one_blas_thread(), threads_at_most(1):
+        return Held(*own.answer(states, rows_of(block), request))
 
 
 def told_by(held: Held) -> Any:
@@ -322,7 +327,7 @@ def merge_updates(parts: Sequence[Update]) -> Update:
 
 def assignment_of(held: Held) -> NDArray[np.bool_] | None:
     """Return the assignment in a client's state."""
-    return None if held.state is None else held.state.assigned
+    return clients.read_assignment(held.state)
 
 
 # -- states on disk --------------------------------------------------------------------------------------------------
@@ -338,7 +343,7 @@ def save_state(held: Held, folder: str, number: int, index: int) -> bool:
     path = state_path(folder, number, index)
     path.parent.mkdir(parents=True, exist_ok=True)
     state = held.state
-    write_entry(path, {"round": number, "state": state is not None}, {} if state is None else to_arrays(state))
+    write_entry(path, {"round": number, "state": state is not None}, {} if state is None else states_to_arrays(state))
     return True
 
 
@@ -349,7 +354,7 @@ def load_state(beside: Rows, place: tuple[str, int, int], state_type: type[Any])
         header, arrays = read_entry(path, advice="start the run anew")
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}) on a worker; start the run again") from error
-    return Held(from_arrays(state_type, arrays) if header["state"] else None)
+    return Held(states_from_arrays(state_type, arrays) if header["state"] else None)
 
 
 def sees(folder: str, token: str) -> bool:

@@ -16,46 +16,48 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.choices import MDL
 from felb.errors import InputError
+from felb.federated.algorithms.registry import MDL
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief as bp
 from felb.federated.steps.assignment import (
-    ASSIGN,
     EXACT_COUNTS,
     HURRIED_NODES,
-    assign_exactly_task,
+    assign_task,
     assigned_exactly,
     counted,
-    exact_counts_task,
     least_assigned,
     read_counts,
 )
-from felb.federated.steps.refine import FLIP_GAINS, STACKED_GAINS, flip_gains_task, refine, stacked_gains_task
+from felb.federated.steps.refine import FLIP_GAINS, STACKED_GAINS, refine
 from felb.federated.steps.relaxed import (
     CUT_COUNTS,
     FACTOR_STATISTICS,
     THRESHOLD_COUNTS,
-    cut_counts_task,
     cut_relaxed,
-    factor_statistics_task,
     nmf,
-    threshold_counts_task,
     threshold_search,
 )
-from felb.federated.steps.reseed import RESEED_TASKS, SHARED_COUNTS, reseed, select_rank, shared_counts_task
+from felb.federated.steps.reseed import (
+    CANDIDATE_GAINS,
+    PAIR_COUNTS,
+    RESIDUAL_COUNTS,
+    SHARED_COUNTS,
+    reseed,
+    select_rank,
+)
 from felb.federated.steps.search import (
     CENTRALIZED_SEARCH,
     FEWEST_CHILDREN,
     affordable_children,
     affordable_generations,
     centralized_search,
-    centralized_search_task,
     local_search,
     recombine,
 )
 from felb.federated.steps.starts import (
-    INIT_TASKS,
+    GRAM_SKETCH,
+    SIGN_NORMS,
     choose_columns,
     cover,
     cover_all,
@@ -77,12 +79,13 @@ from felb.federated.steps.state import (
     smaller_objective,
     step,
 )
+from felb.federated.tasks import Limits, declare
 from felb.optim.prox import check_weights
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from felb.federated.protocol import Outcome, Server, Sums, Task
+    from felb.federated.protocol import Outcome, Server, Sums
     from felb.federated.steps.state import Objective
 
 
@@ -162,19 +165,24 @@ PROPOSAL_CELLS = 200_000
 """Entries of all V that are searched from at the same time, at most."""
 
 
-BMF_TASKS: dict[str, Task] = {
-    **INIT_TASKS,
-    **RESEED_TASKS,
-    **bp.BELIEF_TASKS,
-    FACTOR_STATISTICS: factor_statistics_task,
-    THRESHOLD_COUNTS: threshold_counts_task,
-    CUT_COUNTS: cut_counts_task,
-    FLIP_GAINS: flip_gains_task,
-    STACKED_GAINS: stacked_gains_task,
-    SHARED_COUNTS: shared_counts_task,
-    EXACT_COUNTS: exact_counts_task,
-    ASSIGN: assign_exactly_task(ClientState),
-}
+BMF_TASKS = (
+    GRAM_SKETCH,
+    SIGN_NORMS,
+    FACTOR_STATISTICS,
+    THRESHOLD_COUNTS,
+    CUT_COUNTS,
+    FLIP_GAINS,
+    STACKED_GAINS,
+    RESIDUAL_COUNTS,
+    PAIR_COUNTS,
+    CANDIDATE_GAINS,
+    SHARED_COUNTS,
+    EXACT_COUNTS,
+    bp.BELIEF_STATISTICS,
+    bp.BELIEF_THRESHOLD_COUNTS,
+    bp.ASSIGN_BY_BELIEF,
+    assign_task(ClientState, exactly=True),
+)
 """The tasks of a client; each returns sums over its rows."""
 
 
@@ -189,6 +197,7 @@ def federated_bmf(
     false_negative_cost: float = 1.0,
     sampled: bool = False,
     centralized: bool = False,
+    starts_from_below: bool = True,
     node_cap: int = 1_000,
 ) -> Algorithm:
     """Return the default method.
@@ -200,6 +209,8 @@ def federated_bmf(
         are none: the factorization is from below, or from above
     sampled : rounds are played by a sample of the clients, so that their losses cannot be compared
     centralized : there is no federation but one owner of all rows, so that a search may use rows
+    starts_from_below : try starts that cover no zeros, where components are many. They ask how many rows hold a whole
+        set of columns, which disclosure rules do not protect yet; so they are left out where such rules apply
     """
     if objective not in OBJECTIVES:
         raise InputError(f"unknown objective {objective!r}; use {', '.join(OBJECTIVES)}")
@@ -226,6 +237,7 @@ def federated_bmf(
         selects_rank=selects_rank,
         sampled=sampled,
         centralized=centralized,
+        starts_from_below=starts_from_below,
         node_cap=node_cap,
     )
 
@@ -239,8 +251,8 @@ def federated_bmf(
             known = yield from cover_all(known)
         return (yield from assigned_rows(known, complete=complete, node_cap=node_cap))
 
-    tasks = {**BMF_TASKS, CENTRALIZED_SEARCH: centralized_search_task} if centralized else BMF_TASKS
-    return Algorithm("federated-bmf", tasks, ClientState, server, interruptible=True, row_tasks=frozenset(BMF_TASKS))
+    tasks = declare(*BMF_TASKS, *((CENTRALIZED_SEARCH,) if centralized else ()))
+    return Algorithm("federated-bmf", tasks, ClientState, server, method.limits, interruptible=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +267,33 @@ class BooleanFit:
     selects_rank: bool = False
     sampled: bool = False
     centralized: bool = False
+    starts_from_below: bool = True
     node_cap: int = 1_000
+
+    @property
+    def limits(self) -> Limits:
+        """What requests of this search may hold."""
+        weights = {(1.0, -1.0), self.cost.weights(None)}
+        if self.tries_from_below:
+            weights.add(self.below.weights(None))
+        return Limits(
+            self.n_features,
+            self.n_components,
+            node_cap=self.node_cap,
+            weights=frozenset(weights),
+            f1=self.objective == "f1",
+            belief=self.objective in ("auto", "recover"),
+        )
+
+    @property
+    def below(self) -> Cost:
+        """The cost at which a row never covers a zero."""
+        return Cost.of(np.inf, 1.0, self.n_features)
+
+    @property
+    def tries_from_below(self) -> bool:
+        """Whether components are so many that nearly all ones can be covered without zeros."""
+        return self.starts_from_below and self.comparable and self.n_features <= FEW_FOR_BELOW * self.n_components
 
     @property
     def memory(self) -> float:
@@ -384,9 +422,9 @@ class BooleanFit:
         """Return starts from groups of columns; if there are many components, also by way of V that cover no zeros."""
         m, k = self.n_features, self.n_components
         starts = [step("column start", self.refined_start(choose_columns(m, k, self.cost), self.cost, seed))]
-        if m > FEW_FOR_BELOW * k:
+        if not self.tries_from_below:
             return starts
-        below = Cost.of(np.inf, 1.0, m)
+        below = self.below
         return [
             *starts,
             step("column start, refined from below", self.refined_start(choose_columns(m, k, self.cost), below, seed)),

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.federated.aggregate import mean
+from felb.federated.algorithms.felb import LOCAL_ROUND, LOSS, ROUNDING
 from felb.federated.algorithms.wrappers import NODE_CAP
 from felb.federated.protocol import Algorithm, Checkpoint, Request, TimeUp, Update
-from felb.federated.steps.assignment import ASSIGN, assign_exactly_task, assigned_exactly
+from felb.federated.steps.assignment import assign_task, assigned_exactly
 from felb.federated.steps.relaxed import (
     FACTOR_STATISTICS,
     THRESHOLD_COUNTS,
     check_memory,
-    factor_statistics_task,
     nmf,
-    threshold_counts_task,
     threshold_search,
 )
-from felb.federated.steps.starts import INIT_TASKS, random_init, spectral_init
+from felb.federated.steps.starts import GRAM_SKETCH, SIGN_NORMS, random_init, spectral_init
 from felb.federated.steps.state import ClientState, Known, best_so_far, required, step, stream
+from felb.federated.tasks import BOXED, LARGEST, MOST, MOST_STEPS, Input, Limits, Output, TaskSpec, Work, declare
 from felb.kernels.passes import SKETCH_BITS, WEIGHTED_BITS, factor_step, on_grid, row_pass, squared_loss
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.prox import Geometric, check_local_steps, check_weights, prox_elb
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Server, Sums, Task
+    from felb.federated.protocol import Server, Sums
     from felb.federated.steps.state import Steps
+    from felb.federated.tasks import Task
 
     Array = NDArray[np.floating[Any]]
 
@@ -101,14 +102,27 @@ def first_rows(state: ClientState | None, shard: BinaryMatrix, Vt: Array) -> Arr
     return RULE.first_rows(shard, Vt) if state is None or state.relaxed is None else state.relaxed
 
 
-def penalty_in(request: Request) -> Penalty:
+def read_penalty(work: Work) -> Penalty:
     """Return the penalty of a round, without a pull."""
-    return Penalty(float(request.values["kappa"]), float(request.values["lam"]))
+    return Penalty(float(work.values["kappa"]), float(work.values["lam"]))
 
 
-def transposed(request: Request, name: str = "V") -> Array:
+def transposed(work: Work, name: str = "V") -> Array:
     """Return an array of a request as clients keep it."""
-    return np.ascontiguousarray(request.values[name].T)
+    return np.ascontiguousarray(work.values[name].T)
+
+
+WEIGHT = Input("f", (), 0.0, LARGEST)
+STEPS = Input("i", (), 1, MOST_STEPS)
+
+
+def local_steps(
+    name: str, do: Task, meaning: str, inputs: Mapping[str, Input], outputs: Mapping[str, Output]
+) -> TaskSpec:
+    """Declare the task of the rounds of an optimiser, with what all of them are asked and tell."""
+    asked = {"V": BOXED, "t": LOCAL_ROUND, "kappa": WEIGHT, "lam": WEIGHT, "steps": STEPS}
+    told = {"curvature": Output("f", bits=WEIGHTED_BITS), "loss": LOSS}
+    return TaskSpec(name, "local steps", do, meaning, {**asked, **inputs}, {**outputs, **told})
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -147,7 +161,7 @@ class Schedule:
         """λ_t in a round."""
         return Geometric(self.lam, self.rate)(t)
 
-    def request(self, task: str, t: int, V: Array, *, steps: int | None = None, **values: Any) -> Request:
+    def request(self, task: TaskSpec, t: int, V: Array, *, steps: int | None = None, **values: Any) -> Request:
         """Ask for local steps from V: b of them, unless another number is given."""
         steps = self.local_steps if steps is None else steps
         return Request(task, V=V, t=t, kappa=self.kappa, lam=self.lam_at(t), steps=steps, **values)
@@ -176,26 +190,28 @@ def cut_at_half(V: NDArray[np.float32]) -> Known:
 # A client minimises F_i(U_i, V) + R(U_i) + R(V) + (γ_i/2)‖V − V̂‖² by b proximal steps from V̂; the server takes the
 # plain average of the V_i and does nothing else to it.
 
-FEDPROX = "fedprox"
 
-
-def fedprox_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def take_fedprox_steps(work: Work) -> tuple[ClientState, Update]:
     """Take b proximal steps from V̂; return V_i."""
-    penalty, gamma = penalty_in(request), float(request.values["gamma"])
-    shared = Vt = transposed(request)
-    U = first_rows(state, shard, Vt)
-    for _ in range(int(request.values["steps"])):
+    shard, penalty, gamma = work.rows, read_penalty(work), float(work.values["gamma"])
+    shared = Vt = transposed(work)
+    U = first_rows(work.state, shard, Vt)
+    for _ in range(int(work.values["steps"])):
         rows = Rows.step(shard, U, Vt, penalty)
         eta = rows.step_size
         step = GradientStep(eta, replace(penalty, gamma=gamma / eta))
         U, Vt = rows.U, factor_step(Vt, rows.AtU, rows.UtU, rule=step, target=shared)
     told = {"V": on_grid(np.ascontiguousarray(Vt.T)), "curvature": rows.curvature, "loss": rows.loss(shard, Vt)}
     return ClientState(relaxed=U), Update(told)
+
+
+FEDPROX = local_steps(
+    "fedprox",
+    take_fedprox_steps,
+    "the client's own relaxed V, its curvature and its loss",
+    {"gamma": WEIGHT},
+    {"V": Output("f", ("k", "m"), -ROUNDING, 1 + ROUNDING)},
+)
 
 
 def fedprox_steps(known: Known, schedule: Schedule, *, gamma: float = 0.0) -> Steps:
@@ -224,18 +240,11 @@ def fedprox_steps(known: Known, schedule: Schedule, *, gamma: float = 0.0) -> St
 # are. V_i are averaged in proportion to L_i; with one local step, that is the gradient step which pooling all rows
 # would take.
 
-SCAFFOLD = "scaffold"
 
-
-def scaffold_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def take_scaffold_steps(work: Work) -> tuple[ClientState, Update]:
     """Take b corrected steps from V̂; return L_iV_i, L_i and the changes of L_i and c_i."""
-    penalty, steps = penalty_in(request), int(request.values["steps"])
-    shared, common = transposed(request), transposed(request, "control")
+    state, shard, penalty, steps = work.state, work.rows, read_penalty(work), int(work.values["steps"])
+    shared, common = transposed(work), transposed(work, "control")
     own, curvature = np.zeros_like(shared), np.zeros(())
     if state is not None and state.control is not None and state.step_size is not None:
         own, curvature = state.control, curvature_of(state.step_size)
@@ -255,6 +264,21 @@ def scaffold_task(
         "loss": rows.loss(shard, Vt),
     }
     return ClientState(relaxed=U, control=new, step_size=eta), Update(told)
+
+
+_GRADIENT = Output("f", ("k", "m"), low=-MOST, bits=WEIGHTED_BITS)
+
+SCAFFOLD = local_steps(
+    "scaffold",
+    take_scaffold_steps,
+    "the client's own relaxed V, the change of its gradient, its curvature and its loss",
+    {"control": Input("f", ("k", "m"), -LARGEST, LARGEST)},
+    {
+        "V": _GRADIENT,
+        "control": _GRADIENT,
+        "curvature_change": Output("f", low=-MOST, bits=WEIGHTED_BITS),
+    },
+)
 
 
 def scaffold_steps(known: Known, schedule: Schedule) -> Steps:
@@ -289,21 +313,14 @@ def common_control(control: NDArray[np.float64], curvature: float) -> NDArray[np
 #
 # A round is what lies between two proxes, a geometric number of steps, which the server draws for all.
 
-PROXSKIP = "proxskip"
 
-
-def proxskip_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def take_proxskip_steps(work: Work) -> tuple[ClientState, Update]:
     """Steps from V̂ after h_i has learned of it; L_iV_i − h_i/p and L_i are told."""
-    penalty, t, mean_steps = penalty_in(request), int(request.values["t"]), int(request.values["mean_steps"])
-    Vt = transposed(request)
-    h = learned_control(state, Vt, t=t, mean_steps=mean_steps)
-    U = first_rows(state, shard, Vt)
-    for _ in range(int(request.values["steps"])):
+    shard, penalty, t, mean_steps = work.rows, read_penalty(work), int(work.values["t"]), int(work.values["mean_steps"])
+    Vt = transposed(work)
+    h = learned_control(work.state, Vt, t=t, mean_steps=mean_steps)
+    U = first_rows(work.state, shard, Vt)
+    for _ in range(int(work.values["steps"])):
         rows = Rows.step(shard, U, Vt, penalty)
         eta = rows.step_size
         U, Vt = rows.U, (Vt - eta * (rows.gradient(Vt) - h)).astype(Vt.dtype)
@@ -313,6 +330,15 @@ def proxskip_task(
         "loss": rows.loss(shard, Vt),
     }
     return ClientState(relaxed=U, control=h, local=Vt, step_size=eta, t=t), Update(told)
+
+
+PROXSKIP = local_steps(
+    "proxskip",
+    take_proxskip_steps,
+    "the client's own relaxed V less its control variate, its curvature and its loss",
+    {"mean_steps": STEPS},
+    {"V": _GRADIENT},
+)
 
 
 def learned_control(state: ClientState | None, Vt: Array, *, t: int, mean_steps: int) -> Array:
@@ -347,7 +373,7 @@ def proxskip_steps(known: Known, schedule: Schedule, *, seed: int) -> Steps:
 
 def steps_to_prox(mean_steps: int, *, seed: int, t: int) -> int:
     """Draw the number of steps up to a prox."""
-    return int(stream(seed, PROXSKIP, t).geometric(1 / mean_steps))
+    return int(stream(seed, PROXSKIP.name, t).geometric(1 / mean_steps))
 
 
 def proximal_average(sums: Sums, schedule: Schedule, t: int) -> NDArray[np.float32]:
@@ -355,13 +381,6 @@ def proximal_average(sums: Sums, schedule: Schedule, t: int) -> NDArray[np.float
     scale = sums.clients * schedule.local_steps / float(sums["curvature"])
     V = prox_elb(sums["V"] / sums["curvature"], schedule.kappa * scale, schedule.lam_at(t) * scale)
     return np.asarray(np.clip(V, 0, 1), dtype=np.float32)
-
-
-NMF_TASKS: dict[str, Task] = {
-    **INIT_TASKS,
-    FACTOR_STATISTICS: factor_statistics_task,
-    THRESHOLD_COUNTS: threshold_counts_task,
-}
 
 
 def fednmf(n_features: int, n_components: int, *, max_rounds: int = 50, memory: float = 0.0) -> Algorithm:
@@ -376,7 +395,8 @@ def fednmf(n_features: int, n_components: int, *, max_rounds: int = 50, memory: 
         known = yield from step("nmf", nmf(known, max_rounds, memory=memory))
         return (yield from threshold_search(known))
 
-    return _algorithm("fednmf", NMF_TASKS, search)
+    tasks = (GRAM_SKETCH, SIGN_NORMS, FACTOR_STATISTICS, THRESHOLD_COUNTS)
+    return _algorithm("fednmf", tasks, search, Limits(n_features, n_components, node_cap=NODE_CAP))
 
 
 def fedprox(n_features: int, n_components: int, *, gamma: float = 0.3, **schedule: float) -> Algorithm:
@@ -386,7 +406,7 @@ def fedprox(n_features: int, n_components: int, *, gamma: float = 0.3, **schedul
     def search(start: Known, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
         return fedprox_steps(start, schedule, gamma=gamma)
 
-    return _optimiser(FEDPROX, fedprox_task, search, (n_features, n_components), schedule)
+    return _optimiser(FEDPROX, search, (n_features, n_components), schedule)
 
 
 def scaffold(n_features: int, n_components: int, **schedule: float) -> Algorithm:
@@ -395,7 +415,7 @@ def scaffold(n_features: int, n_components: int, **schedule: float) -> Algorithm
     def search(start: Known, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
         return scaffold_steps(start, schedule)
 
-    return _optimiser(SCAFFOLD, scaffold_task, search, (n_features, n_components), schedule)
+    return _optimiser(SCAFFOLD, search, (n_features, n_components), schedule)
 
 
 def proxskip(n_features: int, n_components: int, **schedule: float) -> Algorithm:
@@ -404,22 +424,22 @@ def proxskip(n_features: int, n_components: int, **schedule: float) -> Algorithm
     def search(start: Known, schedule: Schedule, seed: int) -> Steps:
         return proxskip_steps(start, schedule, seed=seed)
 
-    return _optimiser(PROXSKIP, proxskip_task, search, (n_features, n_components), schedule)
+    return _optimiser(PROXSKIP, search, (n_features, n_components), schedule)
 
 
 def _optimiser(
-    name: str,
-    task: Task,
+    task: TaskSpec,
     search: Callable[[Known, Schedule, int], Steps],
     shape: tuple[int, int],
     parameters: Mapping[str, Any],
 ) -> Algorithm:
     """Return the algorithm that searches from a random V on a schedule."""
     schedule = Schedule(**parameters)
-    return _algorithm(name, {name: task}, lambda seed: search(random_init(*shape, seed=seed), schedule, seed))
+    limits = Limits(*shape, node_cap=NODE_CAP, rounds=schedule.max_rounds)
+    return _algorithm(task.name, (task,), lambda seed: search(random_init(*shape, seed=seed), schedule, seed), limits)
 
 
-def _algorithm(name: str, tasks: Mapping[str, Task], search: Callable[[int], Steps]) -> Algorithm:
+def _algorithm(name: str, tasks: tuple[TaskSpec, ...], search: Callable[[int], Steps], limits: Limits) -> Algorithm:
     """Return the algorithm that searches, and then has everybody assign their rows."""
 
     def server(seed: int) -> Server:
@@ -440,5 +460,5 @@ def _algorithm(name: str, tasks: Mapping[str, Task], search: Callable[[int], Ste
             )
         )
 
-    all_tasks = {**tasks, ASSIGN: assign_exactly_task(ClientState)}
-    return Algorithm(name, all_tasks, ClientState, server, interruptible=True)
+    declared = declare(*tasks, assign_task(ClientState, exactly=True))
+    return Algorithm(name, declared, ClientState, server, limits, interruptible=True)

@@ -6,7 +6,7 @@ docs/explanation/felb-setting.md derives it. `LITERAL` is the algorithm as print
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,9 +14,10 @@ import numpy as np
 from felb.errors import InputError
 from felb.federated.aggregate import curvature_mean, mean
 from felb.federated.protocol import Algorithm, Checkpoint, Request, Step, Update
-from felb.federated.steps.assignment import ASSIGN, assign_task, assigned
-from felb.federated.steps.starts import INIT_TASKS, SPECTRAL_ROUNDS, spectral_init
+from felb.federated.steps.assignment import assign_task, assigned
+from felb.federated.steps.starts import GRAM_SKETCH, SIGN_NORMS, SPECTRAL_ROUNDS, spectral_init
 from felb.federated.steps.state import Known, stream
+from felb.federated.tasks import BOXED, Bounds, Input, Limits, Output, TaskSpec, Work, declare, require
 from felb.kernels.passes import SKETCH_BITS, on_grid, whole_multiples
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.palm import Objective, Point, loss_at, palm_step
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Server, Sums, Task
+    from felb.federated.protocol import Server, Sums, Values
     from felb.optim.steps import StepRule
 
     Factor = NDArray[np.floating[Any]]
@@ -196,9 +197,6 @@ class FelbParameters:
 #
 # Uploads are multiples of powers of two, so that their sum does not depend on the order of clients.
 
-LOCAL_FACTOR = "local_factor"
-"""The task of the optimisation rounds: V_i and the loss, for their sums."""
-
 START_HEIGHT = 0.75
 """Typical entry of a component at the spectral start: above the cut at ½, below the end of the box."""
 
@@ -221,11 +219,11 @@ def felb_mu(n_features: int, n_components: int, *, setting: Setting = RECOMMENDE
     return _algorithm("felb-mu", n_features, FelbParameters.of(n_components, rule, setting=setting, **parameters))
 
 
-def _algorithm(name: str, n_features: int, parameters: FelbParameters) -> Algorithm:
-    tasks: dict[str, Task] = {LOCAL_FACTOR: LocalSteps(parameters), ASSIGN: assign_task(ClientState)}
-    if parameters.setting.start == "spectral":
-        tasks |= INIT_TASKS
-    return Algorithm(name, tasks, ClientState, felb_server(parameters, n_features))
+def _algorithm(name: str, n_features: int, p: FelbParameters) -> Algorithm:
+    starts = (GRAM_SKETCH, SIGN_NORMS) if p.setting.start == "spectral" else ()
+    tasks = declare(*starts, local_factor(p), assign_task(FelbState))
+    limits = Limits(n_features, p.n_components, rounds=p.max_rounds)
+    return Algorithm(name, tasks, FelbState, felb_server(p, n_features), limits)
 
 
 # -- the server --------------------------------------------------------------------------------------------------
@@ -299,7 +297,7 @@ def same_cut(V: Factor, before: Factor | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientState:
+class FelbState:
     """Private to a client: U_i, what inertia needs, the round it last played, and at the end its assignment.
 
     `shared` is the V̂ that round began with, as it came: clients simulated in one process hold the same array.
@@ -314,21 +312,19 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """The task ``local_factor``: b proximal steps from V̂, then V_i and ‖A_i − U_iV_i‖² for the sum.
+    """The task: b proximal steps from V̂, then V_i and ‖A_i − U_iV_i‖² for the sum.
 
     Under curvature weights, s_i ⊙ V_i and s_i = diag(U_iᵀU_i) are sent in place of V_i.
     """
 
     parameters: FelbParameters
 
-    def __call__(
-        self, state: ClientState | None, shard: BinaryMatrix, request: Request, rng: np.random.Generator
-    ) -> tuple[ClientState, Update]:
+    def __call__(self, work: Work) -> tuple[FelbState, Update]:
         """Play one round."""
-        p, t = self.parameters, int(request.values["t"])
-        shared = request.values.get("V")
+        p, t, shard = self.parameters, int(work.values["t"]), work.rows
+        shared = work.values.get("V")
         target = None if shared is None else np.ascontiguousarray(shared.T)
-        point = self._starting_point(state, shard, t, target, rng)
+        point = self._starting_point(work.state, shard, t, target, work.rng)
         common: dict[str, Any] = {"rule": p.rule, "beta": p.beta, "target": target}
         if p.setting.order == "blocks":
             lam = p.lam_at(t)
@@ -336,7 +332,7 @@ class LocalSteps:
         else:
             for step in range(p.local_steps):
                 point, statistics = palm_step(shard, point, p.objective, lam=p.lam_at(t, step), **common)
-        new = ClientState(point.U, point.U_before, shared, t)
+        new = FelbState(point.U, point.U_before, shared, t)
         V = np.ascontiguousarray(point.Vt.T)
         loss = on_grid(np.asarray(loss_at(shard, point, statistics)), SKETCH_BITS)
         if p.setting.average == "equal":
@@ -347,7 +343,7 @@ class LocalSteps:
 
     def _starting_point(
         self,
-        state: ClientState | None,
+        state: FelbState | None,
         shard: BinaryMatrix,
         t: int,
         target: Factor | None,
@@ -367,3 +363,40 @@ class LocalSteps:
         recent = state.shared if state.t == t - 1 else None
         before = target if recent is None else np.ascontiguousarray(recent.T)
         return Point(state.U, target, state.U if state.U_before is None else state.U_before, before)
+
+
+LOCAL_FACTOR = "local_factor"
+
+MOST_ENTRY = 1000
+"""Of a factor that is not kept in the box, as in the literal setting."""
+
+ROUNDING = 1e-4
+"""Entries of V are rounded to a grid, and averages of them weighed; so the box is this much wider."""
+
+
+def local_factor(p: FelbParameters) -> TaskSpec:
+    """Declare the task of the optimisation rounds: V_i and the loss, for their sums."""
+    k = p.n_components
+    outputs = {"V": Output("f", (k, "m"), -ROUNDING, MOST_ENTRY), "loss": LOSS}
+    if p.setting.average == "curvature":
+        outputs = {"V": Output("i", (k, "m")), "curvature": Output("i", (k,)), "loss": LOSS}
+    return TaskSpec(
+        LOCAL_FACTOR,
+        "local steps",
+        LocalSteps(p),
+        "the client's own relaxed V, weighed by its curvature, and its loss",
+        {"t": LOCAL_ROUND, "V": replace(BOXED, high=p.objective.upper, optional=True)},
+        outputs,
+        relations=_check_weighed if p.setting.average == "curvature" else None,
+    )
+
+
+LOCAL_ROUND = Input("i", (), 0, lambda limits: limits.rounds)
+LOSS = Output("f", (), low=-1, bits=SKETCH_BITS)
+"""A sum of squares, up to rounding."""
+
+
+def _check_weighed(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001
+    """S ⊙ V with V in the box, up to rounding."""
+    most = told["curvature"].astype(np.float64)[:, None] * (1 + ROUNDING) + bounds.clients
+    require(told["V"] <= most, "V lies outside of [0, 1]")

@@ -17,22 +17,21 @@ from felb.centralized.base import LARGEST_SEED
 from felb.errors import InputError
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS, agreement, align, anchor
 from felb.federated.protocol import Algorithm, Request, Update
-from felb.federated.steps.assignment import ASSIGN, assign_task, assigned
+from felb.federated.steps.assignment import assign_task, assigned
+from felb.federated.tasks import Input, Limits, Output, TaskSpec, Work, declare
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from numpy.typing import NDArray
 
-    from felb.centralized.base import CentralizedFactorization
-    from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Outcome, Server, Sums, Task
+    from felb.centralized.base import CentralizedMethod
+    from felb.federated.protocol import Outcome, Server, Sums
 
 LOCAL_COMPONENTS = "local_components"
-"""The task of the only round before the assignment: the client's Boolean V_i, for their sum."""
 
 
-def post_hoc(model: CentralizedFactorization, aggregation: str) -> Algorithm:
+def post_hoc(model: CentralizedMethod, aggregation: str, n_features: int) -> Algorithm:
     """Return the algorithm that runs `model` at every client and aggregates in the named way."""
     if aggregation not in BOOLEAN_AGGREGATIONS:
         raise InputError(f"unknown aggregation {aggregation!r}; use one of {', '.join(BOOLEAN_AGGREGATIONS)}")
@@ -46,8 +45,21 @@ def post_hoc(model: CentralizedFactorization, aggregation: str) -> Algorithm:
         V = np.asarray(aggregate(sums["V"], sums.clients))
         return (yield from assigned(V, complete=unfinished == 0))
 
-    tasks: dict[str, Task] = {LOCAL_COMPONENTS: LocalComponents(model), ASSIGN: assign_task(VotingState)}
-    return Algorithm(f"{type(model).__name__}+{aggregation}", tasks, VotingState, server)
+    local = TaskSpec(
+        LOCAL_COMPONENTS,
+        "local factorization",
+        LocalComponents(model),
+        "the components of the client's own rows",
+        outputs={"V": own_components(model), "unfinished": Output("i", high=1)},
+    )
+    limits = Limits(n_features, int(model.n_components))
+    name = f"{model.label}+{aggregation}"
+    return Algorithm(name, declare(local, assign_task(VotingState)), VotingState, server, limits)
+
+
+def own_components(model: CentralizedMethod) -> Output:
+    """Declare V_i of a client, whose rows are components of its own."""
+    return Output("i", (int(model.n_components), "m"), high=1, by_component=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +73,11 @@ class VotingState:
 class LocalComponents:
     """The task: k components of the own rows, with the client's own randomness."""
 
-    model: CentralizedFactorization
+    model: CentralizedMethod
 
-    def __call__(
-        self,
-        state: VotingState | None,  # noqa: ARG002
-        shard: BinaryMatrix,
-        request: Request,  # noqa: ARG002
-        rng: np.random.Generator,
-    ) -> tuple[None, Update]:
+    def __call__(self, work: Work) -> tuple[None, Update]:
         """Send V_i, and whether there was time enough to find it."""
-        found = self.model.find(shard, int(self.model.n_components), seed=int(rng.integers(LARGEST_SEED)))
+        found = self.model.find(work.rows, int(self.model.n_components), seed=int(work.rng.integers(LARGEST_SEED)))
         told = {"V": found.V.astype(np.uint8), "unfinished": np.asarray(int(not found.complete))}
         return None, Update(told, supports={"V": np.count_nonzero(found.U, axis=0)})
 
@@ -87,7 +93,6 @@ class LocalComponents:
 # algorithm does it.
 
 ALIGNED_COMPONENTS = "aligned_components"
-"""The task of every round before the assignment: the client's Boolean V_i, permuted to the reference, for their sum."""
 
 PASSES = 5
 """Passes at most after the first alignment; twice as many changed F1 by less than a hundredth on five real sets."""
@@ -103,16 +108,24 @@ def aligned(algorithm: Algorithm, n_features: int, *, passes: int = PASSES) -> A
     passes : alignments at most to the sum of all clients, after the one to random weights
     """
     passes, local = check_passes(passes), algorithm.tasks.get(LOCAL_COMPONENTS)
-    if not isinstance(local, LocalComponents):
+    if local is None or not isinstance(local.do, LocalComponents):
         raise InputError(
             f"{algorithm.name} does not aggregate Boolean components; only post-hoc algorithms can be aligned"
         )
-    shape = int(local.model.n_components), n_features
+    shape = int(local.do.model.n_components), n_features
 
     def server(seed: int) -> Server:
         return told_aligned(algorithm.server(seed), anchor(seed, shape), passes)
 
-    tasks: dict[str, Task] = {ALIGNED_COMPONENTS: AlignedComponents(local), ASSIGN: assign_task(AlignedState)}
+    task = TaskSpec(
+        ALIGNED_COMPONENTS,
+        "alignment",
+        AlignedComponents(local.do),
+        "the components of the client's own rows, reordered",
+        {"reference": Input("i", ("k", "m"), -(2**31), 2**31)},
+        local.outputs,
+    )
+    tasks = declare(task, assign_task(AlignedState))
     return replace(algorithm, name=f"{algorithm.name}, aligned", tasks=tasks, state_type=AlignedState, server=server)
 
 
@@ -178,18 +191,17 @@ class AlignedComponents:
 
     local: LocalComponents
 
-    def __call__(
-        self, state: AlignedState | None, shard: BinaryMatrix, request: Request, rng: np.random.Generator
-    ) -> tuple[AlignedState, Update]:
+    def __call__(self, work: Work) -> tuple[AlignedState, Update]:
         """Send V_i, and whether there was time enough to find it."""
+        state: AlignedState | None = work.state
         if state is None or state.V is None:
-            _, found = self.local(None, shard, request, rng)
+            _, found = self.local(work)
             state = AlignedState(
                 np.asarray(found.values["V"], dtype=bool), found.supports["V"], int(found.values["unfinished"])
             )
         assert state.V is not None
         assert state.supports is not None
-        permuted = align(state.V, request.values["reference"])
+        permuted = align(state.V, work.values["reference"])
         told = {"V": permuted.astype(np.uint8), "unfinished": np.asarray(state.unfinished)}
         return state, Update(told, supports={"V": _of_rows(permuted, state.V, state.supports)})
 

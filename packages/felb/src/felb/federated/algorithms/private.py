@@ -5,6 +5,7 @@ Every task reads all it needs from the request, and none looks at what another r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.loop import fit_centralized
 from felb.federated.protocol import Algorithm, Checkpoint, Outcome, Request, Step, Sums, Update
 from felb.federated.steps.assignment import ASSIGN
+from felb.federated.tasks import BOXED, COMPONENTS, MOST, NODE_CAP, Input, Limits, Output, TaskSpec, Work, declare
 from felb.kernels.exact import assign_rows_exact
 from felb.kernels.schedule import one_blas_thread
 from felb.metrics import integrality_gap
@@ -38,6 +40,7 @@ from felb.privacy.releases import (
     row_bound_from_histogram,
     row_size_histogram,
     select_columns,
+    size_edges,
     weighted_column_counts,
     weighted_cooccurrence,
 )
@@ -50,10 +53,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from felb.federated.algorithms.bmf import Effort
-    from felb.federated.protocol import Server, Task
+    from felb.federated.protocol import Server, Values
+    from felb.federated.tasks import Sizes
     from felb.metrics import Counts
     from felb.privacy.mechanisms import RecordSum
-    from felb.privacy.spec import PrivacyPlan
+    from felb.privacy.spec import Privacy, PrivacyPlan
 
     Array = NDArray[np.float64]
     Factorize = Callable[[BinaryMatrix, int, int], NDArray[np.bool_]]
@@ -119,118 +123,168 @@ def moved(at: Averaged, values: Array, bounds: StatisticsBounds, *, lam: float) 
     return Averaged(at.played + 1, V, S, G)
 
 
-def statistics_task(U: Array | None, shard: BinaryMatrix, request: Request) -> tuple[Array, Update]:
-    """Take steps for U from where the last round left it, and sum up; U stays."""
-    V = np.asarray(request.values["V"], dtype=np.float64)
-    c, s, w = (float(bound) for bound in request.values["bounds"])
-    U = fit_rows(shard, V, U=U, steps=ROW_STEPS, lam=float(request.values["lam"]))
-    return U, Update.of_records(**{STATISTICS: round_statistics(shard, U, StatisticsBounds(c, s, w))})
-
-
 @dataclass(frozen=True, slots=True)
-class ClientState:
+class PrivateState:
     """Private to a client: U between rounds of statistics, and at the end its assignment."""
 
     assigned: NDArray[np.bool_] | None = None
     U: NDArray[np.float64] | None = None
 
 
-def sizes(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,  # noqa: ARG001
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def count_sizes(work: Work) -> tuple[None, Update]:
     """How many of the own records have how many ones."""
-    return None, Update.of_records(**{SIZES: row_size_histogram(shard)})
+    return None, Update.of_records(**{SIZES: row_size_histogram(work.rows)})
 
 
-def columns(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def count_columns(work: Work) -> tuple[None, Update]:
     """How often each feature occurs."""
-    bound = float(request.values["row_bound"])
-    return None, Update.of_records(**{COLUMNS: weighted_column_counts(shard, bound)})
+    return None, Update.of_records(**{COLUMNS: weighted_column_counts(work.rows, float(work.values["row_bound"]))})
 
 
-def cooccurrence(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def count_cooccurrence(work: Work) -> tuple[None, Update]:
     """How often features, all or the given ones, occur together."""
-    bound = float(request.values["row_bound"])
-    chosen = request.values.get("columns")
-    part = shard if chosen is None else select_columns(shard, np.asarray(chosen))
-    return None, Update.of_records(**{COOCCURRENCE: weighted_cooccurrence(part, bound)})
+    chosen = work.values.get("columns")
+    part = work.rows if chosen is None else select_columns(work.rows, np.asarray(chosen))
+    return None, Update.of_records(**{COOCCURRENCE: weighted_cooccurrence(part, float(work.values["row_bound"]))})
 
 
-def statistics(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
-    """How the own records relate the components of the round to the features."""
-    U, update = statistics_task(None if state is None else state.U, shard, request)
-    return ClientState(U=U), update
+def sum_statistics(work: Work) -> tuple[PrivateState, Update]:
+    """Take steps for U from where the last round left it, and sum up how records relate V to features; U stays."""
+    V = np.asarray(work.values["V"], dtype=np.float64)
+    c, s, w = (float(bound) for bound in work.values["bounds"])
+    U = None if work.state is None else work.state.U
+    U = fit_rows(work.rows, V, U=U, steps=ROW_STEPS, lam=float(work.values["lam"]))
+    update = Update.of_records(**{STATISTICS: round_statistics(work.rows, U, StatisticsBounds(c, s, w))})
+    return PrivateState(U=U), update
 
 
-def choice(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def sum_gains(work: Work) -> tuple[None, Update]:
     """How much more the own records gain by each candidate than by the first."""
-    candidates = list(np.asarray(request.values["candidates"], dtype=bool))
-    bound = float(request.values["bound"])
-    return None, Update.of_records(**{CHOICE: clipped_gains(shard, candidates, bound)})
+    candidates = list(np.asarray(work.values["candidates"], dtype=bool))
+    return None, Update.of_records(**{CHOICE: clipped_gains(work.rows, candidates, float(work.values["bound"]))})
 
 
-def scores(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def count_scores(work: Work) -> tuple[None, Update]:
     """How many cells of the own records are right and wrong, each record's part bounded."""
-    U, V = _best_rows(shard, request)
-    bound = float(request.values["bound"])
-    return None, Update.of_records(**{SCORES: clipped_counts(shard, U, V, bound)})
+    bound = float(work.values["bound"])
+    counts = clipped_counts(work.rows, _assign_best(work), work.components, bound)
+    return None, Update.of_records(**{SCORES: counts})
 
 
-def assign(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def assign_silently(work: Work) -> tuple[PrivateState, Update]:
     """Assign the own rows; release nothing."""
-    U, _ = _best_rows(shard, request)
-    return ClientState(U), Update({})
+    return PrivateState(_assign_best(work)), Update({})
 
 
-def _best_rows(shard: BinaryMatrix, request: Request) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    V = np.asarray(request.values["components"], dtype=bool)
-    node_cap = int(request.values["node_cap"])
-    U, _ = assign_rows_exact(shard, V, weight_one=1.0, weight_zero=-1.0, node_cap=node_cap)
-    return U, V
+def _assign_best(work: Work) -> NDArray[np.bool_]:
+    node_cap = int(work.values["node_cap"])
+    return assign_rows_exact(work.rows, work.components, weight_one=1.0, weight_zero=-1.0, node_cap=node_cap)[0]
 
 
-PRIVATE_TASKS: dict[str, Task] = {
-    SIZES: sizes,
-    COLUMNS: columns,
-    COOCCURRENCE: cooccurrence,
-    STATISTICS: statistics,
-    CHOICE: choice,
-    SCORES: scores,
-    ASSIGN: assign,
-}
+def _agreed(limits: Limits) -> Privacy:
+    assert limits.privacy is not None
+    return limits.privacy.privacy
+
+
+def _is_row_bound(value: NDArray[Any], limits: Limits) -> bool:
+    agreed = _agreed(limits).row_bound
+    return agreed is None or int(value) == agreed
+
+
+def _is_statistics_bound(value: NDArray[Any], limits: Limits) -> bool:
+    bounds = _agreed(limits).statistics_bounds
+    return tuple(float(bound) for bound in value) == (bounds.c, bounds.s, bounds.w)
+
+
+def _largest_score(limits: Limits) -> float:
+    privacy = _agreed(limits)
+    if privacy.score_bound is not None:
+        return float(privacy.score_bound)
+    if privacy.row_bound is not None:
+        return 2.0 * privacy.row_bound
+    return max(float(privacy.data_bound**2), 2.0 * limits.n_features)
+
+
+def _count_pairs(sizes: Sizes, values: Values) -> int:  # noqa: ARG001
+    columns = sizes.get("j", sizes["m"])
+    return columns * (columns + 1) // 2 + 1
+
+
+def _noisy(*shape: str | int | Callable[[Sizes, Values], int]) -> Output:
+    return Output("i", shape, low=-MOST, record_sum=True)
+
+
+MOST_CANDIDATES = 16
+ROW_BOUND = Input("i", (), 1, lambda limits: limits.n_features, allowed=_is_row_bound)
+COLUMN = Input("i", ("j",), 0, lambda limits: limits.n_features - 1, optional=True, unique=True)
+
+PRIVATE_TASKS = (
+    TaskSpec(
+        SIZES,
+        "record sizes",
+        count_sizes,
+        "how many records have how many ones",
+        {},
+        {SIZES: _noisy(lambda sizes, _: len(size_edges(sizes["m"])))},
+    ),
+    TaskSpec(
+        COLUMNS,
+        "column counts",
+        count_columns,
+        "how often each feature occurs",
+        {"row_bound": ROW_BOUND},
+        {COLUMNS: _noisy("m")},
+    ),
+    TaskSpec(
+        COOCCURRENCE,
+        "co-occurrence",
+        count_cooccurrence,
+        "how often pairs of features occur together",
+        {"row_bound": ROW_BOUND, "columns": COLUMN},
+        {COOCCURRENCE: _noisy(_count_pairs)},
+        sizes={"j": lambda limits: limits.n_features},
+    ),
+    TaskSpec(
+        STATISTICS,
+        "noisy statistics",
+        sum_statistics,
+        "how the records relate components to features",
+        {
+            "V": BOXED,
+            "lam": Input("f", (), FIRST * (1 - 1e-9), LAST * (1 + 1e-9)),
+            "bounds": Input("f", (3,), allowed=_is_statistics_bound),
+        },
+        {STATISTICS: _noisy(lambda sizes, _: sizes["k"] * sizes["m"] + sizes["k"] * (sizes["k"] + 1) // 2)},
+    ),
+    TaskSpec(
+        CHOICE,
+        "choice of a candidate",
+        sum_gains,
+        "how much the records gain by each candidate",
+        {
+            "candidates": Input("b", ("c", "k", "m")),
+            "bound": Input("f", (), 2.0**-20, lambda limits: limits.n_features * math.sqrt(MOST_CANDIDATES)),
+        },
+        {CHOICE: _noisy(lambda sizes, _: sizes["c"] - 1)},
+        sizes={"c": MOST_CANDIDATES},
+    ),
+    TaskSpec(
+        SCORES,
+        "scores",
+        count_scores,
+        "how many cells are right and wrong",
+        {"components": COMPONENTS, "node_cap": NODE_CAP, "bound": Input("f", (), 1.0, _largest_score)},
+        {SCORES: _noisy(4)},
+    ),
+    TaskSpec(
+        ASSIGN,
+        "assignment",
+        assign_silently,
+        "nothing",
+        {"components": COMPONENTS, "node_cap": NODE_CAP},
+        assigns=True,
+    ),
+)
 
 
 # -- Candidates for V from released co-occurrence, at no further privacy cost ----------------------------------------
@@ -338,7 +392,8 @@ def private_bmf(
     federated_bmf(n_features, n_components, effort=effort, node_cap=node_cap)  # refuses what it cannot do, now
     require_sampler()
     method = PrivateFit(plan, n_features, n_components, effort, node_cap)
-    return Algorithm("private-bmf", PRIVATE_TASKS, ClientState, method.server, plan)
+    limits = Limits(n_features, n_components, node_cap=node_cap, privacy=plan)
+    return Algorithm("private-bmf", declare(*PRIVATE_TASKS), PrivateState, method.server, limits, plan)
 
 
 class Noisy(NamedTuple):

@@ -9,22 +9,16 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.federated.protocol import Request, Sums, Update
-from felb.federated.steps.assignment import (
-    ASSIGN,
-    assign_exactly_task,
-    assigned_exactly,
-    before_assignment,
-    nothing_assigned,
-)
-from felb.federated.steps.refine import FLIP_GAINS, REFINE_ROUNDS, flip_gains_task, refine
+from felb.federated.steps.assignment import ASSIGN, assign_task, assigned_exactly, before_assignment, nothing_assigned
+from felb.federated.steps.refine import FLIP_GAINS, REFINE_ROUNDS, refine
 from felb.federated.steps.state import Known, required, step
+from felb.federated.tasks import TaskSpec, Work, declare
 from felb.privacy.mechanisms import require_sampler
 from felb.privacy.releases import ClippedGaussian, RandomizedResponse
 from felb.privacy.spec import UPLOADS
 
 if TYPE_CHECKING:
-    from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Algorithm, Outcome, Server, Task
+    from felb.federated.protocol import Algorithm, Outcome, Server
     from felb.privacy.spec import PrivacyPlan
 
 
@@ -67,8 +61,10 @@ def refined(
             belief=None,
         )
 
-    tasks = {**algorithm.tasks, FLIP_GAINS: flip_gains_task, ASSIGN: assign_exactly_task(algorithm.state_type)}
-    return replace(algorithm, name=f"{algorithm.name}, refined", tasks=tasks, server=server, interruptible=False)
+    tasks = {**algorithm.tasks, **declare(FLIP_GAINS, assign_task(algorithm.state_type, exactly=True))}
+    limits = replace(algorithm.limits, node_cap=node_cap)
+    name = f"{algorithm.name}, refined"
+    return replace(algorithm, name=name, tasks=tasks, server=server, limits=limits, interruptible=False)
 
 
 # -- An algorithm that uploads components under a privacy specification: only V leaves, with noise -------------------
@@ -95,8 +91,8 @@ def private_uploads(algorithm: Algorithm, plan: PrivacyPlan) -> Algorithm:
     if isinstance(mechanism, ClippedGaussian):
         require_sampler()
     tasks = {
-        name: _silent(task) if name == ASSIGN else _uploading(task, boolean=plan.uploads.boolean)
-        for name, task in algorithm.tasks.items()
+        name: silence(spec) if spec.assigns else _uploading(spec, boolean=plan.uploads.boolean)
+        for name, spec in algorithm.tasks.items()
     }
     return replace(
         algorithm,
@@ -107,25 +103,27 @@ def private_uploads(algorithm: Algorithm, plan: PrivacyPlan) -> Algorithm:
     )
 
 
-def _uploading(task: Task, *, boolean: bool) -> Task:
+def _uploading(spec: TaskSpec, *, boolean: bool) -> TaskSpec:
     """Return the task that releases only V."""
 
-    def upload(state: Any, shard: BinaryMatrix, request: Request, rng: np.random.Generator) -> tuple[Any, Update]:
-        new, update = task(state, shard, request, rng)
+    def upload(work: Work) -> tuple[Any, Update]:
+        new, update = spec.do(work)
         V = np.asarray(update.values[UPLOADS])
         return new, Update({UPLOADS: V.astype(bool) if boolean else V})
 
-    return upload
+    V = replace(spec.outputs[UPLOADS], kind="b" if boolean else "f", by_component=False)
+    meaning = "the client's own components, with noise"
+    return replace(spec, do=upload, meaning=meaning, outputs={UPLOADS: V}, relations=None)
 
 
-def _silent(task: Task) -> Task:
+def silence(spec: TaskSpec) -> TaskSpec:
     """Return the task that releases nothing."""
 
-    def silent(state: Any, shard: BinaryMatrix, request: Request, rng: np.random.Generator) -> tuple[Any, Update]:
-        new, _ = task(state, shard, request, rng)
+    def do_silently(work: Work) -> tuple[Any, Update]:
+        new, _ = spec.do(work)
         return new, Update({})
 
-    return silent
+    return replace(spec, do=do_silently, meaning="nothing", outputs={}, relations=None)
 
 
 def told_only_uploads(server: Server, plan: PrivacyPlan) -> Server:

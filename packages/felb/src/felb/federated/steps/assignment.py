@@ -8,6 +8,17 @@ import numpy as np
 
 from felb.federated.protocol import Checkpoint, Outcome, Request, Step, Sums, Update
 from felb.federated.steps.state import as_array, best_so_far
+from felb.federated.tasks import (
+    ASSIGNMENT_WEIGHTS,
+    COMPONENTS,
+    COUNTS,
+    NODE_CAP,
+    SUPPORTS,
+    WEIGHTS,
+    TaskSpec,
+    Work,
+    check_counts,
+)
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
 from felb.kernels.exact import assign_rows_exact
@@ -20,12 +31,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Server, Task
+    from felb.federated.protocol import Server
     from felb.federated.steps.state import Known, Objective
+    from felb.federated.tasks import Task
 
     Assignment = Generator[Request, Sums, Outcome]
 
-ASSIGN, EXACT_COUNTS = "assign", "exact_counts"
+ASSIGN = "assign"
 
 ROWS_BETWEEN_LOOKS = 256
 """Rows that are assigned exactly between two looks at the clock, in a run with a time limit."""
@@ -34,53 +46,63 @@ HURRIED_NODES = 1
 """Node cap of a run that has used up its time: rows keep their greedy assignment."""
 
 
-def assign_task(state_type: type[Any]) -> Task:
-    """Make the task: U_i for the requested components stays at the client; what leaves are counts."""
-
-    def assign(
-        state: Any,  # noqa: ARG001
-        shard: BinaryMatrix,
-        request: Request,
-        rng: np.random.Generator,  # noqa: ARG001
-    ) -> tuple[Any, Update]:
-        V = np.asarray(request.values["components"], dtype=bool)
-        U = assign_rows(shard, V)
-        return state_type(assigned=U), Update(assignment_counts(shard, U, V))
-
-    return assign
+_TOLD = {"counts": COUNTS, "supports": SUPPORTS}
 
 
-def assign_exactly_task(state_type: type[Any]) -> Task:
-    """Make the task with the best U_i for the requested weights of cells, by branch and bound up to a node cap."""
+def assign_task(state_type: type[Any], *, exactly: bool = False, do: Task | None = None) -> TaskSpec:
+    """Declare the last task of a run: U_i for the requested components stays at the client; what leaves are counts.
 
-    def assign_exactly(
-        state: Any,  # noqa: ARG001
-        shard: BinaryMatrix,
-        request: Request,
-        rng: np.random.Generator,  # noqa: ARG001
-    ) -> tuple[Any, Update]:
-        U, update = _exactly(shard, request)
+    Parameters
+    ----------
+    state_type : of the algorithm's clients
+    exactly : find the best U_i for the requested weights of cells, by branch and bound up to a node cap
+    do : the task, where it is another one
+    """
+
+    def assign(work: Work) -> tuple[Any, Update]:
+        if exactly:
+            U, update = _exactly(work)
+        else:
+            U = assign_rows(work.rows, work.components)
+            update = Update(assignment_counts(work.rows, U, work.components))
         return state_type(assigned=U), update
 
-    return assign_exactly
+    search = {"weights": ASSIGNMENT_WEIGHTS, "node_cap": NODE_CAP}
+    return TaskSpec(
+        ASSIGN,
+        "assignment",
+        do or assign,
+        "right and wrong cells, and how many records have each component",
+        {"components": COMPONENTS, **(search if exactly else {})},
+        _TOLD,
+        relations=check_counts,
+        by_rows=exactly,
+        assigns=True,
+    )
 
 
-def exact_counts_task(
-    state: Any,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def count_exactly(work: Work) -> tuple[None, Update]:
     """Return the counts of the best assignment to the requested components, which is not kept."""
-    return None, _exactly(shard, request)[1]
+    return None, _exactly(work)[1]
 
 
-def _exactly(shard: BinaryMatrix, request: Request) -> tuple[NDArray[np.bool_], Update]:
+EXACT_COUNTS = TaskSpec(
+    "exact_counts",
+    "comparison of results",
+    count_exactly,
+    "right and wrong cells, and how many records have each component",
+    {"components": COMPONENTS, "weights": WEIGHTS, "node_cap": NODE_CAP},
+    _TOLD,
+    relations=check_counts,
+    by_rows=True,
+)
+
+
+def _exactly(work: Work) -> tuple[NDArray[np.bool_], Update]:
     """Return the best U for the requested components, weights and node cap, and its counts."""
-    V = np.asarray(request.values["components"], dtype=bool)
-    one, zero = (float(weight) for weight in request.values["weights"])
-    U = _assigned_in_time(shard, V, one, zero, int(request.values["node_cap"]))
-    return U, Update(assignment_counts(shard, U, V))
+    V, (one, zero) = work.components, work.weights
+    U = _assigned_in_time(work.rows, V, one, zero, int(work.values["node_cap"]))
+    return U, Update(assignment_counts(work.rows, U, V))
 
 
 def _assigned_in_time(

@@ -17,6 +17,22 @@ from felb.errors import InputError
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.state import ClientState, Known, as_array, best_so_far, required
+from felb.federated.tasks import (
+    CELLS,
+    COUNT_OF_ROWS,
+    COUNTS,
+    LARGEST,
+    MOST,
+    SUPPORTS,
+    TINY,
+    Bounds,
+    Input,
+    Output,
+    TaskSpec,
+    Work,
+    check_counts,
+    require,
+)
 from felb.kernels.boolean import overlap_grid
 from felb.kernels.schedule import sample_rows
 from felb.optim.belief import (
@@ -36,17 +52,10 @@ from felb.optim.belief import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Sums, Task
+    from felb.federated.protocol import Sums, Values
     from felb.federated.steps.state import Steps
     from felb.metrics import Counts
     from felb.optim.belief import Decision
-
-BELIEF_STATISTICS, BELIEF_THRESHOLD_COUNTS, ASSIGN_BY_BELIEF = (
-    "belief_statistics",
-    "belief_threshold_counts",
-    "assign_by_belief",
-)
 
 MOST_ERRORS, MOST_ERRORS_FOR_F1, LEAST_GAIN = 1.05, 1.10, 1.25
 """A recovery is preferred to a fit if it has at most 1.05 times its errors, at most 1.10 times and no smaller F1, or at
@@ -59,35 +68,25 @@ MOST_TRIAL_ERRORS, LEAST_TRIAL_GAIN = 1.15, 1.2
 """It is if on these rows it has at most 1.15 times the errors of the fit per one of the data, or 1.2 times its F1."""
 
 
-def belief_statistics_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def sum_belief_statistics(work: Work) -> tuple[ClientState, Update]:
     """What the rows say about V and the noise; their log-odds stay here."""
-    belief = Belief.from_values(request.values)
+    belief, shard = Belief.from_values(work.values), work.rows
     # What an earlier step has left is of no use in a first round.
-    before = None if state is None or belief.rounds == 0 else state.log_odds
-    if "share" not in request.values:
+    before = None if work.state is None or belief.rounds == 0 else work.state.log_odds
+    if "share" not in work.values:
         L, sums = infer(shard, before, belief)
         return ClientState(log_odds=L), Update(sums)
-    rows = sample_rows(shard, float(request.values["share"]))
+    rows = sample_rows(shard, float(work.values["share"]))
     kept = first_rows(len(shard), belief) if before is None else before.copy()
     kept[rows], sums = infer(shard.take(rows), kept[rows], belief)
     return ClientState(log_odds=kept), Update(sums)
 
 
-def belief_threshold_counts_task(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def count_belief_thresholds(work: Work) -> tuple[None, Update]:
     """What each threshold would cover: in truth as far as is believed (`count_thresholds`), and of ones and zeros."""
-    belief = Belief.from_values(request.values)
-    if "share" in request.values:
-        shard = shard.take(sample_rows(shard, float(request.values["share"])))
+    belief, shard = Belief.from_values(work.values), work.rows
+    if "share" in work.values:
+        shard = shard.take(sample_rows(shard, float(work.values["share"])))
     L = infer_new_rows(shard, belief)
     tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
     update = {
@@ -100,23 +99,74 @@ def belief_threshold_counts_task(
     return None, Update(update)
 
 
-def assign_by_belief_task(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def assign_by_belief(work: Work) -> tuple[ClientState, Update]:
     """Assign the rows by the belief, and count."""
-    belief = Belief.from_values(request.values)
-    U = assign_new_rows(shard, belief)
-    return ClientState(assigned=U), Update(assignment_counts(shard, U, belief.components))
+    belief = Belief.from_values(work.values)
+    U = assign_new_rows(work.rows, belief)
+    return ClientState(assigned=U), Update(assignment_counts(work.rows, U, belief.components))
 
 
-BELIEF_TASKS: dict[str, Task] = {
-    BELIEF_STATISTICS: belief_statistics_task,
-    BELIEF_THRESHOLD_COUNTS: belief_threshold_counts_task,
-    ASSIGN_BY_BELIEF: assign_by_belief_task,
+def _check_belief_thresholds(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001
+    require(told["tp"] <= told["ones"], "covered ones exceed the number of ones")
+    require(told["tp"] + told["fp"] <= told["cells"], "covered cells exceed the number of cells")
+
+
+_BELIEF = {
+    "theta": Input("f", ("k", "m"), -LARGEST, LARGEST),
+    "noise": Input("f", (2,), TINY, 1.0),
+    "row_rates": Input("f", ("k",), TINY, 1.0),
+    "column_rate": Input("f", (), TINY, 1.0),
+    "rounds": Input("i", (), 0, MAX_ROUNDS),
+    "threshold": Input("f", (), 0.0, 1.0, optional=True),
 }
+_SAMPLED = {**_BELIEF, "share": Input("f", (), TINY, 1.0, optional=True)}
+_THRESHOLDS = (len(THRESHOLDS),)
+
+BELIEF_STATISTICS = TaskSpec(
+    "belief_statistics",
+    "belief propagation",
+    sum_belief_statistics,
+    "what the rows, or a sample of them, say about V under a model of the noise",
+    _SAMPLED,
+    {
+        "evidence": Output("i", ("k", "m"), low=-MOST),
+        "members": Output("i", ("k",)),
+        "cells": Output("i", (4,)),
+        # Of the sampled rows, where a share of them is asked for; so not the client's number of rows.
+        "rows": COUNT_OF_ROWS,
+    },
+    by_rows=True,
+)
+BELIEF_THRESHOLD_COUNTS = TaskSpec(
+    "belief_threshold_counts",
+    "belief propagation",
+    count_belief_thresholds,
+    "right and wrong cells for each threshold of the belief",
+    _SAMPLED,
+    {
+        "claimed": Output("i", _THRESHOLDS),
+        "expected": Output("i", _THRESHOLDS),
+        "covered": Output("i"),
+        "members": Output("i"),
+        "tp": Output("i", _THRESHOLDS, high="cells"),
+        "fp": Output("i", _THRESHOLDS, high="cells"),
+        "ones": CELLS,
+        "cells": CELLS,
+    },
+    relations=_check_belief_thresholds,
+    by_rows=True,
+)
+ASSIGN_BY_BELIEF = TaskSpec(
+    "assign_by_belief",
+    "assignment",
+    assign_by_belief,
+    "right and wrong cells, and how many records have each component, for rows assigned by a model of the noise",
+    _BELIEF,
+    {"counts": COUNTS, "supports": SUPPORTS},
+    relations=check_counts,
+    by_rows=True,
+    assigns=True,
+)
 
 
 def propagate_beliefs(known: Known, rounds: int = MAX_ROUNDS) -> Steps:

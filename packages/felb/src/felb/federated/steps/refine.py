@@ -12,7 +12,6 @@ from felb.federated.protocol import Request, Update
 from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.relaxed import check_memory
 from felb.federated.steps.state import (
-    ClientState,
     Cost,
     Known,
     Objective,
@@ -21,6 +20,19 @@ from felb.federated.steps.state import (
     required,
     same_cells,
     stream,
+)
+from felb.federated.tasks import (
+    COMPONENTS,
+    COUNTS,
+    MOST,
+    ROWS,
+    SUPPORTS,
+    WEIGHTS,
+    Input,
+    Output,
+    TaskSpec,
+    Work,
+    check_counts,
 )
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
@@ -32,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Sums
+    from felb.federated.protocol import Sums, Values
 
 
 # -- Refinement: flip entries of a Boolean V by their summed gain ----------------------------------------------------
@@ -42,24 +54,51 @@ if TYPE_CHECKING:
 # gain always helps. So the best flip of every column is made, and each further improving one with probability ½, since
 # two of them may cover the same cells. What is kept is the V with the smallest summed objective that was measured.
 
-FLIP_GAINS = "flip_gains"
 REFINE_ROUNDS = 10
 
 
-def flip_gains_task(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def are_whole(values: Values) -> bool:
+    """Tell whether gains are whole numbers for the requested weights of cells."""
+    return all(float(weight).is_integer() for weight in values["weights"])
+
+
+def are_not_whole(values: Values) -> bool:
+    """Tell whether ones and zeros that would be covered are sent apart."""
+    return not are_whole(values)
+
+
+def gain_outputs(*stacked: str) -> dict[str, Output]:
+    """Return the arrays that tell counts of V and gains of its entries; of several V, `stacked` by their number."""
+    gains: tuple[str, ...] = (*stacked, "k", "m")
+    return {
+        "counts": replace(COUNTS, shape=(*stacked, 4)),
+        "supports": replace(SUPPORTS, shape=(*stacked, "k")),
+        "gains": Output("i", gains, low=-MOST, when=are_whole),
+        "ones": Output("i", gains, high="rows", when=are_not_whole),
+        "zeros": Output("i", gains, high="rows", when=are_not_whole),
+    }
+
+
+def sum_flip_gains(work: Work) -> tuple[None, Update]:
     """Counts for the requested V, and the gains of its entries.
 
     The rows are assigned anew, so that the response depends on the request and the rows alone. Gains are one integer
     each for whole weights; otherwise the ones and the zeros that would be covered are sent apart and weighed by the
     server, so that sums stay exact.
     """
-    V = np.asarray(request.values["components"], dtype=bool)
-    return None, Update(assigned_gains(shard, V, request.values["weights"]))
+    return None, Update(assigned_gains(work.rows, work.components, work.values["weights"]))
+
+
+FLIP_GAINS = TaskSpec(
+    "flip_gains",
+    "refinement",
+    sum_flip_gains,
+    "what switching each entry of V would gain, right and wrong cells, and how many records have each component",
+    {"components": COMPONENTS, "weights": WEIGHTS},
+    gain_outputs(),
+    relations=check_counts,
+    by_rows=True,
+)
 
 
 def assigned_gains(shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
@@ -168,25 +207,26 @@ def _measured(
 
 # -- Several V of the same size that are refined in parallel: one round sends all of them and receives all sums ------
 
-STACKED_GAINS = "stacked_gains"
 
-
-def stacked_gains_task(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
-    """Counts and gains for each of several V."""
-    return None, Update(several_gains(shard, request))
-
-
-def several_gains(shard: BinaryMatrix, request: Request) -> dict[str, NDArray[Any]]:
+def sum_stacked_gains(work: Work) -> tuple[None, Update]:
     """Return the sums of `assigned_gains` for each of the requested candidates, stacked, and the number of rows."""
-    weights = np.asarray(request.values["weights"])
-    parts = [assigned_gains(shard, V, weights) for V in np.asarray(request.values["candidates"], dtype=bool)]
+    weights = np.asarray(work.values["weights"])
+    parts = [assigned_gains(work.rows, V, weights) for V in np.asarray(work.values["candidates"], dtype=bool)]
     stacked = {name: np.array([part[name] for part in parts]) for name in parts[0]}
-    return {**stacked, "rows": np.asarray(len(shard))}
+    return None, Update({**stacked, "rows": np.asarray(len(work.rows))})
+
+
+STACKED_GAINS = TaskSpec(
+    "stacked_gains",
+    "local search",
+    sum_stacked_gains,
+    "what switching each entry would gain, for each of several V",
+    {"candidates": Input("b", ("v", "k", "m")), "weights": WEIGHTS},
+    {**gain_outputs("v"), "rows": ROWS},
+    sizes={"v": 48},
+    relations=check_counts,
+    by_rows=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

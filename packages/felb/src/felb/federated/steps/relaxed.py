@@ -20,6 +20,21 @@ from felb.federated.steps.state import (
     best_so_far,
     required,
 )
+from felb.federated.tasks import (
+    CELLS,
+    LARGEST,
+    RELAXED,
+    ROWS,
+    TINY,
+    WEIGHTS,
+    Bounds,
+    Input,
+    Output,
+    TaskSpec,
+    Work,
+    check_counts,
+    require,
+)
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks, overlap_grid
 from felb.kernels.passes import (
@@ -42,6 +57,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
+    from felb.federated.protocol import Values
     from felb.federated.steps.state import Steps
 
 
@@ -53,7 +69,6 @@ if TYPE_CHECKING:
 # Rows with unknown cells are swept over their known ones, and in U_iᵀA_i their unknown cells stand at what U_i V says,
 # in [0, 1]: expectation maximisation, in which the server's step stays as it is.
 
-FACTOR_STATISTICS = "factor_statistics"
 SWEEPS = 2
 FIRST_ROWS = 0.1
 """Entries of U to start from."""
@@ -71,18 +86,13 @@ def swept_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.flo
     return swept
 
 
-def factor_statistics_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def sum_factor_statistics(work: Work) -> tuple[ClientState, Update]:
     """AᵀU, UᵀU and Σu for the swept rows, in units that V implies; rounded row by row, so that their sums are exact.
 
     `filled` are the squares that unknown cells add to those of A.
     """
-    V = np.asarray(request.values["V"])
-    U = swept_rows(state, shard, V)
+    shard, V = work.rows, np.asarray(work.values["V"])
+    U = swept_rows(work.state, shard, V)
     units = units_of(V)
     rows = in_units(U, units)
     AtU, UtU, sums = fixed_statistics(shard, rows)
@@ -91,6 +101,23 @@ def factor_statistics_task(
         AtU, filled = add_filled(AtU, shard.unknown, rows, V=V, units=units)
     update = {"AtU": AtU, "UtU": UtU, "sums": sums, "ones": np.asarray(shard.nnz), "filled": np.asarray(filled)}
     return ClientState(relaxed=U), Update(update)
+
+
+FACTOR_STATISTICS = TaskSpec(
+    "factor_statistics",
+    "relaxed factorization",
+    sum_factor_statistics,
+    "AᵀU, UᵀU and Σu for the relaxed rows U of the client",
+    {"V": RELAXED},
+    {
+        "AtU": Output("i", ("m", "k")),
+        "UtU": Output("i", ("k", "k")),
+        "sums": Output("i", ("k",)),
+        "ones": CELLS,
+        "filled": Output("i"),
+    },
+    by_rows=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,30 +197,56 @@ def check_memory(memory: float) -> None:
 # U > t_u, V > t_v is tried for a grid of pairs; the clients send tp and |U∘V| for each. The same counts tell the pair
 # that makes the data most likely, which is what belief propagation starts from.
 
-THRESHOLD_COUNTS = "threshold_counts"
 LEVELS = tuple(level / 10 for level in range(1, 10))
 
 
-def threshold_counts_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState, Update]:
+def count_thresholds(work: Work) -> tuple[ClientState, Update]:
     """Tp and |U∘V| for all pairs of thresholds, and |U| for those of U; rows are swept once more for the final V."""
-    V, scales, levels = (np.asarray(request.values[name]) for name in ("V", "scales", "levels"))
-    U = swept_rows(state, shard, V)
+    V, scales, levels = (np.asarray(work.values[name]) for name in ("V", "scales", "levels"))
+    U = swept_rows(work.state, work.rows, V)
     rows = [U / scales > t for t in levels]
-    covered, claimed = overlap_grid(shard, rows, cuts(V, scales, levels))
+    covered, claimed = overlap_grid(work.rows, rows, cuts(V, scales, levels))
     update = {
         "covered": covered,
         "claimed": claimed,
         "members": np.array([np.count_nonzero(row) for row in rows], dtype=np.int64),
-        "ones": np.asarray(shard.nnz),
-        "cells": np.asarray(shard.known_cells),
-        "rows": np.asarray(len(shard)),
+        "ones": np.asarray(work.rows.nnz),
+        "cells": np.asarray(work.rows.known_cells),
+        "rows": np.asarray(len(work.rows)),
     }
     return ClientState(relaxed=U), Update(update)
+
+
+def _check_thresholds(told: Values, values: Values, bounds: Bounds) -> None:
+    covered, claimed, ones, cells = (told[name] for name in ("covered", "claimed", "ones", "cells"))
+    require(covered <= claimed, "covered exceeds claimed")
+    require(covered <= ones, "covered exceeds the number of ones")
+    require(claimed <= cells, "claimed exceeds the number of cells")
+    require(ones <= cells, "ones exceed the number of cells")
+    require(told["members"] <= bounds.rows * len(values["V"]), "members exceed rows times components")
+
+
+LEVEL = Input("f", ("l",), 0.0, 1.0)
+MOST_LEVELS = {"l": 32}
+
+THRESHOLD_COUNTS = TaskSpec(
+    "threshold_counts",
+    "threshold search",
+    count_thresholds,
+    "cells covered, and ones among them, for each pair of thresholds of U and V",
+    {"V": RELAXED, "scales": Input("f", ("k",), TINY, LARGEST), "levels": LEVEL},
+    {
+        "covered": Output("i", ("l", "l"), high="cells"),
+        "claimed": Output("i", ("l", "l"), high="cells"),
+        "members": Output("i", ("l",)),
+        "ones": CELLS,
+        "cells": CELLS,
+        "rows": ROWS,
+    },
+    sizes=MOST_LEVELS,
+    relations=_check_thresholds,
+    by_rows=True,
+)
 
 
 def cuts(V: NDArray[Any], scales: NDArray[np.float64], levels: NDArray[np.float64]) -> list[NDArray[np.bool_]]:
@@ -261,7 +314,6 @@ def likeliest_belief(
 # Thresholds for both factors take the columns of U for comparable. Where a few records have most of the ones they are
 # not, and what U says is best forgotten.
 
-CUT_COUNTS = "cut_counts"
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
 
@@ -270,21 +322,28 @@ def cut_at(V: NDArray[Any], share: float) -> NDArray[np.bool_]:
     return np.asarray(np.float32(share) * V.max(axis=1, keepdims=True, initial=0.0) < V)
 
 
-def cut_counts_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState | None, Update]:
+def count_cuts(work: Work) -> tuple[ClientState | None, Update]:
     """Confusion counts of the rows, assigned anew, for each cut."""
-    V, shares = (np.asarray(request.values[name]) for name in ("V", "shares"))
-    one, zero = (float(weight) for weight in request.values["weights"])
+    V, (one, zero) = np.asarray(work.values["V"]), work.weights
     found = []
-    for share in shares:
+    for share in np.asarray(work.values["shares"]):
         components = cut_at(V, share)
-        U = assign_rows(shard, components, weight_one=one, weight_zero=zero)
-        found.append(counts_array(count_cells(shard, FactorMasks.of(U, components))))
-    return state, Update({"counts": np.stack(found)})
+        U = assign_rows(work.rows, components, weight_one=one, weight_zero=zero)
+        found.append(counts_array(count_cells(work.rows, FactorMasks.of(U, components))))
+    return work.state, Update({"counts": np.stack(found)})
+
+
+CUT_COUNTS = TaskSpec(
+    "cut_counts",
+    "threshold search",
+    count_cuts,
+    "right and wrong cells for each cut of V",
+    {"V": RELAXED, "shares": LEVEL, "weights": WEIGHTS},
+    {"counts": Output("i", ("l", 4), high="cells")},
+    sizes=MOST_LEVELS,
+    relations=check_counts,
+    by_rows=True,
+)
 
 
 def cut_relaxed(known: Known, objective: Objective | None = None, *, shares: tuple[float, ...] = SHARES) -> Steps:

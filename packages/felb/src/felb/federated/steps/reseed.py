@@ -25,6 +25,7 @@ from felb.federated.steps.state import (
     same_cells,
     stream,
 )
+from felb.federated.tasks import COMPONENTS, ROWS, WEIGHTS, Bounds, Input, Output, TaskSpec, Work, require
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
 from felb.kernels.gains import count_additions, count_residual_pairs, sum_residual
@@ -33,8 +34,7 @@ from felb.optim.prox import check_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Task
+    from felb.federated.protocol import Values
     from felb.federated.steps.state import Steps
     from felb.metrics import Counts
 
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 # candidate with the largest summed gain takes the free place, some rounds of refinement follow, and the result is kept
 # if the summed objective has fallen.
 
-RESIDUAL_COUNTS, PAIR_COUNTS, CANDIDATE_GAINS = "residual_counts", "pair_counts", "candidate_gains"
-
 CONFIDENCES = (0.2, 0.4, 0.6, 0.8, 0.95)
 """A column joins a seed's candidate if it is left in this share of the rows that the seed is left in."""
 
@@ -58,53 +56,76 @@ LEAST_PROGRESS = 1e-4
 """A try that lowers the objective by a smaller share of it is kept, but counts as one that did not help."""
 
 
-def residual_counts_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState | None, Update]:
+def count_residual(work: Work) -> tuple[ClientState, Update]:
     """Ones of each column that the requested components leave."""
-    state, factors = _covered(state, shard, request)
-    update = {"residual": sum_residual(shard, factors), "rows": np.asarray(len(shard))}
-    return state, Update(update)
+    state, factors = _covered(work)
+    return state, Update({"residual": sum_residual(work.rows, factors), "rows": np.asarray(len(work.rows))})
 
 
-def pair_counts_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState | None, Update]:
+def count_pairs(work: Work) -> tuple[ClientState, Update]:
     """How often columns are left together with each seed column."""
-    state, factors = _covered(state, shard, request)
-    pairs = count_residual_pairs(shard, factors, np.asarray(request.values["seeds"]))
-    return state, Update({"pairs": pairs})
+    state, factors = _covered(work)
+    return state, Update({"pairs": count_residual_pairs(work.rows, factors, np.asarray(work.values["seeds"]))})
 
 
-def candidate_gains_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState | None, Update]:
+def sum_candidate_gains(work: Work) -> tuple[ClientState, Update]:
     """Ones and zeros each candidate would add in the rows where it pays."""
-    state, factors = _covered(state, shard, request)
-    one, zero = (float(weight) for weight in request.values["weights"])
-    candidates = np.asarray(request.values["candidates"], dtype=bool)
-    ones, zeros = count_additions(shard, factors, candidates, weight_one=one, weight_zero=zero)
+    state, factors = _covered(work)
+    one, zero = work.weights
+    candidates = np.asarray(work.values["candidates"], dtype=bool)
+    ones, zeros = count_additions(work.rows, factors, candidates, weight_one=one, weight_zero=zero)
     return state, Update({"ones": ones, "zeros": zeros})
 
 
-def _covered(state: ClientState | None, shard: BinaryMatrix, request: Request) -> tuple[ClientState, FactorMasks]:
+def _covered(work: Work) -> tuple[ClientState, FactorMasks]:
     """Return U and V of the requested components; the requests of a try ask for the same, so U is kept for the next."""
-    V, weights = np.asarray(request.values["components"], dtype=bool), np.asarray(request.values["weights"])
-    state = state or ClientState()
+    V, weights = work.components, np.asarray(work.values["weights"])
+    state: ClientState = work.state or ClientState()
     if state.cover is None or not state.cover.is_of(V, weights):
-        one, zero = (float(weight) for weight in weights)
-        state = replace(state, cover=Cover(V, weights, assign_rows(shard, V, weight_one=one, weight_zero=zero)))
+        one, zero = work.weights
+        state = replace(state, cover=Cover(V, weights, assign_rows(work.rows, V, weight_one=one, weight_zero=zero)))
     assert state.cover is not None
     return state, FactorMasks.of(state.cover.assigned, V)
+
+
+def _check_pairs(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001
+    pairs, seeds = told["pairs"], np.asarray(values["seeds"])
+    own = pairs[np.arange(len(seeds)), seeds]
+    require(pairs <= own[:, None], "pairs occur more often than one of them")
+
+
+_COVER = {"components": COMPONENTS, "weights": WEIGHTS}
+
+RESIDUAL_COUNTS = TaskSpec(
+    "residual_counts",
+    "reseeding",
+    count_residual,
+    "ones of each column that the components leave",
+    _COVER,
+    {"residual": Output("i", ("m",), high="rows"), "rows": ROWS},
+    by_rows=True,
+)
+PAIR_COUNTS = TaskSpec(
+    "pair_counts",
+    "reseeding",
+    count_pairs,
+    "how often columns are left together with each seed column",
+    {**_COVER, "seeds": Input("i", ("s",), 0, lambda limits: limits.n_features - 1, unique=True)},
+    {"pairs": Output("i", ("s", "m"), high="rows")},
+    sizes={"s": 256},
+    relations=_check_pairs,
+    by_rows=True,
+)
+CANDIDATE_GAINS = TaskSpec(
+    "candidate_gains",
+    "reseeding",
+    sum_candidate_gains,
+    "ones and zeros that each candidate would cover",
+    {**_COVER, "candidates": Input("b", ("p", "m"))},
+    {"ones": Output("i", ("p",), high="cells"), "zeros": Output("i", ("p",), high="cells")},
+    sizes={"p": 2048},
+    by_rows=True,
+)
 
 
 def candidates_from(
@@ -135,14 +156,6 @@ def distinct_rows(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     packed = np.packbits(rows, axis=1)
     places = {row.tobytes(): place for place, row in enumerate(packed)}
     return rows[[places[row] for row in sorted(places)]]
-
-
-RESEED_TASKS: dict[str, Task] = {
-    RESIDUAL_COUNTS: residual_counts_task,
-    PAIR_COUNTS: pair_counts_task,
-    CANDIDATE_GAINS: candidate_gains_task,
-}
-"""Also the tasks of `find_patterns` and `cover`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +273,6 @@ def seed_columns(residual: NDArray[np.int64], n_seeds: int, rng: np.random.Gener
 # bits: which records and features each component has, and which cells of either kind are wrong. Starting from more
 # components than are needed, one after the other is dropped or merged with another, and the rest is refined.
 
-SHARED_COUNTS = "shared_counts"
-
 LEAST_WRONG, MOST_WRONG = 1e-6, 0.4
 """Limits for the share of wrong cells where the worth of a cell is estimated from it."""
 
@@ -288,19 +299,32 @@ def description_length(V: NDArray[np.bool_], supports: NDArray[np.int64], counts
     return float(component_bits(V, supports, n_rows=n_rows).sum() + wrong)
 
 
-def shared_counts_task(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[None, Update]:
+def count_shared(work: Work) -> tuple[None, Update]:
     """How many records have both of two components, components × components."""
-    V = np.asarray(request.values["components"], dtype=bool)
-    one, zero = (float(weight) for weight in request.values["weights"])
-    U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
+    one, zero = work.weights
+    U = assign_rows(work.rows, work.components, weight_one=one, weight_zero=zero)
     # Counts stay below 2^53, so that a product of doubles is exact and fast.
     wide = U.astype(np.float64)
     return None, Update({"shared": np.rint(wide.T @ wide).astype(np.int64)})
+
+
+def _check_shared(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001
+    shared = told["shared"]
+    own = np.diagonal(shared)
+    require(shared <= np.minimum(own[:, None], own), "pairs occur more often than one of them")
+    require(shared == shared.T, "shared is not symmetric")
+
+
+SHARED_COUNTS = TaskSpec(
+    "shared_counts",
+    "rank selection",
+    count_shared,
+    "how many records have both of two components",
+    _COVER,
+    {"shared": Output("i", ("k", "k"), high="rows")},
+    relations=_check_shared,
+    by_rows=True,
+)
 
 
 def merged_pairs(V: NDArray[np.bool_], shared: NDArray[np.int64], *, most: int) -> NDArray[np.bool_]:

@@ -14,7 +14,8 @@ from felb.federated.journal import holding
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.refine import STACKED_GAINS, Stack
-from felb.federated.steps.state import ClientState, Cost, Known, Objective, as_array, best_so_far, required, stream
+from felb.federated.steps.state import Cost, Known, Objective, as_array, best_so_far, required, stream
+from felb.federated.tasks import MOST_STEPS, WEIGHTS, Input, Output, TaskSpec, Work, check_counts
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.boolean import FactorMasks
 from felb.metrics.counts import count_cells
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.federated.protocol import Sums
+    from felb.federated.protocol import Sums, Values
     from felb.federated.steps.state import Steps
+    from felb.federated.tasks import Sizes
 
 
 # -- Iterated local search: perturb the best V so far, refine it, and keep it if it is not worse ---------------------
@@ -340,8 +342,6 @@ def child(V: NDArray[np.bool_], patterns: NDArray[np.bool_], rng: np.random.Gene
 # coordinate descent on its columns with U held, since nobody else's rows count. A client of a federation does not know
 # this task.
 
-CENTRALIZED_SEARCH = "centralized_search"
-
 Member = tuple[float, "NDArray[np.bool_]", "NDArray[np.bool_]"]
 """The cost, U and V of a member of the population."""
 
@@ -352,17 +352,12 @@ FROM_ROWS, WHOLE_ROW = 0.5, 0.3
 """Chances that a pattern comes from rows, and that it then is one row, not the intersection of two."""
 
 
-def centralized_search_task(
-    state: ClientState | None,  # noqa: ARG001
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,
-) -> tuple[None, Update]:
+def search_centrally(work: Work) -> tuple[None, Update]:
     """Return the population after some proposals, the best V first, with the counts of each."""
-    members, public = (np.asarray(request.values[name], dtype=bool) for name in ("components", "patterns"))
-    proposals, rounds, size = (int(request.values[name]) for name in ("proposals", "rounds", "size"))
-    one, zero = (float(weight) for weight in request.values["weights"])
-    flips = float(request.values["flips"])
+    shard, (one, zero) = work.rows, work.weights
+    members, public = (np.asarray(work.values[name], dtype=bool) for name in ("members", "patterns"))
+    proposals, rounds, size = (int(work.values[name]) for name in ("proposals", "rounds", "size"))
+    flips = float(work.values["flips"])
     turned = _turned(shard)
     if shard.unknown is not None:
         turned = turned.with_unknown(_turned(shard.unknown))
@@ -374,7 +369,7 @@ def centralized_search_task(
     for V in members:
         population = survivors(population, descended(V), size)
     for _ in range(proposals if members.shape[1] else 0):
-        new = proposed(shard, population, public, size=size, flips=flips, rng=rng)
+        new = proposed(shard, population, public, size=size, flips=flips, rng=work.rng)
         population = survivors(population, descended(new), size)
     population += population[:1] * (size - len(population))  # a response has one shape whatever the rows are
     # Counted with the rows assigned anew, as the last assignment does, so that losses are those a run ends with.
@@ -383,6 +378,38 @@ def centralized_search_task(
     ]
     stacked = {name: np.array([update[name] for update in updates]) for name in updates[0]}
     return None, Update({**stacked, "components": np.array([V for _, _, V in population], dtype=np.int64)})
+
+
+def _size(sizes: Sizes, values: Values) -> int:  # noqa: ARG001
+    return int(values["size"])
+
+
+POPULATION = 24
+"""Members of a population, usually."""
+
+CENTRALIZED_SEARCH = TaskSpec(
+    "centralized_search",
+    "local search",
+    search_centrally,
+    "the best V that the owner of all rows has found",
+    {
+        "members": Input("b", ("v", "k", "m")),
+        "patterns": Input("b", ("p", "m")),
+        "weights": WEIGHTS,
+        "proposals": Input("i", (), 0, MOST_STEPS),
+        "size": Input("i", (), 2, 1_000),
+        "rounds": Input("i", (), 1, MOST_STEPS),
+        "flips": Input("f", (), 0.0, 1.0),
+    },
+    {
+        "counts": Output("i", (_size, 4), high="cells"),
+        "supports": Output("i", (_size, "k"), high="rows"),
+        "components": Output("i", (_size, "k", "m"), high=1),
+    },
+    sizes={"v": 256, "p": 2048},
+    relations=check_counts,
+)
+"""One owner of all rows knows this task; a client of a federation does not."""
 
 
 def survivors(population: list[Member], new: Member, size: int) -> list[Member]:
@@ -481,7 +508,7 @@ def centralized_search(
     proposals: int = 20_000,
     work: float = 1e8,
     least: int = 32,
-    size: int = 24,
+    size: int = POPULATION,
     rounds: int = 8,
     batch: int = 100,
     flips: float = 0.02,
@@ -517,7 +544,7 @@ def centralized_search(
             made = min(batch, limit - at.made)
             sums = yield Request(
                 CENTRALIZED_SEARCH,
-                components=at.population,
+                members=at.population,
                 patterns=patterns,
                 weights=as_array(objective.weights(read_counts(at.known.counts))),
                 proposals=made,

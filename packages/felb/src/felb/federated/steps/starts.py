@@ -12,6 +12,7 @@ from felb.federated.protocol import Request, Update
 from felb.federated.steps.refine import FLIP_GAINS, weighed
 from felb.federated.steps.reseed import CANDIDATE_GAINS, PAIR_COUNTS, RESIDUAL_COUNTS, distinct_rows
 from felb.federated.steps.state import ClientState, Cost, Known, Objective, as_array, best_so_far, required, stream
+from felb.federated.tasks import MOST, TINY, Input, Output, TaskSpec, Work
 from felb.kernels.cooccurrence import columns_as_components
 from felb.kernels.passes import as_sketch, fixed_sketch, from_sketch
 from felb.optim.palm import exact_components_of_sketch
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.data.binary import BinaryMatrix
-    from felb.federated.protocol import Sums, Task
+    from felb.federated.protocol import Sums
     from felb.federated.steps.state import Steps
 
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 # leading right singular vectors; the Gram matrix Qᵀ(Σ AᵢᵀAᵢ)Q then gives them and the singular values. NNDSVD
 # (Boutsidis, Gallopoulos) keeps the larger of the positive and the negative part of each pair of singular vectors; of
 # the left ones, which stay at the clients, it needs norms only.
-
-GRAM_SKETCH, SIGN_NORMS = "gram_sketch", "sign_norms"
 
 POWER = 2
 """How often the basis is multiplied by AᵀA; more brings it closer to the leading vectors."""
@@ -58,34 +56,43 @@ SQUARE_BITS = 40
 """Fractional bits of squares of left vectors; they add up to 1."""
 
 
-def gram_sketch_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState | None, Update]:
+def sketch_gram(work: Work) -> tuple[ClientState | None, Update]:
     """AᵀA Q, in fixed point."""
-    return state, Update({"sketch": fixed_sketch(shard, np.asarray(request.values["Q"]))})
+    return work.state, Update({"sketch": fixed_sketch(work.rows, np.asarray(work.values["Q"]))})
 
 
-def sign_norms_task(
-    state: ClientState | None,
-    shard: BinaryMatrix,
-    request: Request,
-    rng: np.random.Generator,  # noqa: ARG001
-) -> tuple[ClientState | None, Update]:
+def sum_sign_norms(work: Work) -> tuple[ClientState | None, Update]:
     """Squared norms of the positive and of the negative parts of the left vectors A v / s, in fixed point."""
-    vectors, values = (np.asarray(request.values[name]) for name in ("vectors", "values"))
-    left = shard.to_scipy(np.float64) @ vectors / values
+    vectors, values = (np.asarray(work.values[name]) for name in ("vectors", "values"))
+    left = work.rows.to_scipy(np.float64) @ vectors / values
     squares = np.rint(np.ldexp(left * left, SQUARE_BITS)).astype(np.int64)
     update = {
         "positive": np.where(left > 0, squares, 0).sum(axis=0),
         "negative": np.where(left < 0, squares, 0).sum(axis=0),
     }
-    return state, Update(update)
+    return work.state, Update(update)
 
 
-INIT_TASKS: dict[str, Task] = {GRAM_SKETCH: gram_sketch_task, SIGN_NORMS: sign_norms_task}
+GRAM_SKETCH = TaskSpec(
+    "gram_sketch",
+    "initialisation",
+    sketch_gram,
+    "AᵀA times a few more public vectors than there are components",
+    {"Q": Input("f", ("m", "q"), -1.001, 1.001)},
+    {"sketch": Output("i", ("m", "q"), low=-MOST)},
+    sizes={"q": lambda limits: limits.n_components + EXTRA},
+    by_rows=True,
+)
+SIGN_NORMS = TaskSpec(
+    "sign_norms",
+    "initialisation",
+    sum_sign_norms,
+    "squared norms of the parts of left singular vectors",
+    # Negligible singular values are told as 2^500, see `leading_vectors`.
+    {"vectors": Input("f", ("m", "k"), -1.1, 1.1), "values": Input("f", ("k",), TINY, 2.0**501)},
+    {"positive": Output("i", ("k",)), "negative": Output("i", ("k",))},
+    by_rows=True,
+)
 
 
 def spectral_init(
