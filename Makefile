@@ -55,18 +55,18 @@ $(LOWEST)/.installed: pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # Old packages beside new ones warn about each other; only here that is no error.
 test-lowest: $(LOWEST)/.installed  ## the computing parts of the test suite with the oldest packages pyproject.toml allows
-	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile -m 'not federation' -W default \
+	$(LOWEST)/bin/python -m pytest --numprocesses auto --dist worksteal -m 'not federation' -W default \
 	  $(addprefix packages/felb/tests/,optim data kernels centralized federated estimators)
 
 # Numba compiles with a check of every index; its cache keeps these kernels apart from the fast ones.
 test-bounds: $(STAMP)  ## the computing parts of the test suite with kernels that check every index
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/python -m pytest --numprocesses auto --dist loadfile \
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/numba-bounds $(BIN)/python -m pytest --numprocesses auto --dist worksteal \
 	  $(addprefix packages/felb/tests/,data kernels centralized federated fuzz)
 
 FUZZ_SECONDS ?= 900
 
 fuzz: $(STAMP)  ## mutants of every file, record, message and parameter, a quarter of an hour; FUZZ_SECONDS=7200 for two hours
-	PYTHONPATH=packages/felb/tests $(BIN)/python packages/felb/tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+	PYTHONPATH=packages/felb/tests $(BIN)/python packages/felb-sites/tests/site_fuzz.py --seconds $(FUZZ_SECONDS)
 
 check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=packages/felb/src/felb/optim/prox.py
 	@test -f "$(FILE)" || { echo "name a file: make check FILE=packages/felb/src/felb/optim/prox.py"; exit 2; }
@@ -86,10 +86,12 @@ imports: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 
 unit: $(STAMP) browser postgres
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(if $(COVERAGE),--cov --cov-report=)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal$(if $(COVERAGE), --cov --cov-report= --cov-fail-under=0)
 
-coverage: $(STAMP)  ## the share of lines that the test suite executes, and those it does not; twice the time of the suite
+coverage: $(STAMP)  ## the share of lines that the tests execute, in processes of sites too, and those they do not; half an hour
 	$(MAKE) unit COVERAGE=yes
+	$(BIN)/python -m pytest -m federation --cov --cov-append --cov-report= --cov-fail-under=0 \
+	  packages/felb-sites/tests/test_federation_verbs.py packages/felb-sites/tests/test_federation_faults.py
 	$(BIN)/coverage report
 
 docs: $(STAMP)  ## the documentation as a site in build/site; open build/site/index.html, no server needed

@@ -11,21 +11,21 @@ all clients together as a Markdown table; each cell is: row by row → aligned.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from real_data import FOLDER, real
+from common import FOLDER, make_parser, real
 
 import felb
-from felb.centralized.base import CentralizedFactorization, Factors
 from felb.data import load, partition
+from felb.sklearn.base import CentralizedFactorization
 from felb_paper.measuring import subset
 
 if TYPE_CHECKING:
+    from felb.centralized.base import Factors
     from felb.progress import Deadline
 
 COMPONENTS, CLIENTS, ROWS_EACH = 20, 50, 4
@@ -67,7 +67,7 @@ def scores(model: str, A: felb.BinaryMatrix, aggregations: tuple[str, ...]) -> l
 
 def main() -> None:
     """Print a row of the table for each set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument(
         "folder", nargs="?", type=Path, default=FOLDER, help="folder of SciPy files (default: %(default)s)"
     )

@@ -9,7 +9,6 @@ which only an idle machine gives: look at the load average.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from dataclasses import dataclass
@@ -22,12 +21,11 @@ import bench_growth
 import bench_memory
 import bench_pass
 import bench_start
-import machine
-from figures import Section, write_page
+from common import Section, facts, load_average, make_parser, write_page
 from shapes import SHAPES, generate
 
 if TYPE_CHECKING:
-    from figures import Figure
+    from common import Figure
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -102,13 +100,13 @@ def measure(effort: Effort) -> list[Section]:
     ]
 
 
-def markdown(facts: dict[str, str], sections: list[Section]) -> str:
+def markdown(about: dict[str, str], sections: list[Section]) -> str:
     """Return the page: bars that are missed first, then the machine, then all figures."""
     figures = [figure for section in sections for figure in section.figures]
     missed = [figure for figure in figures if figure.met is False]
     met = sum(figure.met is True for figure in figures)
     lines = ["# Benchmarks", "", "Written by `make bench`. Shapes: `shapes.py`.", ""]
-    lines += [f"- {name}: {value}" for name, value in facts.items()]
+    lines += [f"- {name}: {value}" for name, value in about.items()]
     lines += [
         "",
         f"{met} of {met + len(missed)} bars are met" + ("; missed (see PROFILE.md for why):" if missed else "."),
@@ -120,18 +118,18 @@ def markdown(facts: dict[str, str], sections: list[Section]) -> str:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="under two minutes, on a quarter of the rows")
     parser.add_argument("--output", type=Path, help="where to write; RESULTS.md for the full form")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    facts = machine.facts()
+    about = facts()
     effort = QUICK if options.quick else FULL
     if options.quick:
-        facts["form"] = f"quick: 1/{effort.share} of the rows, {effort.repeats} repeats; bars are for the full form"
+        about["form"] = f"quick: 1/{effort.share} of the rows, {effort.repeats} repeats; bars are for the full form"
     sections = measure(effort)
-    facts["load average at end"] = machine.load_average()
-    page = markdown(facts, sections)
+    about["load average at end"] = load_average()
+    page = markdown(about, sections)
     print("\n" + page)
     output = options.output or (None if options.quick else RESULTS)
     if output is not None:

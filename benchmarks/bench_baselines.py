@@ -5,28 +5,26 @@ With --clients, all of them post hoc at 50 clients, which writes BASELINES.md; t
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import Figure, at_least, at_most, write_page
-from machine import listed
-from real_data import real
+from common import Figure, at_least, at_most, listed, make_parser, real, write_page
 
 import felb
 from felb.data import partition
+from felb.federated.algorithms.registry import CENTRALIZED
 from felb.metrics import confusion
-from felb.sklearn.methods import CENTRALIZED, make
+from felb.sklearn.methods import make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from felb.centralized.base import CentralizedFactorization
     from felb.data import BinaryMatrix
     from felb.metrics import Counts
+    from felb.sklearn.base import CentralizedFactorization
 
 TABLE = Path(__file__).with_name("BASELINES.md")
 CLIENTS = 50
@@ -115,7 +113,7 @@ def post_hoc(name: str, A: BinaryMatrix, k: int, *, limit: float) -> list[str]:
 
 def main() -> None:
     """Print, and write the table of the 50 clients."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--clients", action="store_true", help="the real data at 50 clients; writes BASELINES.md")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds that a client has")
     warnings.simplefilter("ignore")

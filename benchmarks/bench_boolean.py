@@ -6,18 +6,18 @@ import time
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import at_least, smallest
+from common import at_least, smallest
 from problem import Problem
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
 from felb.kernels.assign import assign_rows
-from felb.kernels.boolean import FactorMasks, overlap_counts
+from felb.kernels.boolean import FactorMasks, count_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from figures import Figure
+    from common import Figure
 
     from felb.data import BinaryMatrix
 
@@ -29,7 +29,7 @@ def measure(name: str, A: BinaryMatrix, k: int, *, repeats: int) -> list[Figure]
     U, V = rng.random((n, k)) < 0.1, rng.random((k, m)) < 0.01
     runs: dict[str, Callable[[], object]] = {
         "pass": problem.felb,
-        "overlap_counts": lambda: overlap_counts(A, FactorMasks.of(U, V)),
+        "count_overlaps": lambda: count_overlaps(A, FactorMasks.of(U, V)),
         "assign_rows": lambda: assign_rows(A, V),
     }
     for run in runs.values():
@@ -38,7 +38,7 @@ def measure(name: str, A: BinaryMatrix, k: int, *, repeats: int) -> list[Figure]
         best = smallest(runs, repeats, time.process_time)
     return [
         at_least(f"{name}: {what}", best[what] / best["pass"], None, f"{1e3 * best[what]:.0f} ms")
-        for what in ("overlap_counts", "assign_rows")
+        for what in ("count_overlaps", "assign_rows")
     ]
 
 

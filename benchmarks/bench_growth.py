@@ -6,13 +6,12 @@ exponent of 1 is proportional, 0 is no growth.
 
 from __future__ import annotations
 
-import argparse
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import Figure, smallest
+from common import Figure, make_parser, smallest
 from problem import Problem
 from shapes import Shape, generate
 from threadpoolctl import threadpool_limits
@@ -74,7 +73,7 @@ def measure(*, steps: int, repeats: int, size: float, tell: Callable[[str], None
 
 def main() -> None:
     """Measure the growth."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--size", type=float, default=1.0, help="factor of the rows")

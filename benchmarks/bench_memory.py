@@ -17,11 +17,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from figures import Figure
+from common import Figure, make_parser
 from shapes import SHAPES, generate
 
 from felb.data import BinaryMatrix
-from felb.kernels.passes import RowPass, row_pass_into
+from felb.kernels.passes import RowPass, row_pass
 from felb.optim.steps import GradientStep, Penalty
 
 FACTOR, FIXED = 1.3, 300e6
@@ -64,13 +64,13 @@ def one_pass(path: str, k: int, threads: int) -> None:
     (n, m), rng = A.shape, np.random.default_rng(1)
     U, Vt = rng.random((n, k), dtype=np.float32), rng.random((m, k), dtype=np.float32)
     out = RowPass(U, np.empty((m, k), np.float32), np.empty((k, k), np.float32))
-    row_pass_into(out, A, U, Vt, rule=GradientStep(1e-4, Penalty(0.001, 0.1)), threads=threads)
+    row_pass(A, U, Vt, rule=GradientStep(1e-4, Penalty(0.001, 0.1)), threads=threads, out=out)
     print(peak_bytes())
 
 
 def main() -> None:
     """Measure the given shapes; or, as the child, do the pass."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", default=["small"], help=", ".join(SHAPES))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pass-over", help=argparse.SUPPRESS)

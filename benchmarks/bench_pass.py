@@ -12,24 +12,23 @@ All but the last are processor time in one thread, the smallest of several inter
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import at_least, smallest
+from common import at_least, make_parser, smallest
 from problem import Problem
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
-from felb.kernels.schedule import available_cpus, count_threads
+from felb.kernels.schedule import Schedule, available_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from figures import Figure
+    from common import Figure
 
     from felb.data import BinaryMatrix
 
@@ -86,7 +85,7 @@ def compare(name: str, A: BinaryMatrix, *, rule: str, repeats: int, others: bool
 def scale(name: str, A: BinaryMatrix, *, rule: str, repeats: int) -> list[Figure]:
     """Return the gain of a second thread, if there is a second processor and enough work."""
     problem = Problem(A, SHAPES[name].k, rule, dense=False)
-    if available_cpus() < 2 or count_threads(A, problem.k, None) < 2:
+    if available_cpus() < 2 or len(Schedule(A, problem.k, None).each(lambda span: span)) < 2:
         return []
     pair: dict[str, Callable[[], object]] = {"1": problem.felb, "2": lambda: problem.felb(2)}
     control: dict[str, Callable[[], object]] = {"alone": lambda: multiply(1), "both": lambda: multiply(2)}
@@ -119,7 +118,7 @@ def _times(best: dict[str, float], name: str) -> str:
 
 def main() -> None:
     """Compare on the given shapes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", default=DEFAULT, help=", ".join(SHAPES))
     parser.add_argument("--rule", choices=["lipschitz", "multiplicative", "hals"], default="lipschitz")
     parser.add_argument("--repeats", type=int, default=7)

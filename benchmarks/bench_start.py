@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from figures import Figure, at_most
+from common import Figure, at_most
 
 HELP_BAR, IMPORT_BAR = 0.5, 1.0
 
@@ -23,7 +23,7 @@ U, Vt = rng.random((200, 10), dtype=np.float32), rng.random((50, 10), dtype=np.f
 rule = GradientStep(0.01, Penalty(0.001, 0.1))
 moved = passes.row_pass(A, U, Vt, rule=rule)
 passes.factor_step(Vt, moved.AtU, moved.UtU, rule=rule)
-from felb.kernels import compiled_passes as kernels
+from felb.kernels import vector_passes as kernels
 compiled = [each for each in vars(kernels).values() if hasattr(each, "stats")]
 print(sum(sum(kernel.stats.cache_misses.values()) for kernel in compiled))
 """

@@ -9,7 +9,6 @@ that does not exist.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -18,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from figures import Figure, Section, at_most, write_page
-from machine import facts
+from common import Figure, Section, at_most, facts, make_parser, write_page
 
 from felb.cli import felb
 from felb.privacy.outbound_log import OutboundLog, OutboundRecord
@@ -119,7 +117,7 @@ def make_log(site: Path) -> None:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, help="new processes for each figure (default: 5)")
     options = parser.parse_args()
     known = facts()

@@ -14,7 +14,6 @@ or before a random one of its file operations, in turn. Afterwards
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import random
@@ -32,9 +31,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import machine
 import numpy as np
-from figures import write_page
+from common import facts, make_parser, write_page
 
 from felb.cli import main as felb_main
 from felb.data import BinaryMatrix, planted
@@ -303,12 +301,12 @@ def make_materials(folder: Path) -> None:
 
 def main() -> None:
     """Kill each command in turn; write a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--kills", type=int, default=FULL)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="commands whose names begin like this")
     options = parser.parse_args()
-    rng, facts = random.Random(options.seed), machine.facts()
+    rng, about = random.Random(options.seed), facts()
     outcomes: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -343,7 +341,7 @@ def main() -> None:
             for command in chosen
         ),
         "",
-        *(f"- {name}: {fact}" for name, fact in facts.items()),
+        *(f"- {name}: {fact}" for name, fact in about.items()),
         "",
     ]
     print("\n".join(lines))

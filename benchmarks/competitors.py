@@ -6,12 +6,11 @@ Markdown table.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from pathlib import Path
 
-from real_data import FOLDER, real
+from common import FOLDER, make_parser, real
 
 from felb.data import partition
 from felb.errors import ConvergenceWarning
@@ -24,7 +23,7 @@ COMPETITORS = ("fednmf", "fedprox", "scaffold", "proxskip")
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--methods", nargs="+", default=COMPETITORS)
     parser.add_argument("--data", nargs="+", default=CHOSEN_ON)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the SciPy files")

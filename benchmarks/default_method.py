@@ -10,20 +10,20 @@ several. Prints Markdown tables; ends with an error if a bar is missed.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from common import make_parser
 
 import felb
 from felb.data import partition, planted
 from felb.engines.local import Participation
 from felb.federated.algorithms.bmf import EFFORTS
 from felb.metrics import confusion
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 NOISE = (0.0, 0.10, 0.20)
 # name: rows, columns, components, heights, widths, least F1* at each noise.
@@ -235,7 +235,7 @@ def starts_table(folder: Path, seeds: range) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--effort", default="default")
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")

@@ -15,7 +15,6 @@ Keeps each run in measured/distributed_noise.json and writes DISTRIBUTED_NOISE.m
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from itertools import product
@@ -23,11 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cells import MEASURED, Cells
-from figures import write_page
-from machine import listed
-from real_data import real
-from seeded_noise import draw_by_seed
+from common import MEASURED, Cells, draw_by_seed, listed, make_parser, real, write_page
 
 import felb
 from felb.data import partition, planted
@@ -196,7 +191,7 @@ def draw() -> None:
 
 def main() -> None:
     """Run what is missing, write the table and draw the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", nargs="*", default=list(DATA), choices=DATA)
     parser.add_argument("--epsilon", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--noise", nargs="*", default=list(PLACES), choices=PLACES)

@@ -12,12 +12,11 @@ left out where there is no data folder.
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from pathlib import Path
 
 import numpy as np
-from real_data import FOLDER, real
+from common import FOLDER, make_parser, real
 
 import felb
 from felb.data import partition, planted
@@ -67,7 +66,7 @@ def fit(method: type, setting: Setting | str, parts: list[felb.BinaryMatrix], cl
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, default=FOLDER, metavar="FOLDER", help="with SciPy matrices (.npz)")
     parser.add_argument("--sets", nargs="+", metavar="NAME", help="data sets of the folder")
     parser.add_argument("--choices", nargs="+", metavar="WORD", default=[""])

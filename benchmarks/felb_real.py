@@ -12,16 +12,13 @@ absent, or were measured with other parameters, are run. Ends with code 1 if a b
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cells import MEASURED, Cells
-from machine import load_average
-from real_data import FOLDER, real
+from common import FOLDER, MEASURED, Cells, load_average, make_parser, real
 
 import felb
 from felb.data import partition
@@ -152,7 +149,7 @@ def shown(name: str, scores: Scores, clients: list[int]) -> str:
 
 def main() -> None:
     """Run what is missing, print the table and the bars."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, default=FOLDER, metavar="FOLDER", help="with SciPy matrices (.npz)")
     parser.add_argument("--sets", nargs="+", metavar="NAME", help="data sets; all of the folder by default")
     parser.add_argument("--clients", nargs="+", type=int, default=list(CLIENTS), metavar="N")

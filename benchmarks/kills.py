@@ -19,7 +19,6 @@ that differs, and leaves its folder.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import shutil
@@ -32,10 +31,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import machine
 import numpy as np
 import psutil
-from figures import write_page
+from common import listed, make_parser, write_page
 
 from felb.data import partition
 from felb.data.files import load
@@ -56,6 +54,8 @@ from felb_sites.site_logs import OUTBOUND, read_outbound
 from felb_sites.site_session import ATTEMPTS, RESPONSES
 
 if TYPE_CHECKING:
+    import argparse
+
     from felb_sites.run_plan import Plan
 
 ZOO = load("zoo")
@@ -235,7 +235,7 @@ def replayed(federation: LocalFederation, plan: Plan) -> Execution:
 
 def table(killer: Killer, runs: Counter[str], arguments: argparse.Namespace) -> str:
     """Return what KILLS.md says."""
-    facts = machine.listed()
+    facts = listed()
     return "\n".join(
         [
             "# Processes killed in a running federation",
@@ -260,7 +260,7 @@ def table(killer: Killer, runs: Counter[str], arguments: argparse.Namespace) -> 
 
 def main() -> None:
     """Play runs until enough processes have died."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--kills", type=int, default=FULL)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -9,11 +9,11 @@ join in the first round of propagation, whichever that is. Five minutes on two c
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from collections import Counter
 
 import numpy as np
+from common import make_parser
 
 import felb
 from felb.data import partition, planted
@@ -61,7 +61,7 @@ def row(rounds: dict[tuple[int, float], int], runs: int) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--runs", type=int, default=5, help="seeds of each round")
     parser.add_argument("--rounds", type=int, nargs="*", default=[0, 4, 12, 24, 30, 50, 70, 90, 110])
     options = parser.parse_args()

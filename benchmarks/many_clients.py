@@ -11,14 +11,12 @@ and F1* of the planted cells, beside the same method with all rows at one client
 
 from __future__ import annotations
 
-import argparse
 import resource
 import time
 import warnings
 from pathlib import Path
 
-import machine
-from figures import write_page
+from common import listed, make_parser, write_page
 
 import felb
 from felb.data import partition, planted
@@ -40,7 +38,7 @@ def fitted(method: str, rounds: int, participation: felb.Participation | None) -
 
 def main() -> None:
     """Run, print, and write the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--fraction", type=float, default=0.02, help="share of the clients asked in a round")
     parser.add_argument("--dropout", type=float, default=0.1, help="probability that a client does not answer")
@@ -81,7 +79,7 @@ def main() -> None:
     print(lines[-1])
     if not options.quick:
         head = ["# Ten thousand clients in one process", "", "Written by `benchmarks/many_clients.py`.", ""]
-        write_page(OUT, "\n".join([*head, *lines, "", *machine.listed()]))
+        write_page(OUT, "\n".join([*head, *lines, "", *listed()]))
 
 
 if __name__ == "__main__":

@@ -8,20 +8,18 @@ benchmarks/NOISE_FIGURE.md.
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from pathlib import Path
 
 import numpy as np
-from figures import write_page
+from common import make_parser, write_page
 
 from felb.data import partition, planted
 from felb.metrics import confusion
 from felb.optim.belief import known_components, learn_rates, recover
 from felb.records import replacing
 from felb.report.figures import NOTE_COLOUR, TITLE_COLOUR
-from felb.sklearn.bmf import FederatedBMF
-from felb.sklearn.federated import FELB, FELBMU
+from felb.sklearn.federated import FELB, FELBMU, FederatedBMF
 
 ROOT = Path(__file__).parents[1]
 NOISE = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45)
@@ -99,7 +97,7 @@ def write(table: dict[str, list[float]], seeds: int, path: Path) -> None:
 
 def main() -> None:
     """Measure, draw and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--image", type=Path, default=ROOT / "docs" / "images" / "noise.png")
     parser.add_argument("--table", type=Path, default=ROOT / "benchmarks" / "NOISE_FIGURE.md")

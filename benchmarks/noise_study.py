@@ -8,14 +8,12 @@ S1 is described in quality.py. A method runs with its defaults; Asso with the gr
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from figures import write_page
-from machine import listed
+from common import listed, make_parser, write_page
 
 from felb.data import partition, planted
 from felb.metrics import confusion
@@ -47,7 +45,7 @@ def f1_star(label: str, noise: float, seed: int) -> float:
 
 def main() -> None:
     """Print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()

@@ -11,7 +11,6 @@ cost at most 15% more than a pass after the next opening, the next opening itsel
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from common import make_parser
 
 from felb.data import BinaryMatrix
 from felb.data import storage as verified
@@ -60,7 +60,7 @@ def forget() -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--ones", type=int, default=100_000_000)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--folder", type=Path, help="where the file is written (default: a temporary folder)")

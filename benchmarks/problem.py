@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.decomposition import non_negative_factorization
 
-from felb.kernels.passes import RowPass, factor_step, row_pass_into
+from felb.kernels.passes import RowPass, factor_step, row_pass
 from felb.optim.steps import GradientStep, HalsStep, MultiplicativeStep, Penalty
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class Problem:
 
     def felb(self, threads: int = 1) -> None:
         """Do one pass."""
-        row_pass_into(self.out, self.A, self.U, self.Vt, rule=self.rule, threads=threads)
+        row_pass(self.A, self.U, self.Vt, rule=self.rule, threads=threads, out=self.out)
 
     def felb_inertia(self) -> None:
         """Do one pass from an extrapolated point."""
-        row_pass_into(self.out, self.A, self.U, self.Vt, rule=self.rule, U_prev=self.U, beta=0.001, threads=1)
+        row_pass(self.A, self.U, self.Vt, rule=self.rule, U_prev=self.U, beta=0.001, threads=1, out=self.out)
 
     def felb_iteration(self) -> None:
         """Do one pass and the step of V."""

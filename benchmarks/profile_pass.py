@@ -10,18 +10,17 @@ near one of them can only get faster by moving less.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
-from figures import smallest
+from common import make_parser, smallest
 from problem import PROX, Problem, prox_in_place
 from shapes import SHAPES, generate
 from threadpoolctl import threadpool_limits
 
-from felb.kernels import compiled as kernels
+from felb.kernels import vector_passes as kernels
 from felb.kernels.passes import factor_step, squared_loss
 from felb.kernels.schedule import Schedule, block_of, chunks, table_of
 
@@ -117,7 +116,7 @@ def show(title: str, best: dict[str, float], moved: dict[str, float]) -> None:
 
 def main() -> None:
     """Profile one shape."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("--rows", type=int, help="take only so many rows")
     parser.add_argument("--repeats", type=int, default=7)

@@ -10,7 +10,6 @@ scikit-learn with cd, nndsvd, tol = 1e-4 and at most 200 iterations. With --reco
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -21,9 +20,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import numpy as np
-from figures import write_page
-from machine import listed
-from real_data import FOLDER, real
+from common import FOLDER, listed, make_parser, real, write_page
 from sklearn.decomposition import NMF
 from threadpoolctl import threadpool_limits
 
@@ -109,7 +106,7 @@ def nmf_seconds(A: felb.BinaryMatrix, k: int) -> float:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", default=list(NAMES))
     parser.add_argument("--efforts", nargs="+", default=["fast", "default"])
     parser.add_argument("--data", type=Path, default=FOLDER)

@@ -7,12 +7,12 @@ seeds; rows assigned for the Boolean components. Prints a Markdown table; ends w
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
 
 import numpy as np
+from common import make_parser
 
 import felb
 from felb.data import partition, planted
@@ -64,7 +64,7 @@ def refinement(seeds: range) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--refine", action="store_true", help="what refinement adds, instead of the bars")
     options = parser.parse_args()

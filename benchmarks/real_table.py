@@ -23,10 +23,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cells import MEASURED, Cells
-from figures import write_page
-from machine import listed
-from real_data import FOLDER, real
+from common import FOLDER, MEASURED, Cells, listed, make_parser, real, write_page
 
 import felb
 from felb.data import partition, planted
@@ -148,7 +145,7 @@ def write_table(names: list[str]) -> None:
 
 def main() -> None:
     """Run what is missing and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", nargs="*", help="names of data sets; all of the folder by default, small ones first")
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--time-limit", type=float, default=1800.0, metavar="SECONDS")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from figures import write_page
+from common import write_page
 
 from felb.data.binary import BinaryMatrix
 from felb.engines.local import InProcess, plain_sums
@@ -34,7 +34,7 @@ from felb.federated.steps.starts import GRAM_SKETCH
 from felb.kernels.passes import from_sketch
 from felb.secure_sum.protocol import FromSite, MaskedInput, decode
 from felb.secure_sum.releases import MaskedSums, from_vector
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -13,7 +13,6 @@ is absent, the cells are skipped. Errors are wrong cells of all; nothing is comp
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 import time
@@ -23,14 +22,24 @@ from pathlib import Path
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-from cells import MEASURED, Cells, name_of
-from figures import Figure, Section, write_page
-from machine import listed, load_average
-from real_data import FOLDER, real
+from common import (
+    FOLDER,
+    MEASURED,
+    Cells,
+    Figure,
+    Section,
+    listed,
+    load_average,
+    make_parser,
+    name_of,
+    real,
+    write_page,
+)
 
 import felb
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator, Mapping
 
 HERE = Path(__file__).parent
@@ -223,7 +232,7 @@ def page(cells: list[Cell], kept: Mapping[str, Mapping[str, Any]]) -> str:
 
 def main() -> None:
     """Measure the cells and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder that has the folder records")
     parser.add_argument("--only", default="", metavar="PREFIX", help="cells of data sets whose names begin like this")
     parser.add_argument("--efforts", nargs="+", choices=EFFORTS, default=list(EFFORTS))

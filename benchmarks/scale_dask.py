@@ -13,7 +13,6 @@ over blocks of ten rows, where there is nothing to compute.
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -21,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import machine
 import numpy as np
+from common import listed, make_parser, write_page
 from distributed import Client, LocalCluster
-from figures import write_page
 
 import felb
 from felb.data import Blocks, open_blocks
@@ -159,7 +157,7 @@ def compared(blocks: Blocks, rounds: int, steps: int) -> str:
 
 def main() -> None:
     """Measure and print; write the table unless it was a try."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--rows", type=float, nargs="*", default=[1e6, 4e6])
     parser.add_argument("--block-rows", type=int, default=1 << 18)
     parser.add_argument("--rounds", type=int, default=8)
@@ -186,7 +184,7 @@ def main() -> None:
                 lines.append(f"| {size:.0e} | {ones:.1e} | {len(blocks)} {compared(blocks, options.rounds, steps)}")
                 print(lines[-1], flush=True)
     if not options.quick:
-        about = [*machine.listed(), f"- felb: {felb.__version__}"]
+        about = [*listed(), f"- felb: {felb.__version__}"]
         head = ["# Rows on Dask", "", "Written by `benchmarks/scale_dask.py`: FELB, 20 × 1000.", ""]
         write_page(OUT, "\n".join([*head, *lines, "", *about]))
 

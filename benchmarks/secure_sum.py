@@ -12,14 +12,12 @@ Prints a Markdown table and writes it to SECURE_SUM.md; ends with an error beyon
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
-import machine
 import numpy as np
-from figures import write_page
+from common import listed, make_parser, write_page
 
 from felb.secure_sum.protocol import Roster, Terms, member_of, new_signing_key, signer
 from felb.secure_sum.server import SecureServer
@@ -92,7 +90,7 @@ def measured(n: int) -> tuple[str, bool]:
 
 def main() -> None:
     """Measure, write, compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--sites", nargs="*", type=int, default=list(SITES))
     options = parser.parse_args()
     lines = [
@@ -111,7 +109,7 @@ def main() -> None:
         lines.append(line)
         kept &= good
     if options.sites == list(SITES):
-        write_page(OUT, "\n".join([*lines, "", *machine.listed()]))
+        write_page(OUT, "\n".join([*lines, "", *listed()]))
     if not kept:
         sys.exit("a bar is missed, or a sum is not exact")
 

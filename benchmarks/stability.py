@@ -11,16 +11,13 @@ interrupted goes on where it stopped. `--anew` measures all rows of a part again
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cells import MEASURED, Cells
-from figures import write_page
-from machine import facts
+from common import MEASURED, Cells, facts, make_parser, write_page
 
 import felb
 from felb.analysis import choose_k
@@ -170,7 +167,7 @@ def _found_row(row: list[Any], met: bool) -> str:
 
 def main() -> None:
     """Measure parts, keep them, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--show", action="store_true", help="measure nothing")
     parser.add_argument("--anew", action="store_true", help="measure also what is kept")

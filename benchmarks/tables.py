@@ -23,8 +23,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from figures import write_page
-from machine import listed
+from common import listed, make_parser, write_page
 
 from felb.data import BinaryMatrix, Feature, Schema, read
 from felb.tables.schema import Handling, Roles
@@ -106,7 +105,7 @@ def read_here(reader: str, path: str, repeats: int) -> None:
 
 def main() -> None:
     """Measure, print and perhaps record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("--lines", type=int, default=300_000)
     parser.add_argument("--persons", type=int, help="by default a tenth of the lines")
     parser.add_argument("--repeats", type=int, default=3)

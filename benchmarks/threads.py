@@ -8,16 +8,13 @@ Wall time, so it needs an idle machine; the load average is printed with the fig
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
-from figures import at_least
-from machine import load_average
-from real_data import FOLDER, real
+from common import FOLDER, at_least, load_average, make_parser, real
 
 import felb
 from felb.data import planted
@@ -35,7 +32,7 @@ def fitted(A: felb.BinaryMatrix, *, effort: str, n_jobs: int) -> tuple[felb.Fede
 
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__)
     parser.add_argument("names", nargs="*", default=list(NAMES))
     parser.add_argument("--effort", default="default")
     parser.add_argument("--jobs", type=int, default=2)

@@ -166,7 +166,7 @@ def test_every_command_and_option_is_in_the_reference(site):
 def opened(browser, width, theme):
     """A page of that width for a reader who prefers that theme; nothing may go wrong in it."""
     context, errors = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme), []
-    context.set_default_timeout(120_000)  # on a busy machine
+    context.set_default_timeout(600_000)  # on a busy machine
     page = context.new_page()
     page.on("pageerror", lambda error: errors.append(str(error)))
     yield page

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from felb.runs.cells import CellRecord
 from felb_paper.cells import MethodUse, _manifest
-from felb_paper.experiments.noise import QUICK
+from felb_paper.experiments.planted import NOISE
 
 FAST = MethodUse("FELB", "felb", {"max_iter": 2, "local_steps": 1})
 ASSO = MethodUse("Asso", "asso+vote")
@@ -15,7 +15,7 @@ ASSO = MethodUse("Asso", "asso+vote")
 def tiny(**changes):
     """An experiment of four cells that take milliseconds."""
     settings = {"rows": 60, "columns": 12, "components": 2, "clients": 3, "levels": (0.0, 0.1), "trials": 1}
-    return replace(QUICK, **{**settings, "methods": (FAST, ASSO), **changes})
+    return replace(NOISE[1], **{**settings, "methods": (FAST, ASSO), **changes})
 
 
 def made_up(study, figures, *, curves=lambda cell: {}, keep=lambda cell: True):

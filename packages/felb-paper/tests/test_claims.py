@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from felb_paper.catalogue import NAMES, find_study
+from felb_paper.experiments import NAMES, find_study
 from study_records import made_up
 
 FELB = ("FELB", "FELB-MU")

@@ -6,9 +6,9 @@ An experiment of another package is tested by a file with ``from test_experiment
 
 import json
 
-from felb.sklearn.methods import METHODS
-from felb_paper.catalogue import NAMES, find_study
+from felb.federated.algorithms.registry import METHODS
 from felb_paper.cells import cell_of
+from felb_paper.experiments import NAMES, find_study
 from felb_paper.study import StudyRecord
 
 EXPERIMENTS = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from felb.errors import InputError
-from felb_paper.catalogue import find_study
+from felb_paper.experiments import find_study
 from felb_paper.measuring import answer, make_any_federated, with_own_methods
 from study_records import made_up, tiny
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
 
 from felb.data import load
 from felb.data.files import SHIPPED, Shipped, Table
 from felb.errors import InputError
 from felb_paper import data as catalogue
+from felb_paper import sources
 from felb_paper.data import ENTRIES, check_shape, entries, find, load_raw
 
 RATINGS = '{"item_id": 3, "user_id": 12, "rating": 4}\n'
@@ -24,8 +23,7 @@ def test_entries_are_complete(entry):
     assert 0 < entry.density < 1
     assert entry.shipped != bool(entry.files) == bool(entry.download) == bool(entry.loader)
     if entry.loader:
-        module, _, function = entry.loader.partition(":")
-        assert callable(getattr(import_module(f"felb_paper.sources.{module}"), function))
+        assert callable(getattr(sources, entry.loader))
 
 
 def test_names_are_unique_and_everything_shipped_is_listed():

@@ -12,9 +12,9 @@ import scipy.sparse
 
 from felb.data import BinaryMatrix
 from felb.errors import InputError
-from felb_paper.catalogue import NAMES, find_study
 from felb_paper.cells import Cell, MethodUse, Noise, PlantedData, SourceData, cell_of
-from felb_paper.experiments import realworld as published
+from felb_paper.experiments import NAMES, find_study
+from felb_paper.experiments import real as published
 
 POST_HOC = ("Asso", "GreConD", "MEBF", "Zhang", "ELBMF")
 OWN_TRIALS = {"realworld": (3, 600), "clients": (1, 600)}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import felb
-from felb_paper.catalogue import find_study
 from felb_paper.cells import Cell, MethodUse, SourceData
+from felb_paper.experiments import find_study
 from felb_paper.measuring import COLUMNS, ROWS, prepare, subset
 
 ZOO = felb.data.load("zoo")

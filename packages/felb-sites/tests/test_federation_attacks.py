@@ -103,7 +103,7 @@ def assert_nothing_told(told):
         assert "class_allow_list" not in text
 
 
-def test_c1_a_site_gets_nothing_of_another_site_through_an_honest_server(federation, tmp_path):
+def test_a_site_gets_nothing_of_another_site_through_an_honest_server(federation, tmp_path):
     requests = commands(federation, "site-1")
     forged = [{**requests[0], "origin": "server"}]
     told = attacked(federation, tmp_path, "site-2", requests + forged)
@@ -114,7 +114,7 @@ def test_c1_a_site_gets_nothing_of_another_site_through_an_honest_server(federat
     assert {row["clients"] for row in result.history} == {3}
 
 
-def test_c2_a_hostile_server_gets_nothing_of_a_site(federation, tmp_path):
+def test_a_hostile_server_gets_nothing_of_a_site(federation, tmp_path):
     requests = commands(federation, "site-1")
     assert_nothing_told(attacked(federation, tmp_path, SERVER, requests))
     assert (federation.sites["site-1"].kit / "local" / "resources.json").is_file()

@@ -204,7 +204,7 @@ def test_a_renewed_approval_keeps_policy_and_settings(federation, tmp_path):
     assert json.loads((site.kit / "local" / "resources.json").read_text())["allow_log_streaming"] is False
 
 
-def test_m5_a_revoked_site_is_not_heard_until_it_is_readmitted_without_a_restart(federation):
+def test_a_revoked_site_is_not_heard_until_it_is_readmitted_without_a_restart(federation):
     def sites_become(line, wanted):
         end = time.monotonic() + 120
         while set(line.sites()) != wanted:

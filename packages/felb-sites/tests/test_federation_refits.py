@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation_parts import SITES, plan, play
-from felb.report.evidence import stability_of_refits
+from felb.report.inputs import compare_refits
 from felb_sites.deployed import DeployedRun
 
 pytestmark = pytest.mark.federation
@@ -19,7 +19,7 @@ def test_refits_over_sites_tell_how_stable_components_are(federation, tmp_path):
         result, _ = play(federation, tmp_path / f"refit-{number}", refit)
         assert result.provenance.data["rows"] == 17 * 3
     places = [tmp_path / f"refit-{number}" for number in (1, 2)]
-    stable = stability_of_refits(tmp_path / "whole", places)
+    stable = compare_refits(tmp_path / "whole", places)
     assert stable.match.shape == (2, len(whole.components))
     assert stable.mean.max() > 0.5
     assert not list(federation.coordinator.runs.rglob("sample.key"))

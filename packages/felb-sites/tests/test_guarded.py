@@ -15,7 +15,7 @@ import time
 from felb_sites.guarded import follow_parent
 follow_parent(0.05)
 print("on", flush=True)
-time.sleep(20)
+time.sleep(600)
 print("still here")
 """
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"

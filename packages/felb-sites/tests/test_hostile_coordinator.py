@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from vault_alone import OPEN, VaultAlone
+from waiting import PATIENCE
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
@@ -87,14 +88,14 @@ def test_a_decision_and_a_proposal_at_the_same_time_come_one_after_the_other(tmp
     def slowly(self, approval):
         if threading.current_thread() is proposing:
             reached.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE)
         write(self, approval)
 
     monkeypatch.setattr(Approvals, "_write", slowly)
     proposing = threading.Thread(target=lambda: state.propose(EXACT, approved=True))
     denying = threading.Thread(target=lambda: state.deny("exact"))
     proposing.start()
-    assert reached.wait(30)
+    assert reached.wait(PATIENCE)
     denying.start()
     denying.join(0.2)
     assert denying.is_alive(), "it waits, and so comes last"
@@ -156,7 +157,7 @@ def test_a_budget_is_not_spent_once_for_each_neighbour_relation(tmp_path):
     site.vault.close()
 
 
-def test_m7_an_exact_run_that_began_before_a_private_one_does_not_go_on_after_it(tmp_path):
+def test_an_exact_run_that_began_before_a_private_one_does_not_go_on_after_it(tmp_path):
     pytest.importorskip("opendp")
     site = site_with(tmp_path, **OPEN)
     assert site.ready(EXACT) == OK
@@ -230,7 +231,7 @@ def test_a_flood_of_refusals_starts_no_flood_of_lines_or_hooks(monkeypatch, caps
 
     def hook(command, event):
         called.append(event)
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     monkeypatch.setattr(vault_process, "notify", hook)
     console = Console(SimpleNamespace(config=lambda: SimpleNamespace(notify="hook")))

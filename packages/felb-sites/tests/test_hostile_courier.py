@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from felb.errors import InputError
 from felb_sites import site_processes, vault_socket
@@ -76,27 +77,48 @@ def test_a_line_without_end_is_kept_in_parts(tmp_path, monkeypatch):
     assert [len(line) for line in (tmp_path / "courier.log").read_text().splitlines()] == [100, 100, 50, 4]
 
 
+class Turn:
+    """A lock that tells when somebody has it, and when somebody else has to wait."""
+
+    def __init__(self):
+        self._lock, self.taken, self.refused = threading.Lock(), threading.Event(), threading.Event()
+
+    def __enter__(self):
+        if not self._lock.acquire(blocking=False):
+            self.refused.set()
+            self._lock.acquire()
+        self.taken.set()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
 def test_large_messages_are_received_one_after_the_other(folder, monkeypatch):
     monkeypatch.setattr(vault_socket, "LARGE", 10)
 
+    handled = []
+
     class Vault:
         def handle(self, words, values):
+            handled.append(len(values))
             return Reply(values=values)
 
     server = VaultServer(Vault(), folder / "v.sock")
+    server._large = turn = Turn()
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
         with socket.socket(socket.AF_UNIX) as slow:
             slow.connect(str(server.path))
             slow.sendall(struct.pack("!IQ", 2, 1000) + b"{}" + b"x" * 500)
+            assert turn.taken.wait(PATIENCE)
             assert ask(server.path, {}, b"small").values == b"small", "others go on"
             large = threading.Thread(target=ask, args=(server.path, {}, b"y" * 1000))
             large.start()
-            large.join(0.3)
-            assert large.is_alive(), "it waits for the first one, and its bytes are not in memory"
-        large.join(30)
-        assert not large.is_alive()
+            assert turn.refused.wait(PATIENCE), "it waits for the first one, and its bytes are not in memory"
+            assert handled == [5]
+        large.join(PATIENCE)
+        assert handled == [5, 1000]
     finally:
         server.stop()
         thread.join()

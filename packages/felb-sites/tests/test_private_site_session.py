@@ -3,7 +3,6 @@
 import json
 import math
 from contextlib import contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -112,10 +111,8 @@ def test_with_the_same_noise_it_is_the_local_engine(tmp_path):
         ("felb-mu", {"max_iter": 4}, {"mechanism": "uploads", "theta": 3.0}),
         ("asso+vote", {"tau": 0.8}, {"unit": "client"}),
         ("asso+aligned-vote", {"tau": 0.8}, {"unit": "client"}),
-        ("felb-mu", {"max_iter": 4}, {"mechanism": "paper", "theta": 3.0}),
-        ("felb-mu", {"max_iter": 4}, {"mechanism": "paper"}),
     ],
-    ids=["statistics", "hybrid", "scores", "uploads", "bits", "aligned bits", "paper", "paper without a bound"],
+    ids=["statistics", "hybrid", "scores", "uploads", "bits", "aligned bits"],
 )
 def test_every_mechanism_is_charged_once_though_everything_dies_after_every_round(tmp_path, method, parameters, terms):
     agreed = {"epsilon": 1.0, **terms}
@@ -128,12 +125,10 @@ def test_every_mechanism_is_charged_once_though_everything_dies_after_every_roun
     lines = loop.lines()
     assert len(lines) == len({(line["round"], line["what"]) for line in lines}) > 0
     assert {line["what"] for line in lines} == set(guaranteed.shares)
-    if math.isinf(guaranteed.total_epsilon):
-        assert loop.spent().runs() == {}
-    else:
-        assert 0.99 * guaranteed.total_epsilon < lines[-1]["total"]["epsilon"] <= guaranteed.total_epsilon * (1 + 1e-5)
-        kind = guaranteed.unit, guaranteed.privacy.neighbours
-        assert loop.spent().totals() == {kind: (guaranteed.total_epsilon, guaranteed.delta)}
+    epsilon = guaranteed.privacy.epsilon
+    assert 0.99 * epsilon < lines[-1]["total"]["epsilon"] <= epsilon * (1 + 1e-5)
+    kind = guaranteed.unit, guaranteed.privacy.neighbours
+    assert loop.spent().totals() == {kind: (epsilon, guaranteed.delta)}
     assert result_of(loop.record, DeployedRun(loop.plan), federation="f").privacy["text"]
 
 
@@ -323,24 +318,6 @@ def test_any_condition_on_privacy_refuses_a_run_that_promises_none(policy):
     Policy(**policy).check_privacy(plan_of().algorithm().privacy)
 
 
-def promise_of(**terms):
-    return SimpleNamespace(
-        privacy=SimpleNamespace(epsilon=1.0, mechanism="paper", unit="client", noise="client", neighbours="add_remove"),
-        **terms,
-    )
-
-
-def test_the_paper_s_noise_is_accepted_only_by_name():
-    guaranteed = promise_of(delta=1e-5, total_epsilon=math.inf)
-    Policy(require_privacy=False).check_privacy(guaranteed)
-    with pytest.raises(Refusal, match="mechanism 'paper'"):
-        Policy(require_privacy=True, unit="client").check_privacy(guaranteed)
-    named = Policy(mechanisms=["paper"], unit="client", max_epsilon=5)
-    named.check_privacy(promise_of(delta=1e-5, total_epsilon=5.0))
-    with pytest.raises(Refusal, match="epsilon 5"):
-        named.check_privacy(guaranteed)
-
-
 def test_a_share_of_the_noise_is_accepted_where_the_policy_says_so():
     Policy(noise="distributed").check_privacy(plan_of(noise="distributed").algorithm().privacy)
 
@@ -400,7 +377,7 @@ def test_a_private_plan_is_plain_data_and_its_noise_that_of_the_local_engine():
         ({"privacy": {"epsilon": "much"}}, "understood|number"),
         ({"privacy": {"epsilon": 0.0}}, "epsilon"),
         ({"privacy": {"epsilon": math.inf}}, "epsilon"),
-        ({"privacy": {"delta": 1e-5}}, "understood"),
+        ({"privacy": {"delta": 1e-5}}, "needs epsilon"),
         ({"privacy": {"epsilon": 1.0, "delta": 0.5}}, "below 1/600"),
         ({"privacy": {"epsilon": 1.0, "noise": "nowhere"}}, "noise"),
         ({"privacy": {"epsilon": 1.0, "data": "/etc/passwd"}}, "data"),

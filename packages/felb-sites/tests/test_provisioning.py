@@ -1,4 +1,4 @@
-"""Findings C3 and M5: what a request may obtain, who confirms it, and how a key is given up; without a server."""
+"""What a request may obtain, who confirms it, and how a key is given up; without a server."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("case", FORGED)
-def test_c3_a_request_obtains_a_site_s_certificate_or_none(place, case):
+def test_a_request_obtains_a_site_s_certificate_or_none(place, case):
     asked, said = FORGED[case]
     request = intruder(place, **asked)
     facts, fed = CertificateRequest.read(request), Coordinator.open(place / "fed")
@@ -109,7 +109,7 @@ def test_c3_a_request_obtains_a_site_s_certificate_or_none(place, case):
     assert fed.authority.signed() == before
 
 
-def test_c3_without_the_guard_the_same_request_obtains_a_lead_administrator(place, monkeypatch):
+def test_without_the_guard_the_same_request_obtains_a_lead_administrator(place, monkeypatch):
     request = intruder(place, "mallory@federation.local", kind="admin", role="lead")
     facts, fed = CertificateRequest.read(request), Coordinator.open(place / "fed")
     monkeypatch.setattr(authority_module.Authority, "_check_site", lambda *_, **__: None)
@@ -117,7 +117,7 @@ def test_c3_without_the_guard_the_same_request_obtains_a_lead_administrator(plac
     assert subject_of(signed_certificate(out).subject)["type"] == "lead", "the attack of the audit"
 
 
-def test_c3_what_is_signed_was_confirmed_by_name_and_key(place):
+def test_what_is_signed_was_confirmed_by_name_and_key(place):
     fed = Coordinator.open(place / "fed")
     site, request = Site.join(place / "b", fed.invitation, name="hospital-b")
     out, key = place / "b.signed.zip", site.key_fingerprint()
@@ -136,7 +136,7 @@ def test_c3_what_is_signed_was_confirmed_by_name_and_key(place):
     assert site.admitted
 
 
-def test_c3_a_request_whose_parts_contradict_each_other_is_none(place):
+def test_a_request_whose_parts_contradict_each_other_is_none(place):
     request = intruder(place, "mallory@federation.local", kind="admin", role="lead")
     with zipfile.ZipFile(request) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -153,7 +153,7 @@ def test_c3_a_request_whose_parts_contradict_each_other_is_none(place):
         CertificateRequest.read(request)
 
 
-def test_c3_the_command_shows_and_signs_nothing_until_both_are_given(place, capsys):
+def test_the_command_shows_and_signs_nothing_until_both_are_given(place, capsys):
     from felb.cli import main
 
     fed = Coordinator.open(place / "fed")
@@ -170,7 +170,7 @@ def test_c3_the_command_shows_and_signs_nothing_until_both_are_given(place, caps
     assert fed.authority.signed() == before
 
 
-def test_m5_the_authority_s_key_may_be_kept_offline(place, capsys):
+def test_the_authority_s_key_may_be_kept_offline(place, capsys):
     from felb.cli import main
 
     fed = Coordinator.open(place / "fed")
@@ -198,7 +198,7 @@ def test_m5_the_authority_s_key_may_be_kept_offline(place, capsys):
     assert fed.revocations.names == ("hospital-b",)
 
 
-def test_m5_the_fingerprint_of_the_federation_is_asked_for(capsys, place):
+def test_the_fingerprint_of_the_federation_is_asked_for(capsys, place):
     from felb.cli import main
 
     invitation = str(place / "fed" / "invitation.json")
@@ -209,7 +209,7 @@ def test_m5_the_fingerprint_of_the_federation_is_asked_for(capsys, place):
     assert not (place / "b").exists()
 
 
-def test_m5_a_key_is_rotated_and_the_old_one_refused(place):
+def test_a_key_is_rotated_and_the_old_one_refused(place):
     fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
     site.configure(data="data.csv", policy={"min_rows": 77})
     shutil.copyfile(site.folder / "request" / "hospital-a.request.zip", place / "kept.request.zip")
@@ -230,7 +230,7 @@ def test_m5_a_key_is_rotated_and_the_old_one_refused(place):
         fed.approve(place / "kept.request.zip", place / "x.signed.zip", name="hospital-a", key_fingerprint=old)
 
 
-def test_m5_a_certificate_is_renewed_for_the_same_key_only(place):
+def test_a_certificate_is_renewed_for_the_same_key_only(place):
     fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
     request = site.folder / "request" / "hospital-a.request.zip"
     confirmed = {"name": "hospital-a", "key_fingerprint": site.key_fingerprint()}
@@ -241,7 +241,7 @@ def test_m5_a_certificate_is_renewed_for_the_same_key_only(place):
         fed.approve(request, place / "again.signed.zip", **confirmed)
 
 
-def test_m5_a_list_is_signed_numbered_and_cannot_be_replaced_by_an_older_or_forged_one(place):
+def test_a_list_is_signed_numbered_and_cannot_be_replaced_by_an_older_or_forged_one(place):
     fed = Coordinator.open(place / "fed")
     shutil.copyfile(fed.server / REVOCATIONS, place / "old.json")
     site_key = Site.open(place / "a").key_fingerprint()
@@ -262,7 +262,7 @@ def test_m5_a_list_is_signed_numbered_and_cannot_be_replaced_by_an_older_or_forg
         fed.readmit(names=("hospital-b",))
 
 
-def test_m5_the_registry_names_everything_that_was_signed(place, capsys):
+def test_the_registry_names_everything_that_was_signed(place, capsys):
     from felb.cli import main
 
     with pytest.raises(SystemExit):
@@ -347,7 +347,7 @@ def guarded(place, monkeypatch):
     return start
 
 
-def test_m5_a_server_that_runs_goes_by_the_list_by_name_and_by_key(place, guarded):
+def test_a_server_that_runs_goes_by_the_list_by_name_and_by_key(place, guarded):
     fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
     parts, guard = guarded()
     client = parts.register(site)
@@ -366,7 +366,7 @@ def test_m5_a_server_that_runs_goes_by_the_list_by_name_and_by_key(place, guarde
         assert parts.heard(client)
 
 
-def test_m5_a_revoked_site_is_not_heard_under_another_name_or_none(place, guarded):
+def test_a_revoked_site_is_not_heard_under_another_name_or_none(place, guarded):
     fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
     parts, guard = guarded()
     client = parts.register(site)
@@ -378,7 +378,7 @@ def test_m5_a_revoked_site_is_not_heard_under_another_name_or_none(place, guarde
         assert not parts.heard(client, says=says, certified="hospital-a")
 
 
-def test_m5_without_the_guard_a_revoked_site_is_heard(place, guarded, monkeypatch):
+def test_without_the_guard_a_revoked_site_is_heard(place, guarded, monkeypatch):
     from felb_sites.revocation_guard import RevocationGuard
 
     fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
@@ -389,7 +389,7 @@ def test_m5_without_the_guard_a_revoked_site_is_heard(place, guarded, monkeypatc
     assert parts.heard(parts.register(site)), "the attack of the audit"
 
 
-def test_m5_a_server_without_a_list_that_verifies_hears_nobody(place, guarded):
+def test_a_server_without_a_list_that_verifies_hears_nobody(place, guarded):
     fed, site = Coordinator.open(place / "fed"), Site.open(place / "a")
     fed.revoke(names=("hospital-z",))
     good = (fed.server / REVOCATIONS).read_text()

@@ -49,7 +49,7 @@ def other(request, **changes):
     )
 
 
-def test_h4_a_question_that_the_algorithm_does_not_ask_is_refused(tmp_path):
+def test_a_question_that_the_algorithm_does_not_ask_is_refused(tmp_path):
     plan = Plan("r1", "bmf", 4, 17, {"effort": "fast"})
     loop = Loopback(tmp_path, plan, SHARDS, require_replay=True)
     chosen = np.zeros((1, 17), dtype=bool)

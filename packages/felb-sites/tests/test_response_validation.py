@@ -7,12 +7,12 @@ from felb.data import partition, planted
 from felb.data.partition import split
 from felb.engines.local import run
 from felb.errors import FederationError
+from felb.federated.algorithms.registry import FEDERATED
 from felb.federated.client import Client
 from felb.federated.gate import Gate
 from felb.federated.journal import pack
 from felb.federated.loop import Execution
 from felb.federated.protocol import Request, Sums
-from felb.sklearn.methods import FEDERATED
 from felb_sites.response_validation import ResponseValidator
 from felb_sites.rounds import Answers
 from felb_sites.run_plan import Plan
@@ -77,7 +77,7 @@ def test_impossible_counts_are_rejected(validator):
         {"supports": np.array([-1, 0, 0])},
     ],
 )
-def test_m4_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
+def test_a_sum_that_no_rows_can_give_is_rejected_also_where_nobody_sees_its_parts(validator, change):
     true = {name: 3 * np.asarray(value, np.int64) for name, value in good(ASSIGN).items()}
     true["counts"] = np.array([6, 6, 6, 24])
     validator.check_sum(Sums(true, 3), ASSIGN)

@@ -22,6 +22,18 @@ PLAN = Plan("r1", "felb-mu", 3, 17)
 PATIENCE = Patience(server=1, sites=0.2, start=0.5, restarts=2)
 
 
+class Clock:
+    """Time passes only by sleeping."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
 class Script:
     """Plays the server: each job that is submitted does the next thing of a list."""
 
@@ -70,7 +82,7 @@ def coordinator(tmp_path):
 @pytest.fixture
 def play(coordinator, monkeypatch):
     monkeypatch.setattr(supervisor, "ASK_EVERY", 0.0)
-    monkeypatch.setattr(supervisor, "POLL", 0.01)
+    monkeypatch.setattr(supervisor, "time", Clock())
 
     def start(*steps, present=(("a", "b", "c"),), sites=("a", "b", "c"), plan=PLAN):
         script = Script(coordinator, steps, present)

@@ -66,7 +66,7 @@ def test_every_command_of_the_installed_flare_was_decided_about():
 
 
 @pytest.mark.parametrize("own", ["hospital-a", f"hospital-a.{JOB}", "server", f"server.{JOB}"])
-def test_c1_c2_no_cell_takes_commands_about_the_network_or_whole_bundles(own):
+def test_no_cell_takes_commands_about_the_network_or_whole_bundles(own):
     for sender in Sender:
         for topic in NET_TOPICS:
             assert not topics.takes(own, sender, "_net_manager", topic)
@@ -78,7 +78,7 @@ def test_c1_c2_no_cell_takes_commands_about_the_network_or_whole_bundles(own):
         assert not topics.takes(own, sender, "credential_manager", "key_exchange")
 
 
-def test_c2_the_server_may_bring_and_end_jobs_at_a_site_and_nothing_else():
+def test_the_server_may_bring_and_end_jobs_at_a_site_and_nothing_else():
     site, job = "hospital-a", f"hospital-a.{JOB}"
     assert topics.takes(site, Sender.SERVER, "admin", "admin")
     for channel in sorted(KNOWN_CHANNELS - {"admin", "cellnet.channel"}):
@@ -113,11 +113,11 @@ def test_c2_the_server_may_bring_and_end_jobs_at_a_site_and_nothing_else():
         (f"hospital-a.{JOB}", "hospital-a", "hospital-a", None, Sender.OWN),
     ],
 )
-def test_c1_a_sender_is_who_its_connection_shows(own, neighbour, origin, certificate, sender):
+def test_a_sender_is_who_its_connection_shows(own, neighbour, origin, certificate, sender):
     assert topics.sender_of(own, neighbour=neighbour, origin=origin, certificate=certificate) is sender
 
 
-def test_c1_a_server_passes_nothing_from_one_site_to_another():
+def test_a_server_passes_nothing_from_one_site_to_another():
     for sender in (Sender.SITE, Sender.COORDINATOR):
         assert not topics.forwards("server", sender, "hospital-b")
         assert not topics.forwards("server", sender, f"hospital-b.{JOB}")
@@ -193,7 +193,7 @@ print(json.dumps({
 """
 
 
-def test_c1_c2_the_guard_stands_before_flares_dispatch(tmp_path):
+def test_the_guard_stands_before_flares_dispatch(tmp_path):
     import json
     import subprocess
     import sys
@@ -231,7 +231,7 @@ def test_jobs_are_started_with_the_guard():
     assert "'a b'" in command
 
 
-def test_h3_the_processes_of_flare_do_not_get_the_environment_of_who_starts_them(monkeypatch):
+def test_the_processes_of_flare_do_not_get_the_environment_of_who_starts_them(monkeypatch):
     from felb_sites.flare import environment
 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")

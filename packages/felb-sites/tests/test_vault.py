@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from vault_alone import OPEN, VaultAlone
+from waiting import PATIENCE
 
 from felb.data import partition
 from felb.data.files import load
@@ -103,7 +104,7 @@ def test_a_policy_may_approve_private_runs_or_a_method(tmp_path):
 # -- what leaves -----------------------------------------------------------------------------------------------------
 
 
-def test_h2_nothing_of_the_data_is_in_what_leaves_when_it_cannot_be_read(tmp_path):
+def test_nothing_of_the_data_is_in_what_leaves_when_it_cannot_be_read(tmp_path):
     site = site_with(tmp_path, **OPEN)
     Path(site.config.data).unlink()
     secret = tmp_path / "data.csv"
@@ -117,7 +118,7 @@ def test_h2_nothing_of_the_data_is_in_what_leaves_when_it_cannot_be_read(tmp_pat
     site.vault.close()
 
 
-def test_h2_h3_a_courier_logs_nothing_and_replies_in_words_of_the_list(tmp_path, monkeypatch):
+def test_a_courier_logs_nothing_and_replies_in_words_of_the_list(tmp_path, monkeypatch):
     pytest.importorskip("nvflare")
     from nvflare.apis.fl_constant import FLContextKey
     from nvflare.apis.shareable import Shareable
@@ -147,7 +148,7 @@ def test_h2_h3_a_courier_logs_nothing_and_replies_in_words_of_the_list(tmp_path,
     assert SiteExecutor(plan={}, more=1).execute("felb", Shareable(), Context(), None)["code"] == "plan"
 
 
-def test_h3_a_refusal_quotes_nothing_that_came(site):
+def test_a_refusal_quotes_nothing_that_came(site):
     for plan in ({"run_id": "root-of-all"}, {**EXACT.to_json(), "method": "secretword"}, {**EXACT.to_json(), "x": 1}):
         reply = site.vault.handle({"verb": "ready", "plan": plan})
         assert reply.code == "plan"
@@ -155,7 +156,7 @@ def test_h3_a_refusal_quotes_nothing_that_came(site):
         assert "secretword" not in REASONS[reply.code]
 
 
-def test_c5_failures_are_constant_charged_and_capped(tmp_path, monkeypatch):
+def test_failures_are_constant_charged_and_capped(tmp_path, monkeypatch):
     pytest.importorskip("opendp")
     site = site_with(tmp_path, auto_approve=("all",), min_rows=5, require_replay=False)
     assert site.ready(PRIVATE) == OK
@@ -191,7 +192,7 @@ def test_c5_failures_are_constant_charged_and_capped(tmp_path, monkeypatch):
     again.close()
 
 
-def test_c5_weights_that_are_not_numbers_cost_nothing_and_tell_nothing(site):
+def test_weights_that_are_not_numbers_cost_nothing_and_tell_nothing(site):
     V = np.zeros((2, 17), bool)
     plan = Plan("nan", "bmf", 4, 17, {"effort": "fast"})
     assert site.ready(plan) == OK
@@ -203,14 +204,14 @@ class Ended(BaseException):
     """Stands for the end of the process."""
 
 
-def test_m6_a_request_that_computes_too_long_ends_the_process_and_has_failed(tmp_path, monkeypatch):
+def test_a_request_that_computes_too_long_ends_the_process_and_has_failed(tmp_path, monkeypatch):
     pytest.importorskip("opendp")
     site, ended = site_with(tmp_path, auto_approve=("all",), min_rows=5, max_seconds=0.05), threading.Event()
     site.vault = Vault("site-0", lambda: site.config, end_process=ended.set)
     assert site.ready(PRIVATE) == OK
 
     def computes_for_ever(*_, **__):
-        assert ended.wait(30), "the site does not wait for ever"
+        assert ended.wait(PATIENCE), "the site does not wait for ever"
         raise Ended
 
     with monkeypatch.context() as patch:
@@ -236,7 +237,7 @@ def test_a_request_in_time_does_not_end_the_process(tmp_path):
     site.vault.close()
 
 
-def test_h1_one_process_owns_a_run(tmp_path):
+def test_one_process_owns_a_run(tmp_path):
     site = site_with(tmp_path, **OPEN)
     assert site.ready(EXACT) == OK
     second = Vault("site-0", lambda: site.config)
@@ -247,7 +248,7 @@ def test_h1_one_process_owns_a_run(tmp_path):
     second.close()
 
 
-def test_h1_fifty_couriers_at_once_spend_what_one_does(tmp_path):
+def test_fifty_couriers_at_once_spend_what_one_does(tmp_path):
     pytest.importorskip("opendp")
     site = site_with(tmp_path / "s", auto_approve=("all",), min_rows=5)
     with serving(site) as path:
@@ -297,7 +298,7 @@ def test_garbage_on_the_socket_ends_its_connection_and_nothing_else(site):
     with serving(site) as path:
         for frame in random_frames(rng, 200):
             with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(5)
+                line.settimeout(PATIENCE)
                 line.connect(str(path))
                 try:
                     line.sendall(frame)
@@ -312,7 +313,7 @@ def test_garbage_on_the_socket_ends_its_connection_and_nothing_else(site):
 
 def test_a_message_that_claims_to_be_huge_is_not_waited_for(site):
     with serving(site) as path, socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(5)
+        line.settimeout(PATIENCE)
         line.connect(str(path))
         line.sendall(struct.pack("!IQ", 10, 1 << 40))
         assert line.recv(10) == b""

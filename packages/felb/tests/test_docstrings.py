@@ -26,7 +26,7 @@ EXPLAIN_THEMSELVES = {
     "Component",
     "Provenance",
     "Order",
-    "Evidence",
+    "ReportInputs",
 }
 """Errors, and records that only functions make."""
 

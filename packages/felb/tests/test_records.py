@@ -11,8 +11,9 @@ import pytest
 from felb import GreConD
 from felb.centralized.base import check_parameters
 from felb.errors import LONGEST_MESSAGE, InputError
+from felb.federated.algorithms.registry import METHODS
 from felb.records import parse_record, read_record, read_text, read_toml
-from felb.sklearn.methods import METHODS, make
+from felb.sklearn.methods import make
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from felb.errors import FelbError, InputError
+from felb.federated.algorithms.registry import METHODS
 from felb.runs.cells import Cells, claim_folder, measure_cells, missing_cells, provenance
-from felb.sklearn.methods import METHODS, is_path, source_digest
+from felb.sklearn.methods import is_path, source_digest
 from felb_paper.data import keep_source
 from felb_paper.study import MANIFEST, Metric, Place, Planned, StudyRecord, judged_with_missing, name_of, write_claims
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from rich.table import Table as Grid
 from felb.cli import options
 from felb.cli.output import advising, marked_grid, plain_console, print_facts, print_json, step_progress
 from felb.errors import InputError, MissingExtraError
+from felb.kernels.schedule import available_cpus
 from felb.records import replacing
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def load(
     entry, target = find(name), Path(out)
     parameters: dict[str, Any] = {}
     if at_least is not None:
-        if entry.loader.partition(":")[0] not in ("goodreads", "movielens", "netflix"):
+        if entry.loader not in ("load_goodreads", "load_movielens", "load_netflix"):
             raise click.UsageError(f"--at-least is for ratings; {entry.name} has none.")
         parameters["at_least"] = at_least
     names = target.with_suffix(".rows.txt")
@@ -215,7 +215,7 @@ def experiment_command() -> None:
 @options.as_json
 def list_experiments(as_json: bool) -> None:
     """List the experiments and the number of runs of their quick and full forms."""
-    from felb_paper.catalogue import NAMES, find_study
+    from felb_paper.experiments import NAMES, find_study
 
     rows = [
         {
@@ -283,8 +283,8 @@ def run(
     Runs that are stored in the folder are not repeated. A run that fails or exceeds its time limit is recorded as
     such and has no value in the table. With NAME "all", --out is the parent folder of all experiments.
     """
-    from felb_paper.catalogue import NAMES, find_study
     from felb_paper.cells import run_study
+    from felb_paper.experiments import NAMES, find_study
     from felb_paper.measuring import with_own_methods
 
     names = NAMES if name == ALL else (name,)
@@ -303,7 +303,7 @@ def run(
             record = run_study(
                 study,
                 folder,
-                jobs=jobs or cores(),
+                jobs=jobs or available_cpus(),
                 time_limit=time_limit,
                 on_progress=partial(tell, advance),
             )
@@ -330,7 +330,7 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
 
     Without --out and --quick, the full form is shown if there is one, else the quick one.
     """
-    from felb_paper.catalogue import find_study
+    from felb_paper.experiments import find_study
     from felb_paper.tables import to_csv, to_markdown
 
     if as_csv + as_markdown + as_json > 1:
@@ -368,7 +368,7 @@ def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
 @options.as_json
 def pages(folder: str, target: str, as_json: bool) -> None:
     """Write a Markdown page with table, claims and figure for each experiment in FOLDER, its runs, and an index."""
-    from felb_paper.catalogue import NAMES, find_study
+    from felb_paper.experiments import NAMES, find_study
     from felb_paper.figures import draw_study
     from felb_paper.study import MANIFEST, StudyRecord
     from felb_paper.tables import index_markdown, runs_to_csv, to_markdown
@@ -414,14 +414,14 @@ def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> P
 
 def data_for(name: str, data: str | None, *, many: bool) -> str | None:
     """Return the data folder of an experiment; None for experiments on synthetic data if all are run."""
-    from felb_paper.catalogue import find_study
+    from felb_paper.experiments import find_study
 
     return None if many and not find_study(name).reads_data else data
 
 
 def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
     """Return the folder and the record of a stored experiment."""
-    from felb_paper.catalogue import find_study
+    from felb_paper.experiments import find_study
     from felb_paper.study import MANIFEST, StudyRecord
 
     find_study(name)
@@ -453,11 +453,6 @@ def write(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------

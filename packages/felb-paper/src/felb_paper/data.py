@@ -6,7 +6,6 @@ import os
 import warnings
 from dataclasses import dataclass
 from functools import cache as kept_in_memory
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ DATA_FOLDER = "FELB_DATA"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A data set.
+    """A public data set.
 
     Parameters
     ----------
@@ -40,7 +39,7 @@ class Entry:
     home : page of the publisher
     files : names of the raw files, any of which will do; empty if the data comes with felb
     download : what to download there
-    loader : module and function in `felb_paper.sources`, as ``module:function``
+    loader : name of the function in `felb_paper.sources`
     grows : whether the publisher keeps adding to it, so that the shape is only that of one day
     """
 
@@ -105,18 +104,18 @@ ENTRIES = (
     ),
     Entry(
         "acs-income", "working adults x answers (ACS Income)", (1_630_167, 998), 0.01002, CENSUS_TERMS, CENSUS,
-        CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "acs:income",
+        CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "load_income",
     ),
     Entry(
         "acs-poverty", "persons x answers (ACS Poverty)", (3_271_346, 836), 0.02392, CENSUS_TERMS, CENSUS,
-        CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "acs:poverty",
+        CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "load_poverty",
     ),
     Entry(
         "cs.LG", "machine learning papers x words of their abstract", (145_981, 14_570), 0.004619,
         "CC0 1.0, as Kaggle's page of the metadata says; the papers have licences of their own",
         "arXiv.org, Cornell University: arXiv dataset on Kaggle",
         "https://www.kaggle.com/datasets/Cornell-University/arxiv", ("arxiv-metadata-oai-snapshot.json",),
-        "the whole data set, one file (Kaggle wants an account)", "arxiv:load", grows=True,
+        "the whole data set, one file (Kaggle wants an account)", "load_arxiv", grows=True,
     ),
     Entry(
         "goodreads", "readers x books they like", (350_332, 9374), 0.001114,
@@ -126,7 +125,7 @@ ENTRIES = (
         "(2022), with ratings of the Goodreads data of M. Wan, J. McAuley (2018) and M. Wan et al. (2019)",
         "https://grouplens.org/datasets/book-genome/", ("ratings.json",),
         "book-genome.zip, in it book_dataset/raw/ratings.json; metadata.json beside it names the columns",
-        "goodreads:load",
+        "load_goodreads",
     ),
     Entry(
         "hpa-brain", "brain cells x genes, read count > 0", (76_533, 20_082), 0.2388,
@@ -136,7 +135,7 @@ ENTRIES = (
         "https://www.proteinatlas.org/about/download", ("rna_single_cell_read_count.tsv", "brain/read_count.tsv"),
         "rna_single_cell_read_count.zip; of all tissues in it, the brain is taken; the page has the latest release, "
         "and other releases than the published one need any_shape",
-        "hpa:brain",
+        "load_brain",
     ),
     Entry(
         "movielens", "viewers x movies they like (ml-25m)", (162_541, 62_423), 0.001540,
@@ -144,7 +143,7 @@ ENTRIES = (
         "in the README of the archive",
         "F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context (2015), GroupLens",
         "https://grouplens.org/datasets/movielens/25m/", ("ratings.csv and movies.csv",), "ml-25m.zip",
-        "movielens:load",
+        "load_movielens",
     ),
     Entry(
         "netflix", "customers x movies they like (Netflix Prize)", (480_189, 17_770), 0.006672,
@@ -155,7 +154,7 @@ ENTRIES = (
         ("combined_data_1.txt to combined_data_4.txt", "training_set/mv_*.txt"),
         "the whole archive (a training_set.tar must be unpacked); movie_titles.csv (or .txt) beside the ratings names "
         "the columns",
-        "netflix:load",
+        "load_netflix",
     ),
     Entry(
         "tcga", "tissue samples x genes, expression near the gene's maximum", (10_459, 20_530), 0.01889,
@@ -166,7 +165,7 @@ ENTRIES = (
         "cohort TCGA Pan-Cancer (PANCAN), data set TCGA.PANCAN.sampleMap/HiSeqV2 (log2(norm_count + 1)), also at "
         "https://legacy.xenahubs.net/download/TCGA.PANCAN.sampleMap/HiSeqV2.gz; not HiSeqV2_PANCAN of a single cohort, "
         "which is centred",
-        "tcga:load",
+        "load_tcga",
     ),
 )  # fmt: skip
 
@@ -226,8 +225,9 @@ def load_raw(
             f"{entry.name}: there is no {source}; download {_listed(entry.files)} from {entry.home} into that folder, "
             "or name the place"
         )
-    module, _, function = entry.loader.partition(":")
-    table: Table = getattr(import_module(f"felb_paper.sources.{module}"), function)(source, **parameters)
+    from felb_paper import sources
+
+    table: Table = getattr(sources, entry.loader)(source, **parameters)
     if not (any_shape or entry.grows):
         check_shape(entry, table, source)
     return table

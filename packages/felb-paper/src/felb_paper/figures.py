@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.errors import InputError, missing_extra
+from felb.errors import InputError
 from felb.metrics.comparison import mean_interval
-from felb.records import replacing
-from felb.report.figures import NOTE_COLOUR, TITLE_COLOUR
+from felb.report.figures import NOTE_COLOUR, TITLE_COLOUR, drawing, make_figure, write_png
 from felb_paper.tables import place_text
 
 if TYPE_CHECKING:
@@ -87,20 +86,9 @@ def draw_study(record: StudyRecord, path: str | os.PathLike[str]) -> None:
     draw = {"lines": _lines, "rounds": _rounds, "points": _points, "pictures": _pictures}[record.view.kind]
     if record.view.ratio is not None:
         draw = _ratios
-    figure = draw(record)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial, partial.open("wb") as file:
-        FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        missing_extra("drawing", "report", error)
-    return Figure(figsize=(width, height), dpi=DPI, facecolor="white", layout="constrained")
+    with drawing():
+        write_png(draw(record), path, dpi=DPI)
 
 
 def _heading(figure: Any, record: StudyRecord, handles: Sequence[Any], names: Sequence[str]) -> None:
@@ -156,7 +144,7 @@ def _lines(record: StudyRecord) -> Any:
         rows, columns = len(metrics), len(panels)
         places = {(m.key, panel): (i, j) for i, m in enumerate(metrics) for j, panel in enumerate(panels)}
     width = 4.6 if columns <= 2 else 3.9 if columns == 3 else 2.9
-    figure = _figure(width * columns, 0.9 + 3.0 * rows)
+    figure = make_figure((width * columns, 0.9 + 3.0 * rows))
     grid = figure.subplots(rows, columns, squeeze=False, sharey="row" if len(panels) > 1 else False)
     handles: dict[str, Any] = {}
     for metric in metrics:
@@ -237,7 +225,7 @@ def _scale(axes: Any, record: StudyRecord, metric: Metric, panel: str) -> None:
 
 def _rounds(record: StudyRecord) -> Any:
     metrics = _drawn(record)
-    figure = _figure(9.2, 0.9 + 3.0 * -(-len(metrics) // 2))
+    figure = make_figure((9.2, 0.9 + 3.0 * -(-len(metrics) // 2)))
     grid = figure.subplots(-(-len(metrics) // 2), 2, squeeze=False)
     handles: dict[str, Any] = {}
     for axes, metric in zip(grid.flat, metrics, strict=False):
@@ -293,7 +281,7 @@ def _points(record: StudyRecord) -> Any:
     alone += [name for name in published if name not in measured and name not in alone]
     places = [*measured, *(f"{name} (published)" if name in measured else name for name in alone)]
     paper_of = dict(zip(places, [*(None if name in alone else name for name in measured), *alone], strict=True))
-    figure = _figure(4.4 * len(metrics) + 1, 1.6 + max(0.62, 0.07 * len(record.methods())) * len(places))
+    figure = make_figure((4.4 * len(metrics) + 1, 1.6 + max(0.62, 0.07 * len(record.methods())) * len(places)))
     grid = figure.subplots(1, len(metrics), squeeze=False, sharey=True)
     handles: dict[str, Any] = {}
     for axes, metric in zip(grid.flat, metrics, strict=True):
@@ -307,12 +295,7 @@ def _points(record: StudyRecord) -> Any:
                 if paper is not None:
                     axes.plot(paper, row + offset, marker, color=colour, markersize=6, markerfacecolor="white")
                 if found is not None:
-                    half = 0.0 if math.isnan(found.half) else found.half
-                    axes.errorbar(
-                        found.mean, row + offset, xerr=half, fmt="none", ecolor=colour, elinewidth=1, alpha=0.45
-                    )
-                    (dot,) = axes.plot(found.mean, row + offset, marker, color=colour, markersize=6)
-                    handles.setdefault(method, dot)
+                    handles.setdefault(method, _dot(axes, found, row + offset, colour=colour, marker=marker))
         values = [mean for method in methods for place in places if (mean := record.mean(metric.key, method, place))]
         values += [
             value for row in record.view.published.get(metric.key, {}).values() for value in row.values() if value
@@ -350,7 +333,7 @@ def _ratios(record: StudyRecord) -> Any:
     assert record.view.ratio is not None
     metric, above, below = record.view.ratio
     panels, places = record.view.panels, record.places(record.view.panels[0])
-    figure = _figure(7.6, 1.5 + 0.7 * len(places))
+    figure = make_figure((7.6, 1.5 + 0.7 * len(places)))
     axes = figure.subplots()
     _dress(axes)
     axes.axvline(1, color="#888888", linewidth=1)
@@ -389,7 +372,7 @@ def _pictures(record: StudyRecord) -> Any:
     """Draw the first trial of the first two methods side by side: data, local and aggregated reconstructions."""
     shown = [(method, record.done(method)[0]) for method in record.methods()[:2] if record.done(method)]
     clients = sum(name.startswith("data/") for name in shown[0][1].pictures)
-    figure = _figure(13.2, 3.7)
+    figure = make_figure((13.2, 3.7))
     blocks = figure.subfigures(1, len(shown), squeeze=False, wspace=0.03)
     for block, (method, cell) in zip(blocks.flat, shown, strict=True):
         score = cell.figures.get("f1_star")

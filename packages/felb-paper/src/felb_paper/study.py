@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping  # noqa: TC003
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from felb.errors import InputError
 from felb.metrics.comparison import Interval, mean_interval
@@ -16,13 +19,11 @@ from felb.runs.result import finite
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from felb.runs.cells import Status
 
 
-# -- What an experiment leaves behind: a folder with a manifest and one JSON file for each cell ----------------------
-#
 # experiment.json      name, form, cells that were planned, how to show them, published figures, date and machine
 # cells/*.json         one cell each: method, place on the axis, trial, figures, parameters, provenance
 # claims.json          which claims of the paper the cells bear out, with the numbers
@@ -82,19 +83,6 @@ class View:
     ratio: tuple[str, str, str] | None = None
     published_shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     ranked: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> View:
-        """Read a view back from plain data."""
-        changed = {
-            "metrics": tuple(Metric(**metric) for metric in raw["metrics"]),
-            "methods": tuple(raw["methods"]),
-            "panels": tuple(raw["panels"]),
-            "ratio": None if raw["ratio"] is None else tuple(raw["ratio"]),
-            "published_shapes": {name: tuple(shape) for name, shape in raw.get("published_shapes", {}).items()},
-            "ranked": tuple(raw.get("ranked", ())),
-        }
-        return cls(**{**raw, **changed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +248,14 @@ class StudyRecord:
             raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             if raw.pop("format") != FORMAT:
                 raise InputError(f"{path / MANIFEST} is of another version of felb; run the experiment again")
-            planned = tuple(Planned(**cell) for cell in raw.pop("planned"))
-            found = cls(**{**raw, "view": View.of(raw["view"]), "planned": planned})
+            planned = msgspec.convert(raw["planned"], tuple[Planned, ...])
+            found = cls(**{**raw, "view": msgspec.convert(raw["view"], View), "planned": planned})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{path / MANIFEST} is damaged ({error}); run the experiment again") from error
         cells = {cell.key: record for cell in planned if (record := CellRecord.read(path / CELLS / f"{cell.key}.json"))}
-        return cls(**{**{name: getattr(found, name) for name in cls.__slots__}, "cells": cells})
+        return replace(found, cells=cells)
 
 
 def name_of(folder: Path) -> str | None:

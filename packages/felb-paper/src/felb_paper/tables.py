@@ -9,17 +9,17 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.report import parts
-from felb.report.parts import Page, section, tag
-from felb.report.tables import MarkedTable, TableCell, escaped, marks
+from felb.report.pages import Column, Page, Section, fill, make_table
+from felb.report.tables import MarkedTable, TableCell, escape_markdown, mark_best
 from felb_paper.study import CLAIMS, StudyRecord, read_claims
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
 
+    from markupsafe import Markup
+
     from felb.metrics.comparison import Interval
-    from felb.report.parts import Html, Section
     from felb.report.tables import Mark
     from felb_paper.study import Claim, Metric, Place
 
@@ -88,7 +88,7 @@ def _rank_tables(
         return []
     methods = [method for method in record.methods(panel) if method in record.view.ranked]
     averages = {method: sum(found[method] for found in ranks.values()) / len(ranks) for method in methods}
-    best = dict(zip(methods, marks(list(averages.values()), better="low"), strict=True))
+    best = dict(zip(methods, mark_best(list(averages.values()), better="low"), strict=True))
     rows = tuple(
         (
             method,
@@ -134,7 +134,7 @@ def place_text(record: StudyRecord, place: Place) -> str:
 def _marks(metric: Metric, intervals: Mapping[str, Interval | None]) -> dict[str, Mark]:
     """Return the mark of each method at a place."""
     means = [None if interval is None else interval.mean for interval in intervals.values()]
-    return dict(zip(intervals, marks(means, better=metric.better), strict=True))
+    return dict(zip(intervals, mark_best(means, better=metric.better), strict=True))
 
 
 def _cell(record: StudyRecord, metric: Metric, method: str, place: Place, panel: str) -> str:
@@ -256,7 +256,7 @@ def to_markdown(
 ) -> str:
     """Return a page: question, figure, claims, tables, provenance; `figure` and `runs` are files to link to."""
     mark = "#" * level
-    lines = [f"{mark} {record.title}", "", record.question, "", escaped(record.view.note), ""]
+    lines = [f"{mark} {record.title}", "", record.question, "", escape_markdown(record.view.note), ""]
     if figure is not None:
         lines += [f"![{record.title}]({figure})", ""]
     lines += [
@@ -265,13 +265,13 @@ def to_markdown(
         *_claims_markdown(claims),
         f"{mark}# Figures",
         "",
-        f"{escaped(summary(record, marks='bold: best, underlined: second best'))}.",
+        f"{escape_markdown(summary(record, marks='bold: best, underlined: second best'))}.",
         "",
     ]
     for table in study_tables(record):
-        lines += [f"**{escaped(table.title)}**", "", *table.markdown(), ""]
+        lines += [f"**{escape_markdown(table.title)}**", "", *table.markdown(), ""]
     if wrong := failures(record):
-        lines += [f"{mark}# Runs without values", "", *(f"- {escaped(reason)}" for reason in wrong), ""]
+        lines += [f"{mark}# Runs without values", "", *(f"- {escape_markdown(reason)}" for reason in wrong), ""]
     command = f"felb experiment run {record.name}{' --quick' if record.form == 'quick' else ''}"
     if record.settings.get("data"):
         command += " --data FOLDER"
@@ -301,7 +301,10 @@ def index_markdown(entries: Sequence[tuple[StudyRecord, Sequence[Claim], str]]) 
 def _claims_markdown(claims: Sequence[Claim]) -> list[str]:
     if not claims:
         return ["Nothing to compare.", ""]
-    rows = [f"| {escaped(claim.says)} | {_verdict(claim.verdict)} | {escaped(claim.numbers)} |" for claim in claims]
+    rows = [
+        f"| {escape_markdown(claim.says)} | {_verdict(claim.verdict)} | {escape_markdown(claim.numbers)} |"
+        for claim in claims
+    ]
     return ["| claim | | measured |", "|---|---|---|", *rows, ""]
 
 
@@ -321,30 +324,25 @@ def study_page(folder: str | os.PathLike[str]) -> Page:
     sections: list[Section] = []
     figure = Path(folder) / FIGURE
     if figure.is_file():
-        sections.append(section("Figure", _embedded(figure, record)))
-    sections.append(section("Claims", _claims(claims)))
+        source = f"data:image/png;base64,{base64.b64encode(figure.read_bytes()).decode()}"
+        sections.append(Section("Figure", _fill("figure", source, record.name)))
+    columns = [Column(title, "words") for title in ("claim", "verdict", "measured")]
+    rows = [(claim.says, claim.verdict, claim.numbers) for claim in claims]
+    told = "Claims of the paper, compared with the runs of this experiment"
+    table = make_table(columns, rows, caption=told) if rows else None
+    sections.append(Section("Claims", _fill("claims", table, CLAIMS)))
     told = summary(record, marks="bold: best, underlined: second best")
-    sections.append(section("Tables", parts.paragraph(f"{told}."), (table.html() for table in study_tables(record))))
+    sections.append(Section("Tables", fill("parts.html", "marked_tables", study_tables(record), f"{told}.")))
     if wrong := failures(record):
-        sections.append(section("Runs without values", tag("ul", (tag("li", reason) for reason in wrong))))
+        sections.append(Section("Runs without values", fill("parts.html", "items", wrong)))
     settings = {name: _plain(value) for name, value in record.settings.items() if name != "methods"}
-    sections.append(section("Provenance", parts.paragraph(f"{provenance_text(record)}."), parts.facts(settings)))
-    lead = (parts.paragraph(record.question), parts.paragraph(record.view.note, fine=True))
+    sections.append(Section("Provenance", _fill("provenance", provenance_text(record), settings)))
+    lead = _fill("lead", record.question, record.view.note)
     return Page(record.title, sections, kicker=f"Experiment {record.name}, {record.form} form", lead=lead)
 
 
-def _embedded(figure: Path, record: StudyRecord) -> Html:
-    source = f"data:image/png;base64,{base64.b64encode(figure.read_bytes()).decode()}"
-    image = tag("img", src=source, alt=f"Figure of the experiment {record.name}", style="max-width:100%;height:auto")
-    return parts.figure(image, caption="Mean and 95% interval over the trials.", wide=True)
-
-
-def _claims(claims: Sequence[Claim]) -> Html:
-    if not claims:
-        return parts.note(f"The claims were not checked yet: there is no {CLAIMS}. Run the experiment to its end.")
-    columns = [parts.Column(title, "words") for title in ("claim", "verdict", "measured")]
-    rows = [(claim.says, claim.verdict, claim.numbers) for claim in claims]
-    return parts.table(columns, rows, caption="Claims of the paper, compared with the runs of this experiment")
+def _fill(macro: str, *values: Any) -> Markup:
+    return fill("study.html", macro, *values, package="felb_paper")
 
 
 def _plain(value: object) -> str:

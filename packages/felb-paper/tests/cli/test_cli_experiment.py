@@ -6,22 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, wait_for
 
-import felb_paper.commands as verb
 from felb.errors import MissingExtraError
 from felb.runs.cells import CELLS, CellRecord
-from felb_paper.catalogue import NAMES
 from felb_paper.cells import MethodUse, _manifest
-from felb_paper.experiments.noise import QUICK
+from felb_paper.experiments import NAMES
+from felb_paper.experiments.planted import NOISE
 from felb_paper.study import StudyRecord
 
 TINY = replace(
-    QUICK,
+    NOISE[1],
     rows=60,
     columns=12,
     components=2,
@@ -115,7 +113,7 @@ def test_without_the_extra_the_table_is_printed_and_the_extra_named(felb, stored
         raise MissingExtraError("drawing needs an optional package: pip install 'felb[report]'")
 
     monkeypatch.setattr("felb_paper.figures.draw_study", draw)
-    monkeypatch.setattr("felb_paper.catalogue.find_study", lambda name, **_: TINY)
+    monkeypatch.setattr("felb_paper.experiments.find_study", lambda name, **_: TINY)
     record = StudyRecord.read(stored)
     monkeypatch.setattr("felb_paper.cells.run_study", lambda *args, **options: record)
     done = felb("experiment", "run", "noise", "--quick")
@@ -145,9 +143,9 @@ def test_the_data_folder_reaches_the_experiments_that_read_it(felb, in_folder, m
 REAL = """
 import sys
 from dataclasses import replace
-import felb_paper.catalogue as catalogue
+import felb_paper.experiments as catalogue
 from felb.cli import main
-from felb_paper.catalogue import find_study
+from felb_paper.experiments import find_study
 from felb_paper.cells import MethodUse
 
 def tiny(name, **options):
@@ -169,11 +167,9 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
     process = subprocess.Popen(
         [*command, "--trials", "5000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_listen, **options
     )
-    deadline = time.monotonic() + 120
-    while len(list(cells.glob("*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.05)
+    wait_for(lambda: len(list(cells.glob("*.json"))) >= 3, process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert out == ""
     advice = "felb experiment run noise --quick --out 'my out' --trials 5000"
@@ -181,7 +177,7 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
     kept = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.json")}
     assert 3 <= len(kept) < 10_000
     assert not list(cells.glob("*.partial"))
-    done = subprocess.run([*command, "--trials", "3"], capture_output=True, check=False, timeout=120, **options)
+    done = subprocess.run([*command, "--trials", "3"], capture_output=True, check=False, timeout=PATIENCE, **options)
     assert done.returncode == 0, done.stderr
     assert "6 of 6 runs done" in done.stdout
     assert (in_folder / "my out" / "figure.png").is_file()
@@ -191,8 +187,3 @@ def test_an_interrupted_experiment_goes_on_when_it_is_run_again(in_folder):
 def _listen():
     """Undo what a test run in the background inherits: an ignored signal."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_folder_and_number_of_processes_have_defaults():
-    assert Path(verb.FOLDER).name == "felb-experiments"
-    assert verb.cores() <= (os.cpu_count() or 1)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from raw_files import WAYS, put, refused
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
-from felb_paper.sources import acs
+from felb_paper.sources import acs, load_income, load_poverty
 
 ALL = ("RT", "SERIALNO", "SPORDER", "PWGTP", "PINCP", *sorted({*acs.INCOME, *acs.POVERTY}))
 
@@ -40,7 +40,7 @@ PEOPLE = [
 
 @pytest.mark.parametrize("way", WAYS)
 def test_income_takes_adults_who_work_and_earn(tmp_path, way):
-    table = acs.income(put(tmp_path / "raw", {"psam_p06.csv": pums(PEOPLE)}, way))
+    table = load_income(put(tmp_path / "raw", {"psam_p06.csv": pums(PEOPLE)}, way))
     assert table.rows == ("2018GQ0000001-01", "2018GQ0000007-01")
     assert table.matrix.row_sums().tolist() == [10, 10]
     first, second = ({table.matrix.columns[i] for i in np.flatnonzero(row)} for row in table.matrix.toarray())
@@ -49,7 +49,7 @@ def test_income_takes_adults_who_work_and_earn(tmp_path, way):
 
 
 def test_poverty_takes_everyone_and_missing_is_an_answer(tmp_path):
-    table = acs.poverty(put(tmp_path, {"psam_pusa.csv": pums(PEOPLE)}, "plain"))
+    table = load_poverty(put(tmp_path, {"psam_pusa.csv": pums(PEOPLE)}, "plain"))
     assert table.matrix.shape[0] == len(PEOPLE)
     assert set(table.matrix.row_sums().tolist()) == {20}
     features = [name.partition("=")[0] for name in table.matrix.columns]
@@ -60,27 +60,27 @@ def test_poverty_takes_everyone_and_missing_is_an_answer(tmp_path):
 
 def test_newer_years_name_the_relationship_otherwise(tmp_path):
     newer = pums(PEOPLE).replace("RELP", "RELSHIPP")
-    table = acs.income(put(tmp_path / "new", {"psam_p06.csv": newer}, "plain"))
+    table = load_income(put(tmp_path / "new", {"psam_p06.csv": newer}, "plain"))
     assert "RELSHIPP=0" in table.matrix.columns
     mixed = put(tmp_path / "mixed", {"psam_p06.csv": newer, "psam_p08.csv": pums(PEOPLE)}, "folder")
-    refused(acs.income, mixed, "psam_p08.csv", "RELSHIPP", "one year")
+    refused(load_income, mixed, "psam_p08.csv", "RELSHIPP", "one year")
 
 
 def test_older_years_name_their_files_otherwise(tmp_path):
-    table = acs.poverty(put(tmp_path, {"ss16pca.csv": pums(PEOPLE), "ss16hca.csv": "RT,SERIALNO\nH,1\n"}, "zip"))
+    table = load_poverty(put(tmp_path, {"ss16pca.csv": pums(PEOPLE), "ss16hca.csv": "RT,SERIALNO\nH,1\n"}, "zip"))
     assert table.matrix.shape[0] == len(PEOPLE)
 
 
 @pytest.mark.parametrize("size", [1, 400, 1 << 22])
 def test_files_are_put_below_each_other_and_are_as_a_plain_loop_makes_them(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     rng = random.Random(3)
     people = [
         person(i, **{name: rng.choice(["", "1", "2", "07", "15", "300"]) for name in set(acs.POVERTY)})
         for i in range(60)
     ]
     files = {f"psam_p{i:02}.csv": pums(people[i * 20 : i * 20 + 20]) for i in range(3)}
-    table = acs.poverty(put(tmp_path, files, "folder"))
+    table = load_poverty(put(tmp_path, files, "folder"))
 
     def answer(who, name):
         return (name, int(who[name]) if who[name] else 10**9)
@@ -95,23 +95,23 @@ def test_files_are_put_below_each_other_and_are_as_a_plain_loop_makes_them(tmp_p
 
 def test_features_are_a_parameter_and_names_of_persons_may_be_missing(tmp_path):
     path = put(tmp_path, {"psam_p06.csv": pums(PEOPLE, ("SEX", "MAR"))}, "plain")
-    table = acs.poverty(path, features=("MAR", "SEX"))
+    table = load_poverty(path, features=("MAR", "SEX"))
     assert table.matrix.columns == ("MAR=1", "SEX=1")
     assert table.rows is None
     for bad in ((), ("SEX", "SEX")):
         with pytest.raises(InputError, match="features must name"):
-            acs.poverty(path, features=bad)
+            load_poverty(path, features=bad)
 
 
 def test_quoted_cells(tmp_path):
     quoted = "\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in pums(PEOPLE).splitlines())
-    plain = acs.income(put(tmp_path / "a", {"psam_p06.csv": pums(PEOPLE)}, "plain"))
-    table = acs.income(put(tmp_path / "b", {"psam_p06.csv": quoted}, "plain"))
+    plain = load_income(put(tmp_path / "a", {"psam_p06.csv": pums(PEOPLE)}, "plain"))
+    table = load_income(put(tmp_path / "b", {"psam_p06.csv": quoted}, "plain"))
     assert (table.matrix, table.rows) == (plain.matrix, plain.rows)
 
 
 def test_files_that_are_wrong(tmp_path):
-    def wrong(content, *words, load=acs.income):
+    def wrong(content, *words, load=load_income):
         refused(load, put(tmp_path, {"psam_p06.csv": content}, "plain"), *words)
 
     wrong(pums(PEOPLE, [name for name in ALL if name not in ("OCCP", "RELP")]), "lacks the columns OCCP, RELP")
@@ -121,8 +121,8 @@ def test_files_that_are_wrong(tmp_path):
     wrong(pums([*PEOPLE, person(9, OCCP="1.5")]), "line 10", "'1.5'", "OCCP", "whole number")
     wrong(pums([*PEOPLE, person(9, PINCP="much")]), "line 10", "'much'", "PINCP")
     wrong(pums(PEOPLE[1:6]), "no person")
-    wrong(pums([]), "no person", load=acs.poverty)
+    wrong(pums([]), "no person", load=load_poverty)
     wrong("", "line 1 is empty")
     wrong(pums(PEOPLE).encode("utf-16"), "UTF-8")
     wrong(pums([person(1, SERIALNO="né")]).encode("latin-1"), "line 2 is not UTF-8")
-    refused(acs.income, tmp_path / "psam_p99.csv", "No such file")
+    refused(load_income, tmp_path / "psam_p99.csv", "No such file")

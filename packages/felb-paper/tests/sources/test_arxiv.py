@@ -9,7 +9,7 @@ import pytest
 from raw_files import WAYS, put, refused
 
 from felb.errors import InputError
-from felb_paper.sources import arxiv
+from felb_paper.sources import load_arxiv
 from felb_paper.sources.arxiv import lemmatize
 
 
@@ -33,7 +33,7 @@ LINES = [
 
 @pytest.mark.parametrize("way", WAYS)
 def test_words_of_the_papers_of_a_category(tmp_path, way):
-    table = arxiv.load(put(tmp_path / "raw", {NAME: "\n".join(LINES) + "\n"}, way))
+    table = load_arxiv(put(tmp_path / "raw", {NAME: "\n".join(LINES) + "\n"}, way))
     assert table.rows == ("0704.0001", "0704.0003", "0704.0005")
     assert table.matrix.columns == ("matrix", "network", "propose", "train")
     np.testing.assert_array_equal(table.matrix.toarray(), [[1, 1, 1, 0], [1, 0, 1, 1], [0, 0, 0, 0]])
@@ -41,26 +41,26 @@ def test_words_of_the_papers_of_a_category(tmp_path, way):
 
 def test_everything_is_a_parameter(tmp_path):
     path = put(tmp_path, {NAME: "\n".join(LINES)}, "plain")
-    assert arxiv.load(path, min_frequency=0.5).matrix.columns == ("matrix", "propose")
-    assert arxiv.load(path, category="math.CO", stop_words=()).matrix.columns == (
+    assert load_arxiv(path, min_frequency=0.5).matrix.columns == ("matrix", "propose")
+    assert load_arxiv(path, category="math.CO", stop_words=()).matrix.columns == (
         "about",
         "cs",
         "here",
         "lg",
         "nothing",
     )
-    as_they_are = arxiv.load(path, lemma=str).matrix.columns
+    as_they_are = load_arxiv(path, lemma=str).matrix.columns
     assert {"networks", "network", "proposed", "propose", "matrices"} <= set(as_they_are)
-    assert "matrix" not in arxiv.load(path, stop_words=("matrix",)).matrix.columns
-    first_letters = arxiv.load(path, lemma=lambda word: word[0], stop_words=())
+    assert "matrix" not in load_arxiv(path, stop_words=("matrix",)).matrix.columns
+    first_letters = load_arxiv(path, lemma=lambda word: word[0], stop_words=())
     assert all(len(name) == 1 for name in first_letters.matrix.columns)
 
 
 def test_the_frequency_counts_papers_exactly(tmp_path):
     lines = [paper(str(i), "rare common" if i < 3 else "common") for i in range(30)]
     path = put(tmp_path, {NAME: "\n".join(lines)}, "plain")
-    assert arxiv.load(path, min_frequency=0.1).matrix.columns == ("common", "rare")
-    assert arxiv.load(path, min_frequency=0.11).matrix.columns == ("common",)
+    assert load_arxiv(path, min_frequency=0.1).matrix.columns == ("common", "rare")
+    assert load_arxiv(path, min_frequency=0.11).matrix.columns == ("common",)
 
 
 @pytest.mark.parametrize(
@@ -74,25 +74,25 @@ def test_the_frequency_counts_papers_exactly(tmp_path):
     ],
 )
 def test_malformed_lines(tmp_path, line, words):
-    refused(arxiv.load, put(tmp_path, {NAME: "\n".join([*LINES[:2], line, *LINES[2:]])}, "plain"), *words)
+    refused(load_arxiv, put(tmp_path, {NAME: "\n".join([*LINES[:2], line, *LINES[2:]])}, "plain"), *words)
 
 
 def test_files_that_are_wrong(tmp_path):
     path = put(tmp_path, {NAME: "\n".join(LINES)}, "plain")
     with pytest.raises(InputError, match=r"'cs.XY'"):
-        arxiv.load(path, category="cs.XY")
+        load_arxiv(path, category="cs.XY")
     for bad in (-1, 2, float("nan")):
         with pytest.raises(InputError, match="min_frequency="):
-            arxiv.load(path, min_frequency=bad)
+            load_arxiv(path, min_frequency=bad)
     path.write_bytes(b'{"categories": "cs.LG", "abstract": "\xe9", "id": "1"}')
-    refused(arxiv.load, path, "line 1 is not UTF-8")
+    refused(load_arxiv, path, "line 1 is not UTF-8")
     path.write_text(paper("1", "the of"))
     with pytest.raises(InputError, match="no word"):
-        arxiv.load(path)
-    refused(arxiv.load, tmp_path / "none.json", "No such file")
+        load_arxiv(path)
+    refused(load_arxiv, tmp_path / "none.json", "No such file")
     packed = put(tmp_path / "gz", {NAME: "\n".join(LINES)}, "gz")
     packed.write_bytes(packed.read_bytes()[:-9])
-    refused(arxiv.load, packed, "damaged or incomplete")
+    refused(load_arxiv, packed, "damaged or incomplete")
 
 
 @pytest.mark.parametrize(

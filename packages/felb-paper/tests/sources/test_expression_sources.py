@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from raw_files import WAYS, put, refused
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
-from felb_paper.sources import hpa, tcga
+from felb_paper.sources import load_brain, load_cells, load_tcga
 
 GENES = ("ENSG00000000003", "ENSG00000000005", "ENSG00000000419")
 COUNTS = np.array([[0, 2, 15], [0, 0, 0], [1, 0, 0], [100, 0, 7]])
@@ -29,7 +29,7 @@ def genes_by_cells(counts=COUNTS, genes=GENES, corner="Gene"):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_cell_a_line(tmp_path, way):
-    table = hpa.load(put(tmp_path / "raw", {"rna_single_cell_read_count.tsv": cells()}, way))
+    table = load_cells(put(tmp_path / "raw", {"rna_single_cell_read_count.tsv": cells()}, way))
     np.testing.assert_array_equal(table.matrix.toarray(), ONES)
     assert table.matrix.columns == GENES
     assert table.rows == ("brain/0/c-0", "brain/1/c-1", "brain/2/c-0", "brain/3/c-1")
@@ -37,7 +37,7 @@ def test_a_cell_a_line(tmp_path, way):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gene_a_line(tmp_path, way):
-    table = hpa.load(put(tmp_path / "raw", {"brain/read_count.tsv": genes_by_cells()}, way))
+    table = load_cells(put(tmp_path / "raw", {"brain/read_count.tsv": genes_by_cells()}, way))
     np.testing.assert_array_equal(table.matrix.toarray(), ONES)
     assert table.matrix.columns == GENES
     assert table.rows == ("0", "1", "2", "3")
@@ -46,11 +46,11 @@ def test_a_gene_a_line(tmp_path, way):
 @pytest.mark.parametrize("way", ["folder", "zip", "folder with zip"])
 def test_tissues_are_put_below_each_other(tmp_path, way):
     files = {"brain/read_count.tsv": genes_by_cells(), "eye/read_count.tsv": genes_by_cells(COUNTS[:2])}
-    table = hpa.load(put(tmp_path / "raw", files, way))
+    table = load_cells(put(tmp_path / "raw", files, way))
     np.testing.assert_array_equal(table.matrix.toarray(), np.vstack([ONES, ONES[:2]]))
     assert table.rows == ("brain/0", "brain/1", "brain/2", "brain/3", "eye/0", "eye/1")
     files["eye/read_count.tsv"] = genes_by_cells(COUNTS[:2], GENES[::-1])
-    refused(hpa.load, put(tmp_path / "other", files, way), "same genes")
+    refused(load_cells, put(tmp_path / "other", files, way), "same genes")
 
 
 @pytest.mark.parametrize("way", ["folder", "zip", "folder with zip", "folder with gz"])
@@ -58,65 +58,65 @@ def test_the_brain_alone_of_the_archive_of_all_tissues(tmp_path, way):
     files = {f"{name}/read_count.tsv": genes_by_cells(COUNTS[:2]) for name in ("adipose tissue", "liver")}
     files |= {"brain/read_count.tsv": genes_by_cells(), "brain/cell_data.tsv": "cell_id\tcluster\tumap_x\tumap_y\n"}
     path = put(tmp_path / "raw", files, way)
-    table = hpa.brain(path)
+    table = load_brain(path)
     np.testing.assert_array_equal(table.matrix.toarray(), ONES)
     assert table.rows == ("0", "1", "2", "3")
-    assert hpa.load(path).matrix.shape[0] == 8
-    assert hpa.load(path, tissue="Adipose_Tissue").matrix.shape[0] == 2
-    refused(lambda place: hpa.load(place, tissue="eye"), path, "'eye'", "adipose tissue, brain, liver")
+    assert load_cells(path).matrix.shape[0] == 8
+    assert load_cells(path, tissue="Adipose_Tissue").matrix.shape[0] == 2
+    refused(lambda place: load_cells(place, tissue="eye"), path, "'eye'", "adipose tissue, brain, liver")
 
 
 @pytest.mark.parametrize("size", [1, 60, 1 << 22])
 def test_the_brain_alone_of_one_file_with_all_tissues(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     head, *lines = cells().splitlines()
     others = [line.replace("brain", "Liver") for line in lines]
     mixed = [head, *others, lines[0], others[0], *lines[1:], *others]
     path = put(tmp_path, {"rna_single_cell_read_count.tsv": "\n".join(mixed).replace("brain", "Brain")}, "plain")
-    table = hpa.brain(path)
+    table = load_brain(path)
     np.testing.assert_array_equal(table.matrix.toarray(), ONES)
     assert table.rows == ("Brain/0/c-0", "Brain/1/c-1", "Brain/2/c-0", "Brain/3/c-1")
-    assert hpa.load(path).matrix.shape[0] == len(mixed) - 1
-    refused(lambda place: hpa.load(place, tissue="eye"), path, "'eye'", "Brain, Liver")
+    assert load_cells(path).matrix.shape[0] == len(mixed) - 1
+    refused(lambda place: load_cells(place, tissue="eye"), path, "'eye'", "Brain, Liver")
     path.write_text("\n".join([*mixed[:6], mixed[6], mixed[7].replace("\t0\t0\t0", "\t0\tx\t0")]))
-    refused(hpa.brain, path, "line 8, field 5", "'x'")
+    refused(load_brain, path, "line 8, field 5", "'x'")
 
 
 def test_a_file_that_is_alone_need_not_name_its_tissue(tmp_path):
-    table = hpa.brain(put(tmp_path / "hpa-brain", {"read_count.tsv": genes_by_cells()}, "folder"))
+    table = load_brain(put(tmp_path / "hpa-brain", {"read_count.tsv": genes_by_cells()}, "folder"))
     np.testing.assert_array_equal(table.matrix.toarray(), ONES)
     unnamed = cells().replace("Tissue\t", "").replace("brain\t", "")
-    assert hpa.brain(put(tmp_path, {"x.tsv": unnamed}, "plain")).matrix.shape == ONES.shape
+    assert load_brain(put(tmp_path, {"x.tsv": unnamed}, "plain")).matrix.shape == ONES.shape
 
 
 def test_the_layout_is_told_or_given(tmp_path):
     symbols = ("A1BG", "A1CF", "A2M")
     by_name = put(tmp_path / "a", {"x.tsv": genes_by_cells(genes=symbols)}, "plain")
-    assert hpa.load(by_name).matrix.columns == symbols
+    assert load_cells(by_name).matrix.columns == symbols
     told = put(tmp_path / "b", {"x.tsv": genes_by_cells(genes=symbols, corner="symbol")}, "plain")
-    assert hpa.load(told, layout="genes").matrix.columns == symbols
+    assert load_cells(told, layout="genes").matrix.columns == symbols
     by_cell = put(tmp_path / "c", {"x.tsv": cells(genes=symbols)}, "plain")
-    assert hpa.load(by_cell).matrix.columns == symbols
+    assert load_cells(by_cell).matrix.columns == symbols
     two = put(tmp_path / "d", {"x.tsv": cells().replace("Tissue\t", "").replace("brain\t", "")}, "plain")
-    assert hpa.load(two).rows[0] == "0/c-0"
+    assert load_cells(two).rows[0] == "0/c-0"
     with pytest.raises(InputError, match="layout="):
-        hpa.load(by_cell, layout="columns")
+        load_cells(by_cell, layout="columns")
 
 
 def test_the_count_that_is_a_one_is_a_parameter(tmp_path):
     path = put(tmp_path, {"x.tsv": cells()}, "plain")
-    np.testing.assert_array_equal(hpa.load(path, above=2).matrix.toarray(), COUNTS > 2)
+    np.testing.assert_array_equal(load_cells(path, above=2).matrix.toarray(), COUNTS > 2)
     with pytest.raises(InputError, match="above="):
-        hpa.load(path, above=float("inf"))
+        load_cells(path, above=float("inf"))
 
 
 @pytest.mark.parametrize("size", [1, 100, 1 << 22])
 def test_both_layouts_give_the_same(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     counts = np.random.default_rng(size).poisson(0.5, (40, 25))
     genes = [f"ENSG{i:011}" for i in range(25)]
-    one = hpa.load(put(tmp_path / "a", {"x.tsv": cells(counts, genes)}, "plain")).matrix
-    other = hpa.load(put(tmp_path / "b", {"x.tsv": genes_by_cells(counts, genes)}, "plain")).matrix
+    one = load_cells(put(tmp_path / "a", {"x.tsv": cells(counts, genes)}, "plain")).matrix
+    other = load_cells(put(tmp_path / "b", {"x.tsv": genes_by_cells(counts, genes)}, "plain")).matrix
     assert one == other
     np.testing.assert_array_equal(one.toarray(), counts > 0)
 
@@ -129,12 +129,12 @@ def test_anndata(tmp_path):
     )
     data.write_h5ad(tmp_path / "brain.h5ad")
     for path in (tmp_path, tmp_path / "brain.h5ad"):
-        table = hpa.load(path)
+        table = load_cells(path)
         np.testing.assert_array_equal(table.matrix.toarray(), ONES)
         assert table.rows == ("a", "b", "c", "d")
         assert table.matrix.columns == GENES
     packed = put(tmp_path / "zip", {"brain.h5ad": (tmp_path / "brain.h5ad").read_bytes()}, "zip")
-    refused(hpa.load, packed, "unpack it first")
+    refused(load_cells, packed, "unpack it first")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_anndata(tmp_path):
 )
 def test_read_counts_that_are_wrong(tmp_path, content, words):
     path = put(tmp_path, {"x.tsv": content}, "plain")
-    refused(hpa.load, path, *words)
+    refused(load_cells, path, *words)
 
 
 # -- TCGA --------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def xena(values=VALUES, corner="sample"):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_samples_by_genes_near_their_maximum(tmp_path, way):
-    table = tcga.load(put(tmp_path / "raw", {"HiSeqV2": xena()}, way))
+    table = load_tcga(put(tmp_path / "raw", {"HiSeqV2": xena()}, way))
     assert table.rows == SAMPLES
     assert table.matrix.columns == ("A1BG", "SLC35E2 [2]", "ARHGEF10L", "SLC35E2 [4]")
     np.testing.assert_array_equal(table.matrix.toarray(), [[1, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 1]])
@@ -181,28 +181,16 @@ def test_samples_by_genes_near_their_maximum(tmp_path, way):
 def test_the_pooled_cohorts_come_before_other_files_of_xena(tmp_path):
     files = {name: xena(-VALUES) for name in ("HiSeqV2_PANCAN", "HiSeqV2_exon", "A.tsv")}
     path = put(tmp_path, files | {"TCGA.PANCAN.sampleMap__HiSeqV2": xena(corner="Sample")}, "folder with gz")
-    assert tcga.load(path).matrix.nnz == 4
+    assert load_tcga(path).matrix.nnz == 4
 
 
-def test_the_rule_is_a_parameter(tmp_path):
+def test_the_share_of_the_maximum_is_a_parameter(tmp_path):
     path = put(tmp_path, {"t.tsv": xena()}, "plain")
-    for rule, expected in (
-        (tcga.above(9.5), VALUES > 9.5),
-        (tcga.near_maximum(1.0), (VALUES.max(axis=1, keepdims=True) == VALUES) & (VALUES > 0)),
-        (tcga.above_quantile(0.5), np.median(VALUES, axis=1, keepdims=True) < VALUES),
-        (lambda values: values < 0, VALUES < 0),
-    ):
-        np.testing.assert_array_equal(tcga.load(path, rule=rule).matrix.toarray(), expected.T)
-    for make in (lambda: tcga.near_maximum(0), lambda: tcga.near_maximum(1.1), lambda: tcga.above_quantile(2)):
+    highest = (VALUES.max(axis=1, keepdims=True) == VALUES) & (VALUES > 0)
+    np.testing.assert_array_equal(load_tcga(path, share=1.0).matrix.toarray(), highest.T)
+    for bad in (0, 1.1):
         with pytest.raises(InputError, match="must lie"):
-            make()
-
-
-def test_quantiles_give_their_share_of_ones(tmp_path):
-    values = np.random.default_rng(0).random((4, 200))
-    rows = [["sample", *range(200)], *([f"g{i}", *row] for i, row in enumerate(values.tolist()))]
-    path = put(tmp_path, {"t.tsv": tsv(rows)}, "plain")
-    assert tcga.load(path, rule=tcga.above_quantile(0.95)).matrix.column_sums().tolist() == [10] * 4
+            load_tcga(path, share=bad)
 
 
 def test_missing_values_are_no_ones(tmp_path):
@@ -211,11 +199,10 @@ def test_missing_values_are_no_ones(tmp_path):
     path = put(
         tmp_path, {"t.tsv": tsv([["sample", *SAMPLES], *([f"g{i}", *r] for i, r in enumerate(values))])}, "plain"
     )
-    for rule in (None, tcga.above_quantile(0.5), tcga.above(0)):
-        dense = tcga.load(path, rule=rule).matrix.toarray()
-        assert not dense[0, 0]
-        assert not dense[:, 1].any()
-        assert dense[1, 0]
+    dense = load_tcga(path).matrix.toarray()
+    assert not dense[0, 0]
+    assert not dense[:, 1].any()
+    assert dense[1, 0]
 
 
 @pytest.mark.parametrize(
@@ -230,4 +217,4 @@ def test_missing_values_are_no_ones(tmp_path):
 )
 def test_expression_that_is_wrong(tmp_path, content, words):
     path = put(tmp_path, {"t.tsv": content}, "plain")
-    refused(tcga.load, path, *words)
+    refused(load_tcga, path, *words)

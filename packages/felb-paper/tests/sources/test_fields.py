@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
 from felb_paper.sources.raw import Fields, field_blocks, plain_decimals
 
@@ -63,9 +63,6 @@ def test_quotes_and_line_ends_do_not_count():
     assert fields.numbers(0, "x").tolist() == [1, 2]
     assert fields.texts(1) == ["a", "b"]
     assert fields.texts(1, [1]) == ["b"]
-    assert fields.holds(1, b"a") is False
-    assert Fields(b"a,1\na,2\n", 2).holds(0, b"a") is True
-    assert Fields(b"a,1\nb,2\n", 2).holds(0, b"a") is False
 
 
 def test_some_lines_keep_their_numbers():
@@ -90,14 +87,14 @@ def test_some_lines_keep_their_numbers():
 )
 @pytest.mark.parametrize("size", [1, 4, 1 << 20])
 def test_lines_of_another_width_are_said(monkeypatch, content, words, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     with pytest.raises(InputError, match=words):
         [fields.table(0) for fields in field_blocks(io.BytesIO(content), 2, first_line=5)]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1 << 20])
 def test_blocks_of_any_size_give_the_same(monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     content = b"".join(b"%d,%d\n" % (i, i * i) for i in range(50)) + b"\n\n"
     blocks = list(field_blocks(io.BytesIO(content), 2))
     np.testing.assert_array_equal(

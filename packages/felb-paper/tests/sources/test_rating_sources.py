@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from raw_files import WAYS, put, refused
 
-from felb.data import text
+from felb.data import readers
 from felb.errors import InputError
-from felb_paper.sources import goodreads, movielens, netflix
+from felb_paper.sources import load_goodreads, load_movielens, load_netflix
 from felb_paper.sources import ratings as ratings_module
 
 MOVIES = """movieId,title,genres
@@ -35,7 +35,7 @@ MOVIELENS = {"ml-25m/ratings.csv": RATINGS, "ml-25m/movies.csv": MOVIES}
 
 @pytest.mark.parametrize("way", WAYS)
 def test_movielens_in_every_way(tmp_path, way):
-    table = movielens.load(put(tmp_path / "raw", MOVIELENS, way))
+    table = load_movielens(put(tmp_path / "raw", MOVIELENS, way))
     assert table.rows == ("1", "2", "10")
     assert table.matrix.columns == (
         "Toy Story (1995)",
@@ -49,17 +49,17 @@ def test_movielens_in_every_way(tmp_path, way):
 
 def test_the_rating_that_counts_is_a_parameter(tmp_path):
     path = put(tmp_path, MOVIELENS, "folder")
-    assert movielens.load(path, at_least=0.5).matrix.nnz == 5
-    assert movielens.load(path, at_least=5).matrix.nnz == 1
-    assert movielens.load(path, at_least=6).matrix.shape == (3, 5)
+    assert load_movielens(path, at_least=0.5).matrix.nnz == 5
+    assert load_movielens(path, at_least=5).matrix.nnz == 1
+    assert load_movielens(path, at_least=6).matrix.shape == (3, 5)
     for bad in (float("nan"), "3", None):
         with pytest.raises(InputError, match="at_least="):
-            movielens.load(path, at_least=bad)
+            load_movielens(path, at_least=bad)
 
 
 def test_columns_are_found_by_name_and_carriage_returns_do_not_count(tmp_path):
     turned = "timestamp,rating,movieId,userId\r\n7,4.0,7,5\r\n"
-    table = movielens.load(put(tmp_path, {"ratings.csv": turned, "movies.csv": MOVIES.replace("\n", "\r\n")}, "folder"))
+    table = load_movielens(put(tmp_path, {"ratings.csv": turned, "movies.csv": MOVIES.replace("\n", "\r\n")}, "folder"))
     assert table.rows == ("5",)
     assert table.matrix.toarray().tolist() == [[False, False, True, False, False]]
 
@@ -81,12 +81,12 @@ def test_malformed_ratings_say_their_line(tmp_path, line, words):
     lines = RATINGS.splitlines()
     lines.insert(3, line)
     path = put(tmp_path, {"ratings.csv": "\n".join(lines) + "\n", "movies.csv": MOVIES}, "plain")
-    refused(movielens.load, path, *words)
+    refused(load_movielens, path, *words)
 
 
 def test_files_of_movielens_that_are_wrong(tmp_path):
     path = put(tmp_path, {"ratings.csv": RATINGS}, "plain")
-    refused(movielens.load, path, "movies.csv is not beside it")
+    refused(load_movielens, path, "movies.csv is not beside it")
     movies = tmp_path / "movies.csv"
     for content, words in (
         (MOVIES.encode("utf-16"), ("UTF-8", "line 1")),
@@ -100,7 +100,7 @@ def test_files_of_movielens_that_are_wrong(tmp_path):
     ):
         movies.write_bytes(content)
         with pytest.raises(InputError) as caught:
-            movielens.load(path)
+            load_movielens(path)
         for word in (str(movies), *words):
             assert word in str(caught.value)
     movies.write_text(MOVIES)
@@ -113,20 +113,20 @@ def test_files_of_movielens_that_are_wrong(tmp_path):
         (RATINGS.replace("userId", "üserId").encode("latin-1"), ("line 1 is not UTF-8",)),
     ):
         path.write_bytes(content)
-        refused(movielens.load, path, *words)
+        refused(load_movielens, path, *words)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "list.csv").write_text(MOVIES)
     movies.unlink()
     path.write_text(RATINGS)
-    assert movielens.load(path, movies=tmp_path / "elsewhere" / "list.csv").matrix.nnz == 3
+    assert load_movielens(path, movies=tmp_path / "elsewhere" / "list.csv").matrix.nnz == 3
 
 
 def test_places_without_a_file(tmp_path):
-    refused(movielens.load, tmp_path / "none.csv", "No such file")
-    refused(movielens.load, tmp_path, "holds no ratings.csv")
+    refused(load_movielens, tmp_path / "none.csv", "No such file")
+    refused(load_movielens, tmp_path, "holds no ratings.csv")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("links.csv", "")
-    refused(movielens.load, tmp_path / "other.zip", "holds no ratings.csv")
+    refused(load_movielens, tmp_path / "other.zip", "holds no ratings.csv")
 
 
 def test_packed_files_that_are_damaged(tmp_path):
@@ -135,17 +135,17 @@ def test_packed_files_that_are_damaged(tmp_path):
     whole = path.read_bytes()
     for content in (whole[:-1], whole[: len(whole) // 2], whole[:5], b"no gzip", whole[:2000] + b"\0\0" + whole[2002:]):
         path.write_bytes(content)
-        refused(movielens.load, path, "damaged or incomplete", "download it again")
+        refused(load_movielens, path, "damaged or incomplete", "download it again")
     archive = put(tmp_path / "zip", {"ratings.csv": many, "movies.csv": MOVIES}, "zip")
     whole = archive.read_bytes()
     for content in (b"", whole[:-30], whole[:300] + b"\0\0\0" + whole[303:]):
         archive.write_bytes(content)
-        refused(movielens.load, archive, "damaged or incomplete")
+        refused(load_movielens, archive, "damaged or incomplete")
 
 
 @pytest.mark.parametrize("size", [1, 50, 1000, 1 << 22])
 def test_ratings_are_those_of_a_plain_loop(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(text, "BLOCK_BYTES", size)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", size)
     monkeypatch.setattr(ratings_module, "MERGED_AT_A_TIME", 20)
     rng = random.Random(size)
     triplets = [(rng.randrange(1, 10**rng.randrange(1, 13)), rng.randrange(1, 40), rng.randrange(1, 11) / 2)
@@ -162,9 +162,9 @@ def test_ratings_are_those_of_a_plain_loop(tmp_path, monkeypatch, size):
         by_movie += ("" if item == last else f"{item}:\n") + f"{user},{rating},2005-09-06\n"
         last = item
     for load, path in (
-        (movielens.load, put(tmp_path / "m", {"ratings.csv": csv, "movies.csv": movies}, "folder")),
-        (goodreads.load, put(tmp_path / "g", {"ratings.json": lines}, "folder")),
-        (netflix.load, put(tmp_path / "n", {"combined_data_1.txt": by_movie}, "folder")),
+        (load_movielens, put(tmp_path / "m", {"ratings.csv": csv, "movies.csv": movies}, "folder")),
+        (load_goodreads, put(tmp_path / "g", {"ratings.json": lines}, "folder")),
+        (load_netflix, put(tmp_path / "n", {"combined_data_1.txt": by_movie}, "folder")),
     ):
         table = load(path)
         assert table.rows == tuple(map(str, users))
@@ -185,14 +185,14 @@ TITLES = "1,2003,Dinosaur Planet\n2,2004,Isle of Man TT, Révisé\n4500,NULL,Din
 )
 def test_netflix_in_every_way(tmp_path, way, names):
     files = dict(zip(names, (FIRST, SECOND), strict=True)) | {"movie_titles.csv": TITLES}
-    table = netflix.load(put(tmp_path / "raw", files, way))
+    table = load_netflix(put(tmp_path / "raw", files, way))
     assert table.rows == ("822109", "885013", "1488844")
     assert table.matrix.columns == ("Dinosaur Planet (2003)", "Isle of Man TT, Révisé (2004)", "Dinosaur (NULL)")
     np.testing.assert_array_equal(table.matrix.toarray(), [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
 
 
 def test_one_file_of_netflix_without_titles(tmp_path):
-    table = netflix.load(put(tmp_path, {"combined_data_1.txt": FIRST.replace("\n", "\r\n")}, "gz"), at_least=3)
+    table = load_netflix(put(tmp_path, {"combined_data_1.txt": FIRST.replace("\n", "\r\n")}, "gz"), at_least=3)
     assert table.matrix.columns == ("1", "2")
     assert table.matrix.nnz == 3
 
@@ -213,13 +213,13 @@ def test_one_file_of_netflix_without_titles(tmp_path):
 )
 def test_malformed_lines_of_netflix(tmp_path, content, words):
     path = put(tmp_path, {"combined_data_1.txt": content}, "plain")
-    refused(netflix.load, path, *words)
+    refused(load_netflix, path, *words)
 
 
 def test_malformed_titles(tmp_path):
     put(tmp_path, {"combined_data_1.txt": FIRST, "movie_titles.csv": "1,2003,A\nnonsense\n"}, "folder")
     with pytest.raises(InputError, match=r"movie_titles.csv: line 2 holds 'nonsense'"):
-        netflix.load(tmp_path)
+        load_netflix(tmp_path)
 
 
 # -- Goodreads ---------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ DOUBLE = [
 @pytest.mark.parametrize("quote", ['"', "'"])
 def test_goodreads_in_every_way(tmp_path, way, quote):
     content = "\n".join(DOUBLE).replace('"', quote)
-    table = goodreads.load(put(tmp_path / "raw", {"book_dataset/raw/ratings.json": content}, way))
+    table = load_goodreads(put(tmp_path / "raw", {"book_dataset/raw/ratings.json": content}, way))
     assert table.rows == ("0", "12")
     assert table.matrix.columns == ("3", "41335427")
     np.testing.assert_array_equal(table.matrix.toarray(), [[0, 1], [1, 0]])
@@ -252,9 +252,9 @@ METADATA = [
 @pytest.mark.parametrize("way", WAYS)
 def test_titles_of_books_come_from_the_file_beside(tmp_path, way):
     files = {"book_dataset/raw/ratings.json": "\n".join(DOUBLE), "book_dataset/raw/metadata.json": "\n".join(METADATA)}
-    assert goodreads.load(put(tmp_path / "raw", files, way)).matrix.columns == ("Emma [3]", "Emma [41335427]")
+    assert load_goodreads(put(tmp_path / "raw", files, way)).matrix.columns == ("Emma [3]", "Emma [41335427]")
     files["book_dataset/raw/metadata.json"] = METADATA[0]
-    assert goodreads.load(put(tmp_path / "part", files, way)).matrix.columns == ("Emma", "41335427")
+    assert load_goodreads(put(tmp_path / "part", files, way)).matrix.columns == ("Emma", "41335427")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_malformed_titles_of_books(tmp_path, line, words):
     content = "\n".join(METADATA).encode() + b"\n" + line
     path = put(tmp_path, {"ratings.json": "\n".join(DOUBLE), "metadata.json": content}, "folder")
     with pytest.raises(InputError, match=words) as caught:
-        goodreads.load(path)
+        load_goodreads(path)
     assert str(caught.value).startswith(str(tmp_path / "metadata.json"))
 
 
@@ -283,7 +283,7 @@ def test_lines_that_are_written_in_other_ways_are_read_too(tmp_path):
         '{"item_id": "3", "user_id": "9", "rating": "5.0"}  ',
         "",
     ]
-    table = goodreads.load(put(tmp_path, {"ratings.json": "\n".join(lines)}, "plain"))
+    table = load_goodreads(put(tmp_path, {"ratings.json": "\n".join(lines)}, "plain"))
     assert table.rows == ("0", "7", "8", "9", "12")
     np.testing.assert_array_equal(table.matrix.toarray(), [[0, 1], [1, 0], [1, 0], [1, 0], [1, 0]])
 
@@ -303,14 +303,14 @@ def test_lines_that_are_written_in_other_ways_are_read_too(tmp_path):
 )
 def test_malformed_lines_of_goodreads(tmp_path, line):
     path = put(tmp_path, {"ratings.json": "\n".join([*DOUBLE, line, DOUBLE[0]])}, "plain")
-    refused(goodreads.load, path, "line 4")
+    refused(load_goodreads, path, "line 4")
 
 
 def test_goodreads_in_another_encoding_or_empty(tmp_path):
     path = put(tmp_path, {"ratings.json": DOUBLE[0].replace("5}", "5, 'é': 1}").encode("latin-1")}, "plain")
-    refused(goodreads.load, path, "line 1 is not UTF-8")
+    refused(load_goodreads, path, "line 1 is not UTF-8")
     path.write_bytes(b"")
-    refused(goodreads.load, path, "no ratings")
+    refused(load_goodreads, path, "no ratings")
     packed = put(tmp_path / "gz", {"ratings.json": "\n".join(DOUBLE)}, "gz")
     packed.write_bytes(gzip.compress("\n".join(DOUBLE).encode())[:-5])
-    refused(goodreads.load, packed, "damaged or incomplete")
+    refused(load_goodreads, packed, "damaged or incomplete")

@@ -10,7 +10,17 @@ import pytest
 from raw_files import put, refused
 
 from felb_paper.data import ENTRIES
-from felb_paper.sources import acs, arxiv, goodreads, hpa, movielens, netflix, tcga
+from felb_paper.sources import (
+    acs,
+    load_arxiv,
+    load_brain,
+    load_goodreads,
+    load_income,
+    load_movielens,
+    load_netflix,
+    load_poverty,
+    load_tcga,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,28 +48,28 @@ PAPER = {
     "authors_parsed": [["A", "B", ""]],
 }  # fmt: skip
 KINDS = {
-    "acs-income": Kind(acs.income, "psam_p06.csv", ",".join(COLUMNS) + "\n", PERSON, {}, "30000"),
-    "acs-poverty": Kind(acs.poverty, "psam_p06.csv", ",".join(COLUMNS) + "\n", PERSON, {}, "40"),
-    "cs.LG": Kind(arxiv.load, "arxiv-metadata-oai-snapshot.json", "", json.dumps(PAPER) + "\n", {}, '"abstract"'),
+    "acs-income": Kind(load_income, "psam_p06.csv", ",".join(COLUMNS) + "\n", PERSON, {}, "30000"),
+    "acs-poverty": Kind(load_poverty, "psam_p06.csv", ",".join(COLUMNS) + "\n", PERSON, {}, "40"),
+    "cs.LG": Kind(load_arxiv, "arxiv-metadata-oai-snapshot.json", "", json.dumps(PAPER) + "\n", {}, '"abstract"'),
     "goodreads": Kind(
-        goodreads.load, "ratings.json", "", '{"item_id": 41335427, "user_id": 0, "rating": 5}\n', {}, "41335427"
+        load_goodreads, "ratings.json", "", '{"item_id": 41335427, "user_id": 0, "rating": 5}\n', {}, "41335427"
     ),
     "hpa-brain": Kind(
-        hpa.brain, "rna_single_cell_read_count.tsv", "Tissue\tCell\tCluster\tENSG00000000003\tENSG00000000005\n",
+        load_brain, "rna_single_cell_read_count.tsv", "Tissue\tCell\tCluster\tENSG00000000003\tENSG00000000005\n",
         "Brain\t17\tc-0\t0\t12\n", {}, "12",
     ),
     "hpa-brain by gene": Kind(
-        hpa.brain, "read_count.tsv", "\t0\t1\n", "ENSG00000000003\t0\t12\n", {}, "12",
+        load_brain, "read_count.tsv", "\t0\t1\n", "ENSG00000000003\t0\t12\n", {}, "12",
     ),
     "movielens": Kind(
-        movielens.load, "ratings.csv", "userId,movieId,rating,timestamp\n", "1,296,5.0,1147880044\n",
+        load_movielens, "ratings.csv", "userId,movieId,rating,timestamp\n", "1,296,5.0,1147880044\n",
         {"movies.csv": "movieId,title,genres\n296,Pulp Fiction (1994),Comedy|Crime|Drama|Thriller\n"}, "5.0",
     ),
     "netflix": Kind(
-        netflix.load, "combined_data_1.txt", "1:\n", "1488844,4,2005-09-06\n",
+        load_netflix, "combined_data_1.txt", "1:\n", "1488844,4,2005-09-06\n",
         {"movie_titles.csv": "1,2003,Dinosaur Planet\n"}, "1488844",
     ),
-    "tcga": Kind(tcga.load, "HiSeqV2", "sample\tTCGA-S9-A7J2-01\tTCGA-G3-A3CH-11\n", "ZXDB\t10.51\t0.0\n", {}, "10.51"),
+    "tcga": Kind(load_tcga, "HiSeqV2", "sample\tTCGA-S9-A7J2-01\tTCGA-G3-A3CH-11\n", "ZXDB\t10.51\t0.0\n", {}, "10.51"),
 }  # fmt: skip
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 

@@ -3,3 +3,6 @@
 FLARE moves messages and starts processes; the loop, its checkpoints and what a site agrees to are felb's own. This is
 the only package that imports ``nvflare``, and only `controller`, `executor` and `session` do so.
 """
+
+CERTIFICATE_DAYS = 730
+"""Days that a certificate of a federation is valid."""

@@ -40,8 +40,7 @@ def planned_costs(plan: PrivacyPlan | None, task: str) -> dict[str, Cost]:
     mechanism = plan.upload_mechanism()
     of_size = getattr(mechanism, "cost", None)
     if callable(of_size):
-        cost = of_size(plan.uploads.size)
-        return {} if cost is None else {UPLOADS: cost}
+        return {UPLOADS: of_size(plan.uploads.size)}
     return {UPLOADS: Cost("gaussian", plan.mu_of(UPLOADS), plan.unit, plan.privacy.neighbours)}
 
 
@@ -95,7 +94,7 @@ class Attempts:
         if self._accountant is not None and costs:
             # Which request it was is all there is to tell: others of the same round are charged as well.
             told = np.frombuffer(path.stem.encode(), np.uint8)
-            self._accountant.charge(*(Charge(FAILED, number, what, told, cost) for what, cost in costs.items()))
+            self._accountant.charge(*(Charge.of(FAILED, number, what, told, cost) for what, cost in costs.items()))
 
     def _path(self, request: Request) -> Path:
         return self.folder / f"{request.round:07}-{digest(request)[:16]}.json"

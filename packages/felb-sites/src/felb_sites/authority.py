@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.choices import CERTIFICATE_DAYS
 from felb.errors import InputError
 from felb.records import read_record, replacing, try_lock
+from felb_sites import CERTIFICATE_DAYS
 from felb_sites.certificates import (
     SITE_KIND,
     SITE_TYPE,

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from felb.centralized.base import LARGEST_SEED
 from felb.errors import FederationError, InputError
+from felb.federated.algorithms.registry import DEFAULT, METHODS
 from felb.metrics.counts import History
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LEAST_SITES, MOST_SITES, guarantee
 from felb.records import NEW, beside, clear_leftovers, read_text, read_toml, replace_folder
-from felb.runs.result import AGREED, RESAMPLED, RESULT, Provenance, Result
-from felb.sklearn.methods import DEFAULT, METHODS
+from felb.runs import RESULT
+from felb.runs.result import AGREED, RESAMPLED, Provenance, Result
 from felb.tables.schema import Schema
 from felb_sites.run_plan import Plan, fingerprint
 from felb_sites.supervisor import supervise
@@ -263,21 +264,12 @@ def result_of(record: RunRecord, run: DeployedRun, *, federation: str) -> Result
         raise FederationError(f"run {run.plan.run_id!r} is not finished yet")
     privacy = run.plan.algorithm().privacy
     counts, last, plan = outcome.counts, record.status(), run.plan
-    supports = outcome.supports
-    return Result(
-        components=outcome.components,
+    return Result.of(
+        outcome,
         columns=run.columns,
         schema=run.schema,
-        supports=(None,) * len(outcome.components) if supports is None else tuple(supports.tolist()),
         clients=dict.fromkeys(last.sites),  # only the sum of their rows is kept
-        scores={} if counts is None else counts.scores(),
-        converged=outcome.converged,
-        integrality_gap=outcome.integrality_gap,
         history=history,
-        complete=outcome.complete,
-        weights=outcome.weights,
-        belief=outcome.belief,
-        n_iter=outcome.n_iter,
         privacy=None if privacy is None else guarantee(privacy, history),
         provenance=Provenance(
             method=plan.method,

@@ -58,11 +58,9 @@ def _private(plan: Plan, guaranteed: PrivacyPlan, what: str) -> Leaving:
     spec = next(spec for spec in algorithm.tasks.values() if what in spec.outputs)
     count = guaranteed.rounds_of(what)
     costs = planned_costs(guaranteed, what if guaranteed.uploads is None else UPLOADS)
-    cost = "no bound"
-    if costs:
-        epsilon = total_epsilon([next(iter(costs.values()))] * count, guaranteed.delta)
-        cost = f"epsilon {epsilon:.3g} at delta {guaranteed.delta:.2g}"
-    mechanism = "paper" if guaranteed.privacy.mechanism == "paper" else "discrete Gaussian"
+    epsilon = total_epsilon([next(iter(costs.values()))] * count, guaranteed.delta)
+    cost = f"epsilon {epsilon:.3g} at delta {guaranteed.delta:.2g}"
+    mechanism = "discrete Gaussian"
     if guaranteed.uploads is not None and guaranteed.uploads.boolean:
         mechanism = "randomized response"
     times = "once" if count == 1 else f"{count} times"

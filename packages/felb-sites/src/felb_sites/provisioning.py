@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from felb.choices import CERTIFICATE_DAYS
 from felb.errors import InputError
 from felb.records import read_record, replace_folder, replacing
+from felb_sites import CERTIFICATE_DAYS
 from felb_sites.authority import RESTORE, Authority, check_name, organisation
 from felb_sites.certificates import CertificateRequest, key_fingerprint, signed_certificate
 from felb_sites.flare import COORDINATOR_ORG, FlareError, flare, require_flare, server_command, site_command

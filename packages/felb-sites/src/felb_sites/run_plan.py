@@ -5,27 +5,25 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from felb._version import __version__
-from felb.choices import MDL
 from felb.errors import InputError
-from felb.privacy.spec import LEAST_SITES, MOST_SITES, Population, Privacy, most_dropouts
-from felb.sklearn.methods import METHODS, make_federated
+from felb.federated.algorithms.registry import MDL, METHODS, OF_THE_RUN, make_algorithm
+from felb.privacy.spec import LEAST_SITES, MOST_SITES, Population, most_dropouts, read_privacy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from felb.federated.protocol import Algorithm
+    from felb.privacy.spec import Privacy
 
 WORD = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 METHOD = re.compile(r"[a-z][a-z0-9-]{0,39}(\+[a-z][a-z0-9-]{0,39})?")
 DIGEST = re.compile("[0-9a-f]{64}")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-NOT_OF_THE_METHOD = frozenset(
-    {"participation", "n_jobs", "random_state", "binarize_threshold", "n_components", "privacy", "secure"}
-)
+NOT_OF_THE_METHOD = OF_THE_RUN | {"n_components"}
 """Parameters of estimators that a plan says in another way, or that are not the coordinator's to choose."""
 MAX_FEATURES, MAX_COMPONENTS, MAX_CELLS, MAX_STEPS = 10_000_000, 4096, 200_000_000, 1_000_000
 """Beyond these, a plan is a mistake or an attack; V alone would not fit into memory."""
@@ -40,7 +38,7 @@ class Plan:
     Parameters
     ----------
     run_id : names the run, also across restarts
-    method : a name in `felb.sklearn.methods.METHODS`
+    method : a name in `felb.federated.algorithms.registry.METHODS`
     n_components, n_features : the shape of V; "mdl" components if the run is to find their number
     parameters : further parameters of the method, numbers and words only
     privacy : terms of `felb.privacy.Privacy`, numbers and words only; None if nothing is guaranteed
@@ -152,15 +150,9 @@ class Plan:
             return None
         if not isinstance(self.privacy, dict):
             raise InputError("privacy must be a table of named terms")
-        known = {entry.name for entry in fields(Privacy)}
         for name, value in self.privacy.items():
             _check_parameter(name, value)
-            if name not in known:
-                raise InputError(f"a privacy specification has no {_short(name)}; it has {', '.join(sorted(known))}")
-        try:
-            return Privacy(**self.privacy)
-        except TypeError as error:  # a word where a number belongs
-            raise InputError(f"the privacy specification is not understood ({error})") from error
+        return read_privacy(self.privacy)
 
     @classmethod
     def of(cls, arguments: Any) -> Plan:
@@ -178,14 +170,18 @@ class Plan:
 
     def algorithm(self) -> Algorithm:
         """Return the algorithm that both sides play; noise is calibrated for what the plan says of the federation."""
-        spec = self.spec
-        agreed = {} if spec is None else {"privacy": spec}
-        model = make_federated(self.method, n_components=self.n_components, **self.parameters, **agreed)
+        made = make_algorithm(
+            self.method,
+            self.n_features,
+            self.n_components,
+            self.parameters,
+            privacy=self.spec,
+            population=self._population,
+            restricted=self.privacy is None,  # every site has disclosure rules of its own
+        )
         if self.parameters.get("time_limit") is not None and not METHODS[self.method].post_hoc:
             raise InputError(f"a run of {self.method} over sites has no time_limit; lower its rounds or effort instead")
-        # Starts from below ask how many rows hold a whole set of features, which no site should tell.
-        options = {"starts_from_below": False} if self.method == "bmf" else {}
-        return model.algorithm(self.n_features, population=self._population, **options)
+        return made
 
     @property
     def _population(self) -> Population | None:

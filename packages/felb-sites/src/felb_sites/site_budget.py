@@ -124,11 +124,9 @@ class Spent:
         self, run_id: str, guaranteed: PrivacyPlan, *, limit: float | None, delta_limit: float | None = None
     ) -> None:
         """Set down a run, unless it is already; refuse it if Σε or Σδ of its kind would exceed its limit."""
-        epsilon, delta = guaranteed.total_epsilon, guaranteed.delta
-        if math.isinf(epsilon):
-            return  # such a run guarantees nothing, like one without privacy, and is checked like one
         kind = guaranteed.unit, guaranteed.privacy.neighbours
-        self.charge(run_id, (epsilon, delta), kind=kind, limits=(limit, delta_limit))
+        cost = guaranteed.privacy.epsilon, guaranteed.delta
+        self.charge(run_id, cost, kind=kind, limits=(limit, delta_limit))
 
     def charge(
         self, run_id: str, cost: tuple[float, float], *, kind: Kind, limits: tuple[float | None, float | None]
@@ -150,9 +148,9 @@ class Spent:
         self, run_id: str, guaranteed: PrivacyPlan, *, limit: float | None, delta_limit: float | None = None
     ) -> None:
         """Refuse a run as `reserve` would, and set nothing down."""
-        if run_id not in self.runs() and not math.isinf(guaranteed.total_epsilon):
+        if run_id not in self.runs():
             kind = guaranteed.unit, guaranteed.privacy.neighbours
-            self._check_room(kind, guaranteed.total_epsilon, guaranteed.delta, limits=(limit, delta_limit))
+            self._check_room(kind, guaranteed.privacy.epsilon, guaranteed.delta, limits=(limit, delta_limit))
 
     def _check_room(
         self, kind: Kind, epsilon: float, delta: float, *, limits: tuple[float | None, float | None]
@@ -171,6 +169,5 @@ class Spent:
 
 
 def _is_counted(plan: Path) -> bool:
-    """Return whether a run of this plan stands in the budget; noise as in the paper may have no total to be counted."""
-    privacy = json.loads(plan.read_text(encoding="utf-8")).get("privacy")
-    return privacy is not None and privacy.get("mechanism") != "paper"
+    """Return whether a run of this plan stands in the budget."""
+    return json.loads(plan.read_text(encoding="utf-8")).get("privacy") is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import weakref
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import scipy.sparse as sp
 from felb.errors import FederationError, InputError, MissingExtraError, PrivacyError
 from felb.federated.client import Client
 from felb.federated.gate import Gate, StoredResponses, answered_rounds
-from felb.kernels.schedule import one_blas_thread_again
+from felb.kernels.schedule import one_blas_thread
 from felb.privacy.outbound_log import OutboundLog, drop_unsent, read_log
 from felb.records import replacing, try_lock
 from felb_sites.attempts import Attempts, planned_costs
@@ -210,7 +209,7 @@ class SiteSession:
 
     def _do(self, spec: TaskSpec, work: Work) -> tuple[Any, Update]:
         # What overflows saturates; an error here would tell something of the data.
-        with one_blas_thread_again(), np.errstate(all="ignore"):
+        with one_blas_thread(), np.errstate(all="ignore"):
             state, update = spec.do(work)
         if spec.assigns and not self.plan.resample:
             # Before the response is kept: a repeated request is answered from there and assigns nothing.
@@ -294,7 +293,7 @@ class SiteSession:
     def _check_spent(self) -> None:
         """Refuse an exact run after private ones, and a private one of which responses are lost."""
         guaranteed, spent = self._algorithm.privacy, Spent(self.config.state)
-        if guaranteed is None or math.isinf(guaranteed.total_epsilon):
+        if guaranteed is None:
             spent.check_exact(allowed=self.config.policy.exact_after_private)
         else:
             spent.check_answers(self.plan.run_id, len(self._responses))

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from felb._lazy import import_when_used
 from felb._version import __version__
-from felb.late import late_names
 
 if TYPE_CHECKING:
     from felb import data, metrics, privacy, scverse
     from felb.analysis.choose_k import FederatedBMFCV, choose_k
     from felb.analysis.stability import stability
-    from felb.centralized.asso import Asso
-    from felb.centralized.elbmf import ELBMF
-    from felb.centralized.grecond import GreConD
-    from felb.centralized.mebf import MEBF
-    from felb.centralized.zhang import Zhang
     from felb.data.binary import BinaryMatrix
     from felb.errors import ConvergenceWarning, FelbError, InputError
     from felb.federated.algorithms.felb import Setting as FelbSetting
@@ -27,10 +22,11 @@ if TYPE_CHECKING:
     from felb.runs.apply import drift
     from felb.runs.execute import fit, resume, simulate
     from felb.runs.job import Job
-    from felb.runs.result import Result, load, save
+    from felb.runs.model import load, save
+    from felb.runs.result import Result
     from felb.sklearn.binarizer import Binarizer
-    from felb.sklearn.bmf import FederatedBMF
-    from felb.sklearn.federated import FELB, FELBMU, FedNMF, FedProx, PostHoc, ProxSkip, Scaffold
+    from felb.sklearn.centralized import ELBMF, MEBF, Asso, GreConD, Zhang
+    from felb.sklearn.federated import FELB, FELBMU, FederatedBMF, FedNMF, FedProx, PostHoc, ProxSkip, Scaffold
 
 __all__ = [
     "ELBMF",
@@ -71,46 +67,46 @@ __all__ = [
     "stability",
 ]
 
-# Imported on first use: `import felb` and `felb --help` stay instant.
+# `import felb` and `felb --help` stay instant.
 _LAZY = {
-    "Asso": "felb.centralized.asso",
+    "Asso": "felb.sklearn.centralized",
     "Binarizer": "felb.sklearn.binarizer",
     "BinaryMatrix": "felb.data.binary",
     "ConvergenceWarning": "felb.errors",
-    "ELBMF": "felb.centralized.elbmf",
+    "ELBMF": "felb.sklearn.centralized",
     "FELB": "felb.sklearn.federated",
     "FELBMU": "felb.sklearn.federated",
     "FedNMF": "felb.sklearn.federated",
     "FedProx": "felb.sklearn.federated",
-    "FederatedBMF": "felb.sklearn.bmf",
+    "FederatedBMF": "felb.sklearn.federated",
     "FederatedBMFCV": "felb.analysis.choose_k",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.algorithms.felb:Setting",
-    "GreConD": "felb.centralized.grecond",
+    "GreConD": "felb.sklearn.centralized",
     "InputError": "felb.errors",
     "Job": "felb.runs.job",
-    "MEBF": "felb.centralized.mebf",
+    "MEBF": "felb.sklearn.centralized",
     "Participation": "felb.federated.protocol",
     "PostHoc": "felb.sklearn.federated",
     "ProxSkip": "felb.sklearn.federated",
     "Result": "felb.runs.result",
     "Scaffold": "felb.sklearn.federated",
-    "Zhang": "felb.centralized.zhang",
+    "Zhang": "felb.sklearn.centralized",
     "choose_k": "felb.analysis.choose_k",
     "data": "felb.data:",
     "drift": "felb.runs.apply",
     "fit": "felb.runs.execute",
-    "load": "felb.runs.result",
+    "load": "felb.runs.model",
     "metrics": "felb.metrics:",
     "privacy": "felb.privacy:",
     "resume": "felb.runs.execute",
-    "save": "felb.runs.result",
+    "save": "felb.runs.model",
     "scverse": "felb.scverse:",
     "simulate": "felb.runs.execute",
     "stability": "felb.analysis.stability",
 }
 
-__getattr__ = late_names(__name__, _LAZY)
+__getattr__ = import_when_used(__name__, _LAZY)
 
 
 def __dir__() -> list[str]:

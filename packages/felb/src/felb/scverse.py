@@ -9,7 +9,7 @@ import numpy as np
 from felb.analysis.stability import stability
 from felb.data.coercion import read_partly_known
 from felb.errors import InputError
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix

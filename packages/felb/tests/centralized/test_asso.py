@@ -1,18 +1,15 @@
 """Asso against known errors on real data and against a version that evaluates everything anew."""
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from felb.centralized import asso
-from felb.centralized.asso import Asso
 from felb.data import BinaryMatrix, load, planted
 from felb.errors import ConvergenceWarning, InputError
 from felb.metrics import confusion
 from felb.progress import Deadline
+from felb.sklearn.centralized import Asso
 
 # Errors for 2, 5 and 10 components, by data set and threshold.
 KNOWN = {
@@ -232,9 +229,3 @@ def test_what_was_found_until_then_is_the_beginning_of_the_whole(looks):
 def test_parameters_that_make_no_sense(parameters, message):
     with pytest.raises(InputError, match=message):
         Asso(2, **parameters).fit(load("zoo"))
-
-
-def test_the_example_of_the_documentation():
-    tried = doctest.testmod(asso)
-    assert tried.attempted > 0
-    assert tried.failed == 0

@@ -18,7 +18,7 @@ from felb.centralized.certificate import (
     search_bound,
 )
 from felb.errors import InputError
-from felb.kernels import exact as doll_search
+from felb.kernels import exact
 from felb.progress import Deadline
 
 tiny = hnp.arrays(bool, st.tuples(st.integers(1, 7), st.integers(1, 4)))
@@ -89,7 +89,7 @@ def test_zoo_with_two_components_is_proven():
 
 def test_a_search_that_is_stopped_proves_less(monkeypatch):
     zoo = felb.data.load("zoo").toarray()
-    monkeypatch.setattr(doll_search, "NODES_BETWEEN_LOOKS", 500)
+    monkeypatch.setattr(exact, "NODES_BETWEEN_LOOKS", 500)
 
     class Passed(Deadline):
         passed = True
@@ -120,5 +120,5 @@ def test_what_cannot_be_certified():
 def test_the_search_runs_in_the_interpreter(monkeypatch):
     A = np.random.default_rng(0).random((6, 4)) < 0.5
     expected = search_bound(A, 2, errors=None, deadline=Deadline())
-    monkeypatch.setattr(doll_search, "doll_search_into", doll_search.doll_search_into.py_func)
+    monkeypatch.setattr(exact, "search_columns_into", exact.search_columns_into.py_func)
     assert search_bound(A, 2, errors=None, deadline=Deadline()) == expected

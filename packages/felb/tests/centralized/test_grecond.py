@@ -1,17 +1,14 @@
 """GreConD against known concepts of real data and against a version on plain Boolean arrays."""
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from felb.centralized import grecond
-from felb.centralized.grecond import GreConD
 from felb.data import BinaryMatrix, load, planted
 from felb.errors import ConvergenceWarning, InputError
 from felb.metrics import confusion
+from felb.sklearn.centralized import GreConD
 
 # Components of the exact factorization, errors of ten, and rows, columns and newly covered ones of the first.
 KNOWN = {
@@ -160,9 +157,3 @@ def test_a_time_limit_that_passes_at_the_very_end_changes_nothing():
 def test_a_time_limit_must_be_positive():
     with pytest.raises(InputError, match="time_limit"):
         GreConD(2, time_limit=-1.0).fit(load("zoo"))
-
-
-def test_the_example_of_the_documentation():
-    tried = doctest.testmod(grecond)
-    assert tried.attempted > 0
-    assert tried.failed == 0

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import felb
 from felb.centralized import mebf
-from felb.centralized.mebf import MEBF
 from felb.data import BinaryMatrix, load, planted
 from felb.errors import ConvergenceWarning, InputError
 from felb.metrics import confusion
+from felb.sklearn.centralized import MEBF
 
 # -- the slow twin -----------------------------------------------------------------------------------------------------
 

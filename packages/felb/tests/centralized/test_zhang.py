@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from felb.centralized import zhang
-from felb.centralized.zhang import Zhang, balanced, penalised_step
+from felb.centralized.zhang import balanced, penalised_step
 from felb.data import load, planted
 from felb.errors import ConvergenceWarning, InputError
 from felb.kernels.boolean import threshold_grid
 from felb.kernels.passes import gather, statistics_pass
 from felb.metrics import confusion
 from felb.optim.steps import projected_rows, uniform_columns
+from felb.sklearn.centralized import Zhang
 
 DATA = planted(150, 30, 3, noise=0.05, seed=4)
 

@@ -310,7 +310,7 @@ def test_the_noise_of_a_plan_is_that_of_the_closed_form(felb, in_folder):
         (("--epsilon", "inf"), 1, "epsilon must be positive and finite"),
         (("--delta", 0.01), 1, "below 1/400"),
         (("-n", 0), 2, "--records"),
-        (("--mechanism", "paper", "--unit", "client", *THETA), 1, "protect a record"),
+        (("--mechanism", "paper"), 2, "--mechanism"),
     ],
 )
 def test_plans_that_cannot_be_made_are_refused(felb, in_folder, arguments, code, said):

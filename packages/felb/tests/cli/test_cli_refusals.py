@@ -280,7 +280,7 @@ def test_folders_that_hold_no_result(refused, in_folder, good):
 def test_damaged_results(refused, result, verb):
     record, components = result / "result.json", result / "components.npz"
     whole, raw = record.read_bytes(), components.read_bytes()
-    for damaged in (b"", b"{", whole[: len(whole) // 2], b"[]", b"{}", b"\xff\xfe", b'{"format": "felb-result-1"}'):
+    for damaged in (b"", b"{", whole[: len(whole) // 2], b"[]", b"{}", b"\xff\xfe", b'{"format": "felb-result-2"}'):
         record.write_bytes(damaged)
         refused(*verb, words=("result.json is damaged", "make the result again"))
     record.write_text(json.dumps({**json.loads(whole), "format": "felb-result-9"}))

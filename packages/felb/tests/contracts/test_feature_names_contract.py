@@ -1,6 +1,7 @@
-"""Feature names in every container that has them, for every estimator: kept by `fit`, compared by `transform`.
+"""Feature names in every container that has them: kept by `fit` of every estimator, compared by its `transform`.
 
-A new container is one line in the list, and so is a new way to change its columns.
+A new container is one line in the list, and so is a new way to change its columns. Every container is given to one
+federated and one centralized estimator, and every estimator gets one container.
 """
 
 import anndata
@@ -64,7 +65,18 @@ def model(request):
 
 
 @pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS.keys())
-def test_names_are_kept_and_compared(model, container, tmp_path):
+@pytest.mark.parametrize("name", ["FedNMF", "Asso"])
+def test_names_of_every_container_are_kept_and_compared(name, container, tmp_path):
+    assert_names_are_kept_and_compared(
+        ESTIMATORS[name](n_components=2, max_iter=5, random_state=0), container, tmp_path
+    )
+
+
+def test_names_are_kept_and_compared_by_every_estimator(model, tmp_path):
+    assert_names_are_kept_and_compared(model, CONTAINERS["pandas"], tmp_path)
+
+
+def assert_names_are_kept_and_compared(model, container, tmp_path):
     model.fit(container(CELLS, NAMES, tmp_path))
     assert model.feature_names_in_.tolist() == NAMES
     U = model.transform(container(CELLS, NAMES, tmp_path))

@@ -5,25 +5,19 @@ import pytest
 
 from felb.errors import InputError
 from felb.privacy.accounting import Cost
-from felb.privacy.mechanisms import ByName, DiscreteGaussian, NoNoise
-from felb.privacy.published_noise import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
+from felb.privacy.mechanisms import DiscreteGaussian, NoNoise
+from felb.privacy.releases import ClippedGaussian, RandomizedResponse
 
 REAL, BITS, COUNTS = np.linspace(-1, 2, 6).reshape(2, 3), np.eye(2, 3, dtype=bool), np.arange(6).reshape(2, 3)
 
 MECHANISMS = {
     "none": (NoNoise(), REAL),
-    "gaussian": (PaperGaussian(1.0), REAL),
-    "gaussian frobenius": (PaperGaussian(1.0, clip=FrobeniusClip(1.5)), REAL),
-    "gaussian elementwise": (PaperGaussian(1.0, clip=ElementwiseClip(1.5), neighbours="replace"), REAL),
-    "laplace": (PaperLaplace(1.0), REAL),
-    "laplace frobenius": (PaperLaplace(1.0, clip=FrobeniusClip(1.5)), REAL),
-    "laplace elementwise": (PaperLaplace(1.0, clip=ElementwiseClip(1.5)), REAL),
-    "xor": (PaperXor(0.1), BITS),
+    "clipped": (ClippedGaussian(1.5, 0.7, "replace"), REAL),
+    "randomized response": (RandomizedResponse(2.0), BITS),
     "discrete counts": (DiscreteGaussian(90.0, 20.0), COUNTS),
     "discrete grid": (DiscreteGaussian(90.0, 2.0, grid=0.25, shares=3), REAL),
-    "by name": (ByName({"V": PaperXor(0.1)}), BITS),
 }
-UNPROTECTED = {"none", "gaussian", "laplace"}
+UNPROTECTED = {"none"}
 
 
 def pytest_generate_tests(metafunc):

@@ -70,4 +70,4 @@ def write_as(kind, folder):
 
 
 KINDS = [".csv", ".tsv", ".dat", ".fimi", ".mtx", ".npz", ".npy", ".mat", ".parquet", ".h5ad", ".felb"]
-KINDS += [".csv.gz", ".tsv.gz", ".dat.gz", ".fimi.gz", ".mtx.gz"]
+KINDS += [".csv.gz", ".dat.gz", ".mtx.gz"]

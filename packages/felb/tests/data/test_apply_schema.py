@@ -26,9 +26,9 @@ from raw_tables import (
 
 from felb.data import BinaryMatrix, Feature, Schema, convert, read
 from felb.errors import InputError, SchemaWarning
-from felb.tables.databases import header_names
 from felb.tables.propose import infer
 from felb.tables.schema import Handling, Roles
+from felb.tables.sources import read_header_names
 
 SURVEY_NAMES, EVENT_NAMES = ("id", "sex", "age", "bmi", "insured"), ("person_id", "code", "date")
 
@@ -364,7 +364,7 @@ def test_only_regular_files_are_databases(scheme, tmp_path):
 
 
 def test_a_small_packed_table_does_not_fill_the_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr("felb.data.tabular.ALWAYS_BYTES", 1 << 16)
+    monkeypatch.setattr("felb.data.readers.ALWAYS_BYTES", 1 << 16)
     with gzip.open(tmp_path / "rows.csv.gz", "wb") as file:
         file.write(b"a,b\n" + b"1,x\n" * (1 << 18))
     with pytest.raises(InputError, match="unpacks to more than"):
@@ -380,7 +380,7 @@ def test_a_small_packed_table_does_not_fill_the_machine(tmp_path, monkeypatch):
 def test_the_names_of_very_many_columns_are_read_in_one_pass(tmp_path):
     names = [f"c{i}" for i in range(100_000)]
     (tmp_path / "wide.csv").write_text(",".join(names))
-    assert header_names(tmp_path / "wide.csv", ",") == names
+    assert read_header_names(tmp_path / "wide.csv", ",") == names
     (tmp_path / "wide.csv").write_text(",".join([*names, "c7"]))
     with pytest.raises(InputError, match="'c7' occurs more than once"):
-        header_names(tmp_path / "wide.csv", ",")
+        read_header_names(tmp_path / "wide.csv", ",")

@@ -29,7 +29,7 @@ def dense_of(matrix):
 
 @pytest.mark.parametrize(
     "dtype",
-    ["bool", "int8", "uint8", "int64", "uint64", "float16", "float32", "float64", "longdouble", "O", "U1", "S1"],
+    ["bool", "int8", "uint64", "float16", "float64", "longdouble", "O", "U1", "S1"],
 )
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_numpy_types(dtype, order):
@@ -55,7 +55,7 @@ def test_lists():
     assert BinaryMatrix.of([[]]).shape == (1, 0)
 
 
-@pytest.mark.parametrize("cells", [1, 4, 9, 1 << 24])
+@pytest.mark.parametrize("cells", [1, 9, 1 << 24])
 def test_dense_data_is_scanned_in_blocks(cells, monkeypatch):
     monkeypatch.setattr(convert_module, "DENSE_BLOCK_CELLS", cells)
     np.testing.assert_array_equal(dense_of(BinaryMatrix.of(DENSE)), DENSE)
@@ -75,7 +75,7 @@ def test_binary_matrix_passes_through():
             BinaryMatrix.of(matrix, binarize_threshold=threshold)
 
 
-@pytest.mark.parametrize("value", [0.5, 2, -1, 1e308, -1e308, np.inf, -np.inf, 1 + 1e-12, 5e-324])
+@pytest.mark.parametrize("value", [0.5, -1, 1e308, np.inf, 1 + 1e-12, 5e-324])
 @pytest.mark.parametrize("form", ["dense", "csr", "pandas", "polars"])
 def test_other_values_are_named(value, form):
     data = DENSE.astype(float)
@@ -114,7 +114,7 @@ def test_first_bad_cell_in_reading_order_is_named():
         BinaryMatrix.of(data)
 
 
-@pytest.mark.parametrize("threshold", [None, 0.5, -1.0])
+@pytest.mark.parametrize("threshold", [None, -1.0])
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, pd.NaT, "nan"])
 def test_missing_cells(missing, threshold):
     data = DENSE.astype(object)
@@ -227,7 +227,7 @@ def test_thresholds_that_are_none(threshold):
 # -- SciPy -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float32])
+@pytest.mark.parametrize("dtype", [bool, np.float32])
 @pytest.mark.parametrize("kind", KINDS)
 def test_scipy_formats(kind, dtype):
     data = getattr(sp, kind)(DENSE.astype(dtype))

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import felb
-from felb.data import BinaryMatrix, convert, partition, planted, read, text
-from felb.data import binary_files as npz
-from felb.data import binary_files as parquet
-from felb.data import coercion as dense
-from felb.data import tabular as sorting
+from felb.data import BinaryMatrix, coercion, convert, partition, planted, read, readers
 from felb.data.partition import split
 from felb.errors import InputError
 
@@ -27,15 +23,12 @@ from felb.errors import InputError
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that the little files of the tests have many."""
-    monkeypatch.setattr(text, "BLOCK_CELLS", 3 * 7)
-    monkeypatch.setattr(text, "BLOCK_BYTES", 40)
-    monkeypatch.setattr(parquet, "BATCH_CELLS", 4 * 7)
-    monkeypatch.setattr(npz, "SPARSE_BLOCK_ENTRIES", 11)
-    monkeypatch.setattr(dense, "SPARSE_BLOCK_ENTRIES", 11)
-    monkeypatch.setattr(npz, "PIECE_BYTES", 13)
-    monkeypatch.setattr(sorting, "ENTRIES_AT_A_TIME", 11)
-    monkeypatch.setattr(sorting, "MOST_FILES", 5)
-    monkeypatch.setattr(dense, "DENSE_BLOCK_CELLS", 2 * 7)
+    monkeypatch.setattr(readers, "BLOCK_CELLS", 3 * 7)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(readers, "BATCH_CELLS", 4 * 7)
+    monkeypatch.setattr(readers, "PIECE_BYTES", 13)
+    monkeypatch.setattr(coercion, "SPARSE_BLOCK_ENTRIES", 11)
+    monkeypatch.setattr(coercion, "DENSE_BLOCK_CELLS", 2 * 7)
 
 
 def names_in(folder):
@@ -232,13 +225,13 @@ def test_an_interruption_leaves_nothing(tmp_path):
 
 def test_item_lists_that_change_between_the_two_readings_are_refused(tmp_path, monkeypatch):
     source = write(tmp_path / "a.dat", "1 2\n3\n")
-    parse, turns = text._parse_items, []
+    parse, turns = readers._parse_items, []
 
     def changing(block, first_line):
         turns.append(block)
         return parse(block if len(turns) == 1 else b"1 2\n4\n", first_line)
 
-    monkeypatch.setattr(text, "_parse_items", changing)
+    monkeypatch.setattr(readers, "_parse_items", changing)
     with pytest.raises(InputError, match="changed"):
         convert(source, tmp_path / "t.felb")
     assert names_in(tmp_path) == ["a.dat"]
@@ -248,11 +241,10 @@ def test_item_lists_that_change_between_the_two_readings_are_refused(tmp_path, m
 
 MEASURE = """
 import sys, tracemalloc
-from felb.data import convert, npz, parquet, sorting, text
-from felb.data import binary, storage, coercion as dense
-sorting.ENTRIES_AT_A_TIME = npz.SPARSE_BLOCK_ENTRIES = dense.SPARSE_BLOCK_ENTRIES = 1 << 13
-npz.PIECE_BYTES = text.BLOCK_CELLS = text.BLOCK_BYTES = dense.DENSE_BLOCK_CELLS = parquet.BATCH_CELLS = 1 << 14
-binary.ONES_AT_A_TIME = storage.COPY_BYTES = 1 << 14
+from felb.data import binary, coercion, convert, readers, storage
+coercion.SPARSE_BLOCK_ENTRIES = 1 << 13
+readers.PIECE_BYTES = readers.BLOCK_CELLS = readers.BLOCK_BYTES = readers.BATCH_CELLS = 1 << 14
+coercion.DENSE_BLOCK_CELLS = binary.ONES_AT_A_TIME = storage.COPY_BYTES = 1 << 14
 small, large, target = sys.argv[1:]
 convert(small, target)  # what is imported on the way is not what is measured
 tracemalloc.start()

@@ -13,9 +13,9 @@ from raw_tables import EVENT_SCHEMA, EVENTS, write_csv_table
 from felb import Job
 from felb.data import Feature, Schema, read
 from felb.errors import InputError
-from felb.tables.databases import parse_url, source_name
 from felb.tables.propose import infer
 from felb.tables.schema import Handling, Roles
+from felb.tables.sources import parse_url, source_name
 
 CONCEPTS = {
     "E11": (201826, "Type 2 diabetes mellitus"),

@@ -40,6 +40,8 @@ def test_damage_is_an_input_error_that_names_the_file(kind, tmp_path):
     cuts = [0, 1, 6, 20, len(content) // 3, len(content) // 2, len(content) - 9, len(content) - 2]
     if kind in (".csv", ".tsv", ".dat", ".fimi"):
         cuts = [0]  # fewer lines are a smaller file
+    if kind == ".mat":
+        cuts = cuts[:-1]  # its last bytes only fill a word
     for part in cuts:
         broken.write_bytes(content[:part])
         with pytest.raises(InputError, match="broken"):
@@ -108,14 +110,14 @@ def test_unknown_suffix(name, tmp_path):
         read(tmp_path / name)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith((".csv", ".tsv", ".parquet", ".h5ad"))])
+@pytest.mark.parametrize("kind", [".dat.gz", ".npz", ".mat", ".felb"])
 def test_client_column_where_there_is_none(kind, tmp_path):
     path, _ = write_as(kind, tmp_path)
     with pytest.raises(InputError, match=r"data.*: client_column .*\.csv, \.tsv, \.parquet, \.h5ad"):
         read(path, client_column="site")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith((".csv", ".tsv"))])
+@pytest.mark.parametrize("kind", [".dat", ".npy", ".parquet", ".h5ad"])
 def test_header_where_there_is_none(kind, tmp_path):
     path, _ = write_as(kind, tmp_path)
     with pytest.raises(InputError, match=r"header .*\.csv, \.tsv"):

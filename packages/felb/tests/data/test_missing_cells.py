@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from felb.data import BinaryMatrix, convert, read, text
-from felb.data import binary_files as parquet
-from felb.data import coercion as dense
+from felb.data import BinaryMatrix, coercion, convert, read, readers
 from felb.data.files import read_data
 from felb.errors import InputError
 
@@ -51,9 +49,9 @@ KINDS = ["csv", "tsv.gz", "npy", "parquet", "h5ad"]
 @pytest.fixture(params=[False, True], ids=["one block", "many blocks"])
 def blocks(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(text, "BLOCK_CELLS", 2 * 3)
-        monkeypatch.setattr(parquet, "BATCH_CELLS", 2 * 3)
-        monkeypatch.setattr(dense, "DENSE_BLOCK_CELLS", 2 * 3)
+        monkeypatch.setattr(readers, "BLOCK_CELLS", 2 * 3)
+        monkeypatch.setattr(readers, "BATCH_CELLS", 2 * 3)
+        monkeypatch.setattr(coercion, "DENSE_BLOCK_CELLS", 2 * 3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,15 @@ from raw_tables import EVENTS, write_csv_table
 
 from felb.data import read
 from felb.errors import InputError, SchemaWarning
-from felb.tables.propose import disclosed, infer, make_schema, merged, read_proposal, summarize, write_proposal
+from felb.tables.propose import (
+    infer,
+    limit_disclosure,
+    make_schema,
+    merge_summaries,
+    read_proposal,
+    summarize,
+    write_proposal,
+)
 from felb.tables.schema import Roles
 
 
@@ -83,17 +91,17 @@ def test_long_tables_with_values_are_proposed_by_column(people, tmp_path):
 def test_sites_tell_no_small_or_exact_counts_and_agree_on_one_schema(people, tmp_path):
     sites = [people.iloc[:150], people.iloc[150:280], people.iloc[280:]]
     for number, site in enumerate(sites):
-        told = disclosed(summarize(site), min_count=10)
+        told = limit_disclosure(summarize(site), min_count=10)
         write_proposal(told, tmp_path / f"{number}.json", prefixes=False)
         text = (tmp_path / f"{number}.json").read_text()
         assert "secret" not in text
         assert "text " not in text
-        raw = json.loads(text)
+        raw = json.loads(text)["summary"]
         counts = [raw["records"], *(c for column in raw["columns"].values() for c in column["counts"].values())]
         assert all(count % 5 == 0 and count >= 10 for count in counts)
-    proposals = [read_proposal(tmp_path / f"{number}.json")[0] for number in range(3)]
-    schema = make_schema(merged(proposals), missing="zero")
-    assert schema.digest == make_schema(merged(proposals), missing="zero").digest
+    proposals = [read_proposal(tmp_path / f"{number}.json").summary for number in range(3)]
+    schema = make_schema(merge_summaries(proposals), missing="zero")
+    assert schema.digest == make_schema(merge_summaries(proposals), missing="zero").digest
     assert {"sex: F", "sex: M", "smokes", "rare: usual"} <= set(schema.names)
     assert "secret" not in "".join(schema.names)
     for site in sites[:2]:
@@ -102,20 +110,20 @@ def test_sites_tell_no_small_or_exact_counts_and_agree_on_one_schema(people, tmp
 
 def test_what_cannot_be_proposed_or_merged_is_refused(people, tmp_path):
     with pytest.raises(InputError, match="10 records"):
-        disclosed(summarize(people.iloc[:5]))
+        limit_disclosure(summarize(people.iloc[:5]))
     with pytest.raises(InputError, match="would disclose"):
-        disclosed(summarize(people), min_count=1)
+        limit_disclosure(summarize(people), min_count=1)
     numbers, words = summarize(people[["age"]]), summarize(people[["sex"]].rename(columns={"sex": "age"}))
     with pytest.raises(InputError, match="'age'"):
-        merged([numbers, words])
+        merge_summaries([numbers, words])
     with pytest.raises(InputError, match="different columns"):
-        merged([numbers, summarize(people)])
+        merge_summaries([numbers, summarize(people)])
     (tmp_path / "p.json").write_text('{"format": "felb-schema-proposal-1"}')
-    with pytest.raises(InputError, match=r"p\.json is no proposal"):
+    with pytest.raises(InputError, match=r"p\.json is damaged"):
         read_proposal(tmp_path / "p.json")
     write_proposal(numbers, tmp_path / "q.json", prefixes=False)
     (tmp_path / "q.json").write_text((tmp_path / "q.json").read_text().replace('"known": 400', '"known": -1'))
-    with pytest.raises(InputError, match=r"count .*whole number"):
+    with pytest.raises(InputError, match=r"damaged.*known"):
         read_proposal(tmp_path / "q.json")
 
 
@@ -133,9 +141,10 @@ def test_what_cannot_be_proposed_or_merged_is_refused(people, tmp_path):
 def test_a_damaged_proposal_is_refused(change, people, tmp_path):
     path = tmp_path / "p.json"
     write_proposal(summarize(people), path, prefixes=False)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    raw = json.loads(path.read_text())
+    path.write_text(json.dumps({**raw, "summary": {**raw["summary"], **change}}))
     with pytest.raises(InputError, match=r"p\.json"):
         read_proposal(path)
     path.write_text("[" * 100_000)
-    with pytest.raises(InputError, match="no proposal, or damaged"):
+    with pytest.raises(InputError, match="damaged"):
         read_proposal(path)

@@ -7,7 +7,7 @@ from raw_tables import EVENT_SCHEMA, SURVEY_SCHEMA
 
 from felb.data import Feature, Schema
 from felb.errors import InputError
-from felb.tables.schema import Handling, Roles, conflicts, differences, grouped, schema_text
+from felb.tables.schema import Handling, Roles, conflicts, find_differences, format_schema, grouped
 
 COMPACT = """
 title = "survey"
@@ -144,11 +144,11 @@ def test_differences_are_named():
          Feature(name="z", column="d", lower=1)),
         columns={"c": Handling("zero", "ignore")},
     )  # fmt: skip
-    found = "\n".join(differences(a, b))
+    found = "\n".join(find_differences(a, b))
     for part in ("'z' was added", "'y' was: 2, is: 3", "another order", "column 'c': missing was 'error', is 'zero'"):
         assert part in found
-    assert differences(a, a) == []
-    assert "'z' was removed" in "\n".join(differences(b, a))
+    assert find_differences(a, a) == []
+    assert "'z' was removed" in "\n".join(find_differences(b, a))
 
 
 def test_categories_of_one_column_are_shown_together_and_exclude_each_other():
@@ -174,5 +174,5 @@ def test_categories_of_one_column_are_shown_together_and_exclude_each_other():
 
 
 def test_the_text_is_for_people():
-    text = schema_text(SURVEY_SCHEMA)
+    text = format_schema(SURVEY_SCHEMA)
     assert '[[feature]]\nname = "age 40-59"\ncolumn = "age"\nfrom = 40\nbelow = 60\n' in text

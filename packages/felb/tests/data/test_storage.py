@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from felb.data import BinaryMatrix
 from felb.data import storage as mapping
 from felb.data import storage as verified
-from felb.data.storage import ALIGNMENT, BLOCK_BYTES, FOLDED_WORDS, MAGIC, OLD_MAGIC, MatrixWriter, block_checksum
+from felb.data.storage import ALIGNMENT, BLOCK_BYTES, FOLDED_WORDS, MAGIC, MatrixWriter, block_checksum
 from felb.errors import InputError
 
 DENSE = np.random.default_rng(7).random((50, 13)) < 0.3
@@ -244,13 +244,6 @@ def test_every_changed_byte_is_noticed_or_does_not_matter(matrix, saved):
         saved.write_bytes(content[:at] + bytes([content[at] ^ 0x41]) + content[at + 1 :])
         with contextlib.suppress(InputError):
             assert BinaryMatrix.open(saved) == matrix  # padding between arrays
-
-
-@pytest.mark.parametrize("magic", OLD_MAGIC)
-def test_earlier_versions_are_named(saved, magic):
-    saved.write_bytes(magic + saved.read_bytes()[8:])
-    with pytest.raises(InputError, match="version"):
-        BinaryMatrix.open(saved)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):

@@ -50,7 +50,7 @@ def expression(n, m, seed=0, missing=0.05):
 @pytest.mark.filterwarnings("ignore::felb.errors.SchemaWarning")
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, sp.csc_matrix])
 def test_any_rule_gives_the_matrix_of_the_same_frame(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("felb.tables.sources.CELLS", 40 * 7)  # several blocks
+    monkeypatch.setattr("felb.tables.sources.BLOCK_CELLS", 40 * 7)  # several blocks
     table = expression(30, 40)
     anndata.AnnData(kind(table.to_numpy()), obs=table[[]], var=pd.DataFrame(index=table.columns)).write_h5ad(
         tmp_path / "x.h5ad"

@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import dask_cluster
 import numpy as np
 import pytest
+from test_transport_contract import Plan
+from waiting import PATIENCE, wait_for
 
 import felb
 from felb.data import partition, planted
@@ -19,7 +20,6 @@ from felb.engines.dask import cluster as runner
 from felb.errors import ConnectionLostError
 from felb.runs.execute import fit, resume, unfinished_job
 from felb.runs.job import Job
-from felb_sites.run_plan import Plan
 
 DATA = planted(240, 40, 4, noise=0.05, seed=1)
 SHARDS, _ = split(DATA.A, partition.uneven(240, 5, seed=1))
@@ -55,10 +55,8 @@ class Cluster:
     def client(self):
         from distributed import Client
 
-        deadline = time.monotonic() + 60
-        while not self._file.is_file() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return Client(scheduler_file=str(self._file), timeout=60)
+        wait_for(self._file.is_file, self.scheduler)
+        return Client(scheduler_file=str(self._file), timeout=PATIENCE)
 
     def close(self):
         for process in (*self.workers, self.scheduler):
@@ -77,17 +75,14 @@ def cluster(tmp_path):
 
 
 def test_a_late_worker_and_a_killed_one_change_nothing(cluster):
-    plans = [
-        Plan("r", "felb-mu", 4, 40, {"max_iter": 14}, seed=3),
-        Plan("r", "scaffold", 4, 40, {"max_iter": 6}, seed=3),
-    ]
+    plans = [Plan("felb-mu", {"max_iter": 14}), Plan("scaffold", {"max_iter": 6})]
     with cluster.client() as client:
         blocks = dask_cluster.on_workers(client, SHARDS)
 
         def disturb(progress):
             if len(progress.history) == 2:
                 cluster.add_worker()
-                client.wait_for_workers(2, timeout=60)
+                client.wait_for_workers(2, timeout=PATIENCE)
             if len(progress.history) == 9:
                 cluster.workers[0].send_signal(signal.SIGKILL)
 

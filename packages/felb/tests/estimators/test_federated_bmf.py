@@ -9,7 +9,7 @@ from felb.engines.local import Participation
 from felb.errors import ConvergenceWarning, InputError
 from felb.federated.algorithms.bmf import Effort
 from felb.metrics import confusion
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 S1 = planted(2000, 200, 10, noise=0.2, seed=1)
 

@@ -16,7 +16,7 @@ from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.privacy.mechanisms import _sampler
 from felb.sklearn import base as federated
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")
@@ -64,7 +64,7 @@ def test_components_that_are_empty_are_warned_of(monkeypatch):
         ({"epsilon": -1.0}, "epsilon must be positive"),
         ({"epsilon": 1.0, "delta": 0.0}, "delta must lie between"),
         ({"epsilon": 1.0, "mechanism": "magic"}, "mechanism must be one of cooccurrence"),
-        ({"epsilon": 1.0, "mechanism": "paper", "unit": "record"}, "unit='record'"),
+        ({"epsilon": 1.0, "mechanism": "uploads", "unit": "record"}, "unit='record'"),
         ({"epsilon": 1.0, "row_bound": 0}, "row_bound must be"),
     ],
 )
@@ -87,7 +87,6 @@ def nothing_runs(monkeypatch):
     [
         ({"privacy": 1.0}, "privacy must be"),
         ({"privacy": Privacy(1.0, 1 / 90)}, "below 1/90"),
-        ({"privacy": Privacy(1.0, mechanism="paper")}, "mechanism='paper'"),
         ({"privacy": Privacy(1.0, unit="client", theta=1.0)}, "mechanism='uploads'"),
         ({"n_components": "mdl"}, "give a number"),
         ({"objective": "f1"}, "use objective='auto'"),

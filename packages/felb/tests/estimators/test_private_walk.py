@@ -25,7 +25,6 @@ PLANS = {
     "statistics, distributed": Privacy(2.0, mechanism="statistics", rounds=2, noise="distributed", score_share=0.1),
     "hybrid": Privacy(2.0, mechanism="hybrid", rounds=1),
     "client": Privacy(2.0, unit="client", theta=2.0),
-    "paper": Privacy(2.0, mechanism="paper", theta=2.0),
 }
 METHODS = {
     "FederatedBMF": lambda privacy: felb.FederatedBMF(2, effort="fast", privacy=privacy),

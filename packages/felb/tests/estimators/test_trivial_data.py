@@ -7,7 +7,8 @@ import pytest
 
 import felb
 from felb.data import partition
-from felb.sklearn.methods import METHODS, make
+from felb.federated.algorithms.registry import METHODS
+from felb.sklearn.methods import make
 
 ROWS, COLUMNS, K = 300, 40, 6
 SEARCHING = ("bmf", "felb", "felb-mu", "elbmf", "zhang")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import felb
-from felb.centralized.base import CentralizedFactorization, Factors
+from felb.centralized.base import Factors
 from felb.data import BinaryMatrix, partition, planted
 from felb.engines.local import Participation, run
 from felb.errors import InputError
@@ -19,6 +19,7 @@ from felb.federated.algorithms.bmf import federated_bmf
 from felb.federated.algorithms.post_hoc import ALIGNED_COMPONENTS, aligned, post_hoc
 from felb.federated.client import compute_update
 from felb.metrics import confusion
+from felb.sklearn.base import CentralizedFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore:PostHoc collapsed")
 K, M = 4, 24

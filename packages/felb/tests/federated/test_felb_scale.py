@@ -12,7 +12,7 @@ from felb.federated.algorithms.felb import felb as felb_algorithm
 from felb.federated.protocol import CLIENT_STREAM, random_stream
 from felb.kernels.passes import WEIGHTED_BITS, whole_multiples
 from felb.metrics import confusion
-from felb.optim.palm import Objective, Point, palm_blocks, palm_step
+from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.steps import Lipschitz, Multiplicative
 
 # Short runs stop before the components are Boolean.
@@ -169,7 +169,7 @@ def test_blocks_of_one_step_are_the_alternating_step(rule, relative, dtype, tole
     point, target = a_point(dtype)
     objective = Objective(kappa=0.01, gamma=0.7, relative=relative)
     options = {"rule": rule, "lam": 0.4, "beta": 0.05, "target": target}
-    block, of_block = palm_blocks(SMALL.A, point, objective, steps=1, **options)
+    block, of_block = palm_step(SMALL.A, point, objective, steps=1, **options)
     step, of_step = palm_step(SMALL.A, point, objective, **options)
     for name in ("U", "Vt", "U_before", "Vt_before"):
         assert getattr(block, name).dtype == dtype
@@ -230,7 +230,7 @@ def test_blocks_are_the_formulas_written_out(rule, beta):
     kappa, lam, gamma = weights
     objective = Objective(kappa=kappa, gamma=gamma, relative=True)
     options = {"rule": rule, "lam": lam, "steps": steps, "beta": beta}
-    point, statistics = palm_blocks(A, Point(U, Vt, U0, Vt0), objective, target=target, **options)
+    point, statistics = palm_step(A, Point(U, Vt, U0, Vt0), objective, target=target, **options)
     np.testing.assert_allclose(point.U, U_slow, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(point.Vt, V_slow, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(point.U_before, U_before, rtol=1e-9, atol=1e-12)
@@ -239,7 +239,7 @@ def test_blocks_are_the_formulas_written_out(rule, beta):
     np.testing.assert_allclose(statistics.UtU, U_slow.T @ U_slow, rtol=1e-9)
 
     narrow = Point(*(X.astype(np.float32) for X in (U, Vt, U0, Vt0)))
-    narrow, _ = palm_blocks(A, narrow, objective, target=target.astype(np.float32), **options)
+    narrow, _ = palm_step(A, narrow, objective, target=target.astype(np.float32), **options)
     np.testing.assert_allclose(narrow.U, U_slow, atol=1e-4)
     np.testing.assert_allclose(narrow.Vt, V_slow, atol=1e-4)
 

@@ -1,11 +1,12 @@
 """Whatever a user may ask for, every request passes the checks of every client and every response those of the server.
 
-The checks are those of a deployed federation, since a simulation uses the same client and the same validator: a run that
-ends without an error has passed them. So each case is a run, and what is drawn are the settings.
+The checks are those of a deployed federation, since a simulation uses the same client and the same validator: a run
+that ends without an error has passed them. So each case is a run, and what is drawn are the settings.
 """
 
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_every_message_of_a_private_run_passes(rows, mechanism):
 def shards_of(data, clients):
     matrix = felb.data.BinaryMatrix.of(data.A.to_dense() if hasattr(data.A, "to_dense") else data.A)
     cuts = np.linspace(0, len(matrix), clients + 1).astype(int)
-    return {f"site-{i}": matrix.rows(a, b) for i, (a, b) in enumerate(zip(cuts[:-1], cuts[1:], strict=True))}
+    return {f"site-{i}": matrix.rows(a, b) for i, (a, b) in enumerate(pairwise(cuts))}
 
 
 def test_a_sample_of_the_rows_is_not_taken_for_all_of_them():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from felb.data import load, planted
 from felb.errors import InputError
 from felb.federated.steps.state import Cost
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 ZOO = load("zoo").to_scipy().toarray() if hasattr(load("zoo"), "to_scipy") else np.asarray(load("zoo"))
 SETS = {"zoo": ZOO, "planted": planted(80, 24, 4, noise=0.1, seed=2).A.toarray()}

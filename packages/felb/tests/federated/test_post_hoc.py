@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import felb
-from felb.centralized.base import CentralizedFactorization, Factors
+from felb.centralized.base import Factors
 from felb.data import partition, planted
 from felb.data.partition import split
 from felb.engines.local import Participation, run
 from felb.federated.aggregate import BOOLEAN_AGGREGATIONS
 from felb.federated.algorithms.post_hoc import post_hoc
+from felb.sklearn.base import CentralizedFactorization
 
 pytestmark = pytest.mark.filterwarnings("ignore:PostHoc collapsed")
 DATA = planted(120, 24, 3, noise=0.05, seed=2)

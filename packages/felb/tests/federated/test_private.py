@@ -19,7 +19,8 @@ from felb.federated.journal import Journal
 from felb.federated.protocol import Request, Sums, Update
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.privacy.accounting import scale_matches, total_epsilon
+from felb.privacy.accounting import total_epsilon
+from felb.privacy.audit import scale_matches
 from felb.privacy.mechanisms import RecordSum
 
 pytest.importorskip("dp_accounting")
@@ -302,8 +303,8 @@ def test_a_value_without_a_bound_does_not_leave():
 
 
 def test_mechanisms_that_the_algorithm_does_not_play_are_refused():
-    with pytest.raises(InputError, match="mechanism='paper'"):
-        made(Privacy(1.0, mechanism="paper"))
+    with pytest.raises(InputError, match="mechanism='uploads'"):
+        made(Privacy(1.0, mechanism="uploads"))
 
 
 @pytest.mark.usefixtures("quick")

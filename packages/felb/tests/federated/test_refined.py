@@ -149,7 +149,7 @@ def test_a_sample_of_clients_may_refine_but_all_assign():
     model.fit(list(SHARDS.values()))
     players = {row["task"]: row["clients"] for row in model.history_}
     assert players == {"gram_sketch": 5, "sign_norms": 5, "local_factor": 2, "flip_gains": 2, "assign": 5}
-    assert model.refine_memory > 0
+    assert model.memory > 0
 
 
 def test_refinement_finds_what_noise_has_hidden():

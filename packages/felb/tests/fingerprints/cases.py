@@ -19,8 +19,9 @@ from seeded_noise import seeded_noise
 
 import felb
 from felb.data import load, partition, planted
+from felb.federated.algorithms.registry import METHODS
 from felb.privacy import Privacy
-from felb.sklearn.methods import METHODS, make
+from felb.sklearn.methods import make
 
 STORED = Path(__file__).with_name("fingerprints.json")
 DATA = planted(160, 30, 4, noise=0.08, seed=5)
@@ -109,17 +110,8 @@ PLANTED = {
     "private, felb, uploads": lambda: felb.FELB(
         3, max_iter=4, privacy=Privacy(50.0, 1e-5, unit="client", theta=5.0), random_state=2
     ),
-    "private, felb-mu, paper": lambda: felb.FELBMU(
-        3, max_iter=4, privacy=Privacy(50.0, mechanism="paper", theta=5.0), random_state=2
-    ),
-    "private, felb, laplace": lambda: felb.FELB(
-        3, max_iter=4, privacy=Privacy(900.0, mechanism="paper", paper_noise="laplace", theta=1.0), random_state=2
-    ),
     "private, post-hoc, bits": lambda: felb.PostHoc(
         felb.Asso(3), privacy=Privacy(300.0, 1e-5, unit="client"), random_state=2
-    ),
-    "private, post-hoc, xor": lambda: felb.PostHoc(
-        felb.Asso(3), privacy=Privacy(3.0, mechanism="paper"), random_state=2
     ),
 }
 CASES = {

@@ -28,7 +28,7 @@ HANG, LONGEST_WAIT, MOST_MEMORY = 5, 20, 1 << 30
 STARTING = 900
 """Seconds that a worker may take beside its share: it imports and compiles, on a machine that others use too."""
 IN_MEMORY = Path("/dev/shm")  # below it, folders of a name that nobody can guess
-SLOW = {"estimators": 0.3, "h5ad": 0.3, "assignment": 0.5}
+SLOW = {"estimators": 0.3, "h5ad": 0.3, "mat": 0.3, "mtx": 0.3, "assignment": 0.5}
 """Targets whose mutants take milliseconds get fewer of them when they are counted out."""
 
 
@@ -119,7 +119,7 @@ def main() -> int:
 
 def play(name: str, seconds: float, chosen: argparse.Namespace) -> dict[str, Any]:
     """Fuzz one target in a process of its own, and return its counts, also if it does not come back."""
-    command = [sys.executable, __file__, name, "--seconds", str(seconds), "--seed", str(chosen.seed)]
+    command = [sys.executable, sys.argv[0], name, "--seconds", str(seconds), "--seed", str(chosen.seed)]
     command += ["--out", str(chosen.out), *([] if chosen.mutants is None else ["--mutants", str(chosen.mutants)])]
     with folder_in_memory() as shared:
         try:

@@ -241,7 +241,6 @@ def record_targets(folder: Path) -> dict[str, Target]:
     from felb import FederatedBMF, Job, load, simulate
     from felb.federated.journal import Journal, write_entry
     from felb.federated.protocol import Sums
-    from felb.privacy.accounting import Accountant
     from felb.privacy.outbound_log import read_outbound_log, summarize
     from felb.runs.folder import RunFolder
     from felb.runs.result import Result, read_assignment
@@ -276,13 +275,6 @@ def record_targets(folder: Path) -> dict[str, Target]:
         assert found is None or isinstance(found, Sums)
 
     job = json.dumps({"data": "zoo", "method": "felb", "n_components": 3, "seed": 1, "clients": 2}).encode()
-    spec = {"epsilon": 1.0, "delta": 1e-5, "unit": "record", "neighbours": "add_remove"}
-    cost = {"kind": "gaussian", "loss": 0.1, "unit": "record", "neighbours": "add_remove", "count": 1}
-    charged = {"run": "r", "round": 0, "what": "sums", "digest": "00", "cost": cost}
-    book = json.dumps({"agreed": spec, "charged": [charged]}).encode()
-
-    def account(place: Path) -> None:
-        Accountant(1.0, 1e-5, unit="record", path=place / "accountant.json")
 
     Result.read(folder / "result").save(folder / "grecond.felbmodel", force=True)
     FederatedBMF(2, effort="fast", objective="recover", random_state=0).fit(CELLS).save(folder / "bmf.felbmodel")
@@ -303,7 +295,7 @@ def record_targets(folder: Path) -> dict[str, Target]:
                 archive.writestr(member, mutated([content], rng) if member == name else content)
         return out.getvalue()
 
-    targets = {
+    return {
         "model": Target(model_file, record("mutant.felbmodel", models, use_model).attempt),
         "result.json": record("result.json", [held["result.json"]], show, held),
         "components.npz": record("components.npz", [held["components.npz"]], show, held),
@@ -312,34 +304,6 @@ def record_targets(folder: Path) -> dict[str, Target]:
         "job": record("r.unfinished/job.json", [job], lambda place: RunFolder(place / "r").job()),
         "journal round": record("round-0000003.safetensors", rounds, open_journal),
         "journal step": record("step-0-1.safetensors", steps, open_journal),
-        "accountant": record("accountant.json", [book], account),
-    }
-    try:
-        from felb_sites.run_plan import Plan
-        from felb_sites.run_record import RunRecord
-        from felb_sites.site_budget import Spent
-        from felb_sites.site_policy import SITE_FILE, SiteConfig
-    except ImportError:
-        return targets
-    run = {"epsilon": 1.0, "delta": 1e-5, "unit": "record", "began": "2026"}
-    site = {
-        "data": "d.csv",
-        "state": "s",
-        "policy": {"min_rows": 5, "max_epsilon": 2.0, "mechanisms": ["cooccurrence"]},
-    }
-    plan = json.dumps(Plan("run", "felb", 3, 20).to_json()).encode()
-    status = {"state": "running", "round": 2, "sites": ["a"], "reasons": {"b": "late"}, "time": 1.5}
-
-    def spent(place: Path) -> None:
-        epsilon, delta = Spent(place).total()
-        assert epsilon >= 0
-        assert delta >= 0
-
-    return targets | {
-        "budget": record("spent.json", [json.dumps({"runs": {"a": run, "b": run}}).encode()], spent),
-        "site config": record(SITE_FILE, [json.dumps(site).encode()], SiteConfig.load),
-        "plan": record("run/plan.json", [plan], lambda place: RunRecord(place, "run").plan()),
-        "status": record("run/status.json", [json.dumps(status).encode()], lambda p: RunRecord(p, "run").status()),
     }
 
 
@@ -369,7 +333,8 @@ MANY_ROUNDS = 1000
 
 def estimator_target() -> Target:
     """Return the target of parameters: every estimator with one or two parameters changed, and a small fit."""
-    from felb.sklearn.methods import METHODS, make
+    from felb.federated.algorithms.registry import METHODS
+    from felb.sklearn.methods import make
 
     quick = {"max_iter": 2, "max_rounds": 2, "n_components": 2}
 
@@ -397,6 +362,10 @@ def estimator_target() -> Target:
     return Target(make_case, attempt)
 
 
+FURTHER: list[Callable[[], dict[str, Target]]] = []
+"""Targets of other packages."""
+
+
 def all_targets(folder: Path, only: str | None = None) -> dict[str, Target]:
     """Return every target by its name, or at least the one of a name; seeds are made in `folder`."""
     groups: list[Callable[[], dict[str, Target]]] = [
@@ -404,6 +373,7 @@ def all_targets(folder: Path, only: str | None = None) -> dict[str, Target]:
         lambda: data_targets(folder),
         lambda: {"estimators": estimator_target()} if only in (None, "estimators") else {},
         lambda: record_targets(folder),
+        *FURTHER,
     ]
     found: dict[str, Target] = {}
     for group in groups:

@@ -12,12 +12,11 @@ from kernel_cases import interpret, sparse
 
 from felb.errors import InputError
 from felb.kernels import assign, exact
-from felb.kernels import assign as assign_words
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.exact import assign_rows_exact
 
 WEIGHTS = [(1.0, -1.0), (0.7, -0.3), (0.31, -0.69), (1.0, 0.0), (0.0, -1.0)]
-COMPONENTS = [0, 1, 2, 15, 16, 17, 33, 64, 65, 100]
+COMPONENTS = [0, 1, 2, 8, 9, 17, 64, 65, 100]
 
 
 def draw(n, m, k, density, seed):
@@ -29,7 +28,7 @@ def draw(n, m, k, density, seed):
     return A, V, rng.random((n, k)) < 0.2
 
 
-# Small dense rows, which the kernels pack, and wide sparse ones, which they do not.
+# Small dense rows, and wide sparse ones of which most columns have no component.
 dense_problems = st.builds(
     draw,
     st.integers(0, 6),
@@ -114,40 +113,15 @@ def test_descent_from_any_start(problem, weights, sweeps):
     assert np.all(row_values(A, V, U, weights) >= row_values(A, V, start, weights) - 1e-9)
 
 
-@pytest.mark.parametrize("advantage", [1e-9, 1e9])
-@pytest.mark.parametrize("shape", [(4, 20, 5), (3, 70, 66), (0, 5, 2), (2, 0, 2), (2, 5, 0)])
-def test_kernels_run_in_the_interpreter_on_sparse_and_on_packed_rows(shape, advantage, monkeypatch):
+@pytest.mark.parametrize("shape", [(6, 20, 5), (3, 90, 66), (0, 5, 2), (2, 0, 2), (2, 5, 0)])
+def test_kernels_run_in_the_interpreter(shape, monkeypatch):
     interpret(monkeypatch, assign)
-    monkeypatch.setattr(assign, "PACKED_ADVANTAGE", advantage)
-    monkeypatch.setattr(assign, "MOST_COMPONENTS", 0)
     A, V, start = draw(*shape, 0.2, 3)
     for weights in WEIGHTS[:2]:
         expected = slow_descent(A, V, slow_cover(A, V, weights), weights, 3)
         np.testing.assert_array_equal(assign_rows(sparse(A), V, **options(weights)), expected)
         expected = slow_descent(A, V, start, weights, 3)
         np.testing.assert_array_equal(descend_rows(sparse(A), V, start, **options(weights)), expected)
-
-
-@pytest.mark.parametrize("shape", [(6, 20, 5), (5, 90, 64), (2, 5, 1)])
-def test_kernels_of_one_word_run_in_the_interpreter(shape, monkeypatch):
-    interpret(monkeypatch, assign_words)
-    A, V, start = draw(*shape, 0.2, 3)
-    for weights in WEIGHTS[:2]:
-        expected = slow_descent(A, V, slow_cover(A, V, weights), weights, 3)
-        np.testing.assert_array_equal(assign_rows(sparse(A), V, **options(weights)), expected)
-        expected = slow_descent(A, V, start, weights, 3)
-        np.testing.assert_array_equal(descend_rows(sparse(A), V, start, **options(weights)), expected)
-
-
-@pytest.mark.parametrize("n_columns", [40, 900])
-def test_one_word_and_many_words_agree(n_columns, monkeypatch):
-    A, V, start = draw(300, n_columns, 30, 0.15, 7)
-    for weights in WEIGHTS:
-        fast = assign_rows(sparse(A), V, **options(weights)), descend_rows(sparse(A), V, start, **options(weights))
-        with monkeypatch.context() as patched:
-            patched.setattr(assign, "MOST_COMPONENTS", 0)
-            slow = assign_rows(sparse(A), V, **options(weights)), descend_rows(sparse(A), V, start, **options(weights))
-        np.testing.assert_array_equal(fast, slow)
 
 
 def test_exact_planted_rows_are_found():
@@ -214,7 +188,7 @@ def test_exact_assignment_is_the_best_of_all_subsets(problem, weights, from_star
         np.testing.assert_array_equal(U[unchanged], start[unchanged])
 
 
-@pytest.mark.parametrize("k", [1, 15, 16, 17, 33, 64, 65, 100])
+@pytest.mark.parametrize("k", [1, 17, 64, 65])
 def test_exact_assignment_of_disjoint_components_is_separable(k):
     rng = np.random.default_rng(k)
     V = np.kron(np.eye(k, dtype=bool), np.ones((1, 3), bool))

@@ -41,7 +41,7 @@ def compiled_bits(counters, rows, masks):
         add_bits(counters, row, mask)
 
 
-@pytest.mark.parametrize("k", [1, 7, 8, 9, 20, 64, 100])
+@pytest.mark.parametrize("k", [1, 8, 9, 100])
 @pytest.mark.parametrize("density", [0.02, 0.5])
 def test_overlaps_are_those_of_sets_of_columns(k, density):
     rng = np.random.default_rng(k)
@@ -72,7 +72,7 @@ def test_words_of_a_row_are_the_same_in_the_interpreter():
     assert sum(word.bit_count() for word in found[0][1]) == np.count_nonzero(used[row])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("weights", [(1.0, -1.0), (0.3, -0.7), (1.0, 0.0), (0.0, -1.0)])
 def test_of_equal_gains_the_first_wins(seed, weights):
     rng = np.random.default_rng(seed)

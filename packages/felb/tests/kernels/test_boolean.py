@@ -11,7 +11,7 @@ from kernel_cases import interpret, sparse
 from felb.errors import InputError
 from felb.kernels import bits
 from felb.kernels import boolean as product
-from felb.kernels.boolean import FactorMasks, boolean_product, boolean_product_dense, overlap_counts, overlap_grid
+from felb.kernels.boolean import FactorMasks, boolean_product, boolean_product_dense, count_overlaps, overlap_grid
 
 
 def draw(n, m, k, density, seed):
@@ -45,7 +45,7 @@ def check(A, U, V):
     assert dense.dtype == np.bool_
     np.testing.assert_array_equal(dense, R)
     assert boolean_product(U, V) == sparse(R)
-    counts = overlap_counts(sparse(A), FactorMasks.of(U, V))
+    counts = count_overlaps(sparse(A), FactorMasks.of(U, V))
     assert counts == slow_counts(A, U, V)
     assert all(type(count) is int for count in counts)
 
@@ -66,8 +66,8 @@ def test_kernels_run_in_the_interpreter(shape, monkeypatch):
 def test_counts_of_row_blocks_add_up():
     A, U, V = draw(50, 70, 5, 0.2, 1)
     matrix = sparse(A)
-    parts = [overlap_counts(matrix.rows(a, a + 7), FactorMasks.of(U[a : a + 7], V)) for a in range(0, 50, 7)]
-    assert tuple(map(sum, zip(*parts, strict=True))) == overlap_counts(matrix, FactorMasks.of(U, V))
+    parts = [count_overlaps(matrix.rows(a, a + 7), FactorMasks.of(U[a : a + 7], V)) for a in range(0, 50, 7)]
+    assert tuple(map(sum, zip(*parts, strict=True))) == count_overlaps(matrix, FactorMasks.of(U, V))
 
 
 def test_wide_products_use_wide_indices():
@@ -78,7 +78,7 @@ def test_wide_products_use_wide_indices():
     assert R.indices.dtype == np.int32
     assert R.indices.tolist() == [0, 69_999, 0, 5, 65_536, 69_999]
     assert R.indptr.tolist() == [0, 2, 2, 6]
-    assert overlap_counts(R, FactorMasks.of(U, V)) == (6, 6, 6)
+    assert count_overlaps(R, FactorMasks.of(U, V)) == (6, 6, 6)
 
 
 def test_read_only_data_in_any_layout():
@@ -86,7 +86,7 @@ def test_read_only_data_in_any_layout():
     matrix = sparse(A)
     matrix.indices.flags.writeable = matrix.indptr.flags.writeable = False
     factors = FactorMasks.of(np.asfortranarray(U), np.asfortranarray(V))
-    assert overlap_counts(matrix, factors) == slow_counts(A, U, V)
+    assert count_overlaps(matrix, factors) == slow_counts(A, U, V)
 
 
 def test_column_names_are_kept():

@@ -9,8 +9,8 @@ from kernel_cases import interpret
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
 from felb.kernels import gains as kernels
-from felb.kernels.boolean import FactorMasks, overlap_counts, overlap_grid
-from felb.kernels.gains import addition_counts, residual_pairs, residual_sums
+from felb.kernels.boolean import FactorMasks, count_overlaps, overlap_grid
+from felb.kernels.gains import count_additions, count_residual_pairs, sum_residual
 
 
 def problem(seed, k, c=5):
@@ -39,16 +39,16 @@ def test_the_kernels_run_in_the_interpreter(k, monkeypatch):
 def check_residual(k):
     A, U, V, _ = problem(1, k)
     left = left_by(A, U, V).astype(int)
-    np.testing.assert_array_equal(residual_sums(A, FactorMasks.of(U, V)), left.sum(axis=0))
+    np.testing.assert_array_equal(sum_residual(A, FactorMasks.of(U, V)), left.sum(axis=0))
     seeds = np.array([3, 0, 69])
-    np.testing.assert_array_equal(residual_pairs(A, FactorMasks.of(U, V), seeds), left[:, seeds].T @ left)
+    np.testing.assert_array_equal(count_residual_pairs(A, FactorMasks.of(U, V), seeds), left[:, seeds].T @ left)
 
 
 @pytest.mark.parametrize("seeds", [[1, 1], [-1], [70]])
 def test_seeds_are_different_columns(seeds):
     A, U, V, _ = problem(1, 3)
     with pytest.raises(InputError, match="seeds "):
-        residual_pairs(A, FactorMasks.of(U, V), np.array(seeds))
+        count_residual_pairs(A, FactorMasks.of(U, V), np.array(seeds))
 
 
 @settings(max_examples=30, deadline=None)
@@ -69,7 +69,7 @@ def check_additions(seed, k, weights):
             if a and one * a + zero * b > 0:
                 ones[c] += a
                 zeros[c] += b
-    found = addition_counts(A, FactorMasks.of(U, V), candidates, weight_one=one, weight_zero=zero)
+    found = count_additions(A, FactorMasks.of(U, V), candidates, weight_one=one, weight_zero=zero)
     np.testing.assert_array_equal(found, (ones, zeros))
 
 
@@ -80,4 +80,4 @@ def test_a_grid_of_overlaps_is_made_of_single_ones(k):
     covered, claimed = overlap_grid(A, Us, Vs)
     for a, u in enumerate(Us):
         for b, v in enumerate(Vs):
-            assert (covered[a, b], claimed[a, b]) == overlap_counts(A, FactorMasks.of(u, v))[:2]
+            assert (covered[a, b], claimed[a, b]) == count_overlaps(A, FactorMasks.of(u, v))[:2]

@@ -10,7 +10,7 @@ from kernel_cases import interpret, sparse
 
 from felb.kernels import gains
 from felb.kernels.boolean import FactorMasks
-from felb.kernels.gains import switch_counts
+from felb.kernels.gains import count_switches
 
 
 def draw(n, m, k, density, seed):
@@ -40,7 +40,7 @@ def slow_counts(A, U, V):
 
 
 def check(A, U, V):
-    for fast, slow in zip(switch_counts(sparse(A), FactorMasks.of(U, V)), slow_counts(A, U, V), strict=True):
+    for fast, slow in zip(count_switches(sparse(A), FactorMasks.of(U, V)), slow_counts(A, U, V), strict=True):
         assert fast.dtype == np.int64
         np.testing.assert_array_equal(fast, slow)
 
@@ -63,14 +63,14 @@ def test_kernels_run_in_the_interpreter_with_and_without_subsets(shape, limit, m
 def test_the_table_over_subsets_agrees_with_pairs_of_masks(k, monkeypatch):
     A, U, V = draw(300, 400, k, 0.4, 1)
     check(A, U, V)
-    _, by_subsets = switch_counts(sparse(A), FactorMasks.of(U, V))
+    _, by_subsets = count_switches(sparse(A), FactorMasks.of(U, V))
     monkeypatch.setattr(gains, "MAX_SUBSET_COMPONENTS", -1)
-    np.testing.assert_array_equal(switch_counts(sparse(A), FactorMasks.of(U, V))[1], by_subsets)
+    np.testing.assert_array_equal(count_switches(sparse(A), FactorMasks.of(U, V))[1], by_subsets)
 
 
 def test_a_gain_is_the_change_of_the_loss():
     A, U, V = draw(25, 12, 4, 0.4, 2)
-    ones, cells = switch_counts(sparse(A), FactorMasks.of(U, V))
+    ones, cells = count_switches(sparse(A), FactorMasks.of(U, V))
     found = ones - (cells - ones)
     for c, j in np.ndindex(V.shape):
         losses = []
@@ -85,8 +85,8 @@ def test_a_gain_is_the_change_of_the_loss():
 def test_counts_of_row_blocks_add_up(k):
     A, U, V = draw(50, 70, k, 0.1, 1)
     matrix = sparse(A)
-    parts = [switch_counts(matrix.rows(a, a + 7), FactorMasks.of(U[a : a + 7], V)) for a in range(0, 50, 7)]
-    for part, whole in zip(zip(*parts, strict=True), switch_counts(matrix, FactorMasks.of(U, V)), strict=True):
+    parts = [count_switches(matrix.rows(a, a + 7), FactorMasks.of(U[a : a + 7], V)) for a in range(0, 50, 7)]
+    for part, whole in zip(zip(*parts, strict=True), count_switches(matrix, FactorMasks.of(U, V)), strict=True):
         np.testing.assert_array_equal(sum(part), whole)
 
 
@@ -94,6 +94,6 @@ def test_arguments_are_left_alone():
     A, U, V = draw(20, 30, 5, 0.3, 3)
     before = U.copy(), V.copy()
     U.flags.writeable = V.flags.writeable = False
-    switch_counts(sparse(A), FactorMasks.of(U, V))
+    count_switches(sparse(A), FactorMasks.of(U, V))
     np.testing.assert_array_equal(U, before[0])
     np.testing.assert_array_equal(V, before[1])

@@ -21,16 +21,16 @@ def four_processors(monkeypatch):
 
 
 def test_small_passes_have_one_thread_and_large_ones_all_processors():
-    assert count_threads(LARGE, 1, None) == 1
-    assert count_threads(LARGE, K, None) == 4
-    assert count_threads(LARGE, 1, 3) == 3
+    assert count_threads(SERIAL_WORK - 1, None, serial=SERIAL_WORK) == 1
+    assert count_threads(SERIAL_WORK, None, serial=SERIAL_WORK) == 4
+    assert count_threads(1, 3, serial=SERIAL_WORK) == 3
     with pytest.raises(InputError, match="threads=0"):
-        count_threads(LARGE, 1, 0)
+        count_threads(1, 0, serial=SERIAL_WORK)
 
 
 def test_passes_keep_to_the_limit_of_their_surroundings():
     with threads_at_most(2):
-        assert available_cpus() == count_threads(LARGE, K, None) == 2
+        assert available_cpus() == len(Schedule(LARGE, K, None).each(lambda span: span)) == 2
         with threads_at_most(1):
             assert len(Schedule(LARGE, K, None).each(lambda span: span)) == 1
         assert available_cpus() == 2

@@ -16,9 +16,9 @@ from felb.errors import InputError
 from felb.kernels import passes as filling
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.belief import UNIT, infer_rows
-from felb.kernels.boolean import FactorMasks, overlap_counts, overlap_grid
+from felb.kernels.boolean import FactorMasks, count_overlaps, overlap_grid
 from felb.kernels.exact import assign_rows_exact
-from felb.kernels.gains import addition_counts, switch_counts
+from felb.kernels.gains import count_additions, count_switches
 from felb.kernels.passes import (
     add_filled,
     fixed_statistics,
@@ -97,11 +97,11 @@ def test_counts_are_those_of_dense_arrays(problem):
     A, unknown, U, V = problem
     X = masked(A, unknown)
     R = ((U.astype(int) @ V.astype(int)) > 0) & ~unknown
-    assert overlap_counts(X, FactorMasks.of(U, V)) == ((A & R).sum(), R.sum(), A.sum())
+    assert count_overlaps(X, FactorMasks.of(U, V)) == ((A & R).sum(), R.sum(), A.sum())
     assert confusion(X, U, V) == Counts((A & R).sum(), (R & ~A).sum(), (A & ~R).sum(), (~unknown).sum())
-    for grid, count in zip(overlap_grid(X, [U, ~U], [V]), overlap_counts(X, FactorMasks.of(~U, V))[:2], strict=True):
+    for grid, count in zip(overlap_grid(X, [U, ~U], [V]), count_overlaps(X, FactorMasks.of(~U, V))[:2], strict=True):
         assert grid[1, 0] == count
-    ones, cells = switch_counts(X, FactorMasks.of(U, V))
+    ones, cells = count_switches(X, FactorMasks.of(U, V))
     for c in range(len(V)):
         others = np.arange(len(V)) != c
         left = U[:, [c]] & ~unknown & ~((U[:, others].astype(int) @ V[others].astype(int)) > 0)
@@ -116,11 +116,11 @@ def test_additions_are_those_of_the_known_columns(problem, weights, seed):
     candidates = np.random.default_rng(seed).random((5, A.shape[1])) < 0.3
     worth = {"weight_one": weights[0], "weight_zero": weights[1]}
     found, expected = (
-        addition_counts(masked(A, unknown), FactorMasks.of(U, V), candidates, **worth),
+        count_additions(masked(A, unknown), FactorMasks.of(U, V), candidates, **worth),
         np.zeros((2, 5), int),
     )
     for u, (a, v, c) in zip(U, rows_without_unknown(A, unknown, V, candidates), strict=True):
-        expected += addition_counts(a, FactorMasks.of(u[None], v), c, **worth)
+        expected += count_additions(a, FactorMasks.of(u[None], v), c, **worth)
     np.testing.assert_array_equal(found, expected)
 
 

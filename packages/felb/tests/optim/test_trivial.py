@@ -35,7 +35,7 @@ def explains(A, V):
 
 
 @pytest.mark.parametrize("find", [of_sums, of_sketch])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 6])
 def test_as_many_ones_as_components_are_written_exactly(find, count, seed):
     A = with_ones(count, seed=seed)
@@ -53,7 +53,7 @@ def test_nothing_but_ones_is_one_component(find):
 
 
 @pytest.mark.parametrize("find", [of_sums, of_sketch])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_other_data_is_not_trivial(find, seed):
     assert find(with_ones(7, seed=seed), 6) is None
     assert find(with_ones(200, seed=seed), 6) is None

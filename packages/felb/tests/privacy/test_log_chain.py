@@ -12,7 +12,7 @@ from felb.privacy.outbound_log import (
     Head,
     OutboundLog,
     OutboundRecord,
-    chained,
+    chain_line,
     drop_unsent,
     keep_lines,
     open_head,
@@ -51,7 +51,7 @@ def changed(lines):
 
 def rehashed(lines):
     fields = {k: v for k, v in json.loads(lines[2]).items() if k not in ("hash", "previous")}
-    line, _ = chained({**fields, "bytes": 23}, Head(2, json.loads(lines[1])["hash"]))
+    line, _ = chain_line({**fields, "bytes": 23}, Head(2, json.loads(lines[1])["hash"]))
     return [*lines[:2], line, *lines[3:]]
 
 
@@ -93,7 +93,7 @@ def test_a_lost_head_is_noticed(log):
 
 @pytest.mark.parametrize("cut", range(1, 300, 13))
 def test_a_line_cut_short_by_a_crash_is_no_damage_and_the_chain_goes_on(log, cut):
-    line, _ = chained({"round": 6, "what": "V"}, verify(log))
+    line, _ = chain_line({"round": 6, "what": "V"}, verify(log))
     with log.open("a") as file:
         file.write(line[:cut])
     assert verify(log).lines == 6

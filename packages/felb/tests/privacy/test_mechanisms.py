@@ -1,4 +1,4 @@
-"""The paper's noise and the discrete one: scales, sensitivities, refusals."""
+"""Discrete noise: scales, sensitivities, refusals."""
 
 import math
 import subprocess
@@ -6,14 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from felb.errors import InputError, MissingExtraError
 from felb.privacy import mechanisms as discrete
-from felb.privacy.accounting import Cost, on_grid, scale_matches
-from felb.privacy.mechanisms import ByName, DiscreteGaussian, discrete_gaussian
-from felb.privacy.published_noise import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
+from felb.privacy.accounting import Cost
+from felb.privacy.audit import on_grid, scale_matches
+from felb.privacy.mechanisms import DiscreteGaussian, discrete_gaussian
 
 DRAWS = 20_000
 
@@ -22,76 +20,9 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-# -- the paper's -------------------------------------------------------------------------------------------------------
-
-
-def test_gaussian_noise_has_the_scale_of_the_formula():
-    mechanism = PaperGaussian(0.7, 0.05, clip=FrobeniusClip(2.0))
-    sigma = 2.0 * math.sqrt(2 * math.log(1.25 / 0.05)) / 0.7
-    noise, cost = mechanism.release("V", np.zeros(DRAWS), rng=rng())
-    assert scale_matches(noise, sigma)
-    assert (cost.kind, cost.unit, cost.neighbours) == ("gaussian", "client", "add_remove")
-    assert cost.loss == pytest.approx(2.0 / sigma)
-
-
-def test_laplace_noise_has_the_scale_of_the_l1_sensitivity():
-    mechanism = PaperLaplace(0.5, clip=ElementwiseClip(1.5))
-    noise, cost = mechanism.release("V", np.zeros(DRAWS), rng=rng())
-    assert np.mean(np.abs(noise)) == pytest.approx(1.5 * DRAWS / 0.5, rel=0.05)  # E|x| = b
-    assert cost == Cost("laplace", 0.5, "client")
-
-
-@pytest.mark.parametrize("clip", [FrobeniusClip(1.7), ElementwiseClip(1.7)])
-@given(seed=st.integers(0, 10_000))
-def test_clipped_uploads_differ_by_no_more_than_the_sensitivity(clip, seed):
-    draw = rng(seed)
-    one, other = (clip(draw.choice([-9, 0, 0.5, 9], 7) * draw.random(7)) for _ in range(2))
-    assert np.linalg.norm(one - other) <= clip.l2(7, "replace") + 1e-9
-    assert np.abs(one - other).sum() <= clip.l1(7, "replace") + 1e-9
-    assert np.linalg.norm(one) <= clip.l2(7, "add_remove") + 1e-9
-    assert np.abs(one).sum() <= clip.l1(7, "add_remove") + 1e-9
-
-
-def test_the_sensitivities_are_attained():
-    extremes = np.full(9, 5.0)
-    frobenius, elementwise = FrobeniusClip(2.0), ElementwiseClip(2.0)
-    assert np.linalg.norm(frobenius(extremes) - frobenius(-extremes)) == pytest.approx(frobenius.l2(9, "replace"))
-    assert np.abs(frobenius(extremes)).sum() == pytest.approx(frobenius.l1(9, "add_remove"))
-    assert np.linalg.norm(elementwise(extremes) - elementwise(-extremes)) == elementwise.l2(9, "replace")
-
-
-def test_xor_flips_as_often_as_said_and_charges_every_bit():
-    mechanism = PaperXor.of_epsilon(1.0)
-    released, cost = mechanism.release("V", np.zeros((100, 200), dtype=bool), rng=rng())
-    p = 1 / (1 + math.e)
-    assert abs(released.mean() - p) < 5 * math.sqrt(p * (1 - p) / DRAWS)
-    assert (cost.count, cost.unit) == (20_000, "client")
-    assert cost.loss == pytest.approx(1.0)
-    assert cost.pure_epsilon == pytest.approx(20_000)
-
-
-@pytest.mark.parametrize("value", [np.zeros(3), np.zeros(3, dtype=np.int64)])
-def test_xor_refuses_numbers(value):
-    with pytest.raises(InputError, match="Boolean"):
-        PaperXor(0.1).release("V", value, rng=rng())
-
-
-def test_real_noise_refuses_bits():
-    for mechanism in (PaperGaussian(1.0), PaperLaplace(1.0)):
-        with pytest.raises(InputError, match="PaperXor"):
-            mechanism.release("V", np.zeros(3, dtype=bool), rng=rng())
-
-
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: PaperGaussian(0.0),
-        lambda: PaperGaussian(1.0, 1.0),
-        lambda: PaperLaplace(-1.0),
-        lambda: PaperXor(0.5),
-        lambda: PaperXor(0.0),
-        lambda: FrobeniusClip(0.0),
-        lambda: ElementwiseClip(math.inf),
         lambda: DiscreteGaussian(63.0, 1.0),
         lambda: DiscreteGaussian(90.0, 1.0, grid=0.3),
         lambda: DiscreteGaussian(90.0, 0.0),
@@ -104,14 +35,6 @@ def test_real_noise_refuses_bits():
 def test_nonsense_is_refused(make):
     with pytest.raises(InputError):
         make()
-
-
-def test_what_has_no_mechanism_does_not_leave():
-    with pytest.raises(InputError, match="'loss'"):
-        ByName({"V": PaperXor(0.1)}).release("loss", np.zeros(1), rng=rng())
-
-
-# -- the discrete one --------------------------------------------------------------------------------------------------
 
 
 def test_discrete_noise_is_integer_and_has_its_scale():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.privacy.accounting import isolation
+from felb.privacy.audit import isolation
 from felb.privacy.mechanisms import capped_weights
 from felb.privacy.releases import (
     DEFAULT_ROW_BOUND,

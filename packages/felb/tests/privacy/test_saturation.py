@@ -9,7 +9,7 @@ from felb.privacy import mechanisms as discrete
 from felb.privacy.mechanisms import DiscreteGaussian
 
 
-def test_c4_noise_that_would_saturate_is_refused(monkeypatch):
+def test_noise_that_would_saturate_is_refused(monkeypatch):
     with pytest.raises(InputError, match="too wide"):
         DiscreteGaussian(1e31, 1.0)
     wide = DiscreteGaussian(2.0**40, 1.0)
@@ -18,7 +18,7 @@ def test_c4_noise_that_would_saturate_is_refused(monkeypatch):
         wide.release("counts", np.array([7]), rng=np.random.default_rng(0))
 
 
-def test_c4_sums_do_not_wrap_around():
+def test_sums_do_not_wrap_around():
     huge = Release({"counts": np.array([2**62], dtype=np.int64)})
     assert Sums.of([huge, Release({"counts": np.array([-(2**61)])})])["counts"][0] == 2**61
     with pytest.raises(FederationError, match="leaves the range"):

@@ -11,7 +11,6 @@ from felb.errors import InputError, PrivacyError
 from felb.federated.gate import Gate
 from felb.federated.protocol import Request, Update
 from felb.privacy.accounting import Cost, calibrated_mu, total_epsilon
-from felb.privacy.mechanisms import ByName
 from felb.privacy.releases import (
     ClippedGaussian,
     RandomizedResponse,
@@ -21,7 +20,6 @@ from felb.privacy.releases import (
 )
 from felb.privacy.spec import Privacy
 
-PAPER = {"mechanism": "paper", "theta": 3.0, "rounds": 20}
 CLIENT = {"unit": "client", "theta": 3.0, "rounds": 20}
 SIZE = {"n_records": 20_000, "n_clients": 10, "n_columns": 200}
 REAL, BITS = Uploads(20, 2000), Uploads(1, 2000, boolean=True)
@@ -40,20 +38,15 @@ REAL, BITS = Uploads(20, 2000), Uploads(1, 2000, boolean=True)
         ({"noise": "server"}, "noise .*client, distributed"),
         ({"neighbours": "friends"}, "neighbours .*add_remove"),
         ({"unit": "client", "mechanism": "statistics"}, "unit='client'"),
-        ({"unit": "record", "mechanism": "paper"}, "unit='record'"),
+        ({"mechanism": "paper", "unit": "client"}, "felb-paper"),
         ({"unit": "record", "mechanism": "uploads"}, "unit='record'"),
-        ({**PAPER, "theta": -1.0}, "theta must"),
-        ({**PAPER, "clip": "nails"}, "clip .*frobenius"),
-        ({**PAPER, "paper_noise": "pink"}, "paper_noise .*gaussian"),
-        ({"paper_noise": "xor"}, "are for mechanism='paper'"),
-        ({**CLIENT, "clip": "elementwise"}, "are for mechanism='paper'"),
+        ({**CLIENT, "theta": -1.0}, "theta must"),
         ({**CLIENT, "score_share": 0.02}, "score_share"),
         ({"score_share": 0.0}, "score_share must lie"),
         ({"score_share": 0.5}, "score_share must lie"),
         ({"score_share": 0.1, "score_bound": 0}, "score_bound must"),
         ({"score_bound": 3.0}, "score_share"),
-        ({**PAPER, "noise": "distributed"}, "at each client"),
-        ({**PAPER, "row_bound": 3}, "does not release"),
+        ({**CLIENT, "row_bound": 3}, "does not release"),
         ({"theta": 2.0}, "theta bounds"),
         ({"row_bound": 0}, "row_bound must"),
         ({"rounds": 3}, "rounds"),
@@ -111,13 +104,12 @@ def test_all_releases_of_a_plan_together_spend_the_agreed_total(options, n_colum
     assert ("columns" in plan.shares) == (n_columns == 20_000 and plan.privacy.mechanism in ("cooccurrence", "hybrid"))
 
 
-def test_the_plan_is_kept_by_gate_and_ledger(tmp_path):
+def test_the_plan_is_kept_by_gate_and_accountant():
     A = BinaryMatrix.of(np.random.default_rng(0).random((50, 20)) < 0.3)
     plan = Privacy(1.0, row_bound=6).plan(n_records=500, n_clients=10, n_columns=20)
     statistic = weighted_cooccurrence(A, 6)
-    accountant = plan.accountant(tmp_path / "accountant.json")
-    mechanism = ByName({"cooccurrence": plan.mechanism_for("cooccurrence", statistic)})
-    gate = Gate("site", lambda _: None, mechanism, accountant, run="r")
+    accountant = plan.accountant()
+    gate = Gate("site", lambda _: None, plan.mechanism_for("cooccurrence", statistic), accountant, run="r")
     update = Update({"cooccurrence": statistic.values})
     released = gate.release(update, Request("count"), outputs_of(update), rng=None)
     assert released.values["cooccurrence"].dtype == np.int64
@@ -167,41 +159,15 @@ def test_bits_of_a_client_keep_the_total():
         ({}, REAL, "mechanism='cooccurrence'"),
         ({"mechanism": "statistics"}, BITS, "mechanism='statistics'"),
         (CLIENT, None, "mechanism='uploads'"),
-        (PAPER, None, "mechanism='paper'"),
         ({"unit": "client"}, REAL, "need theta"),
         ({"unit": "client", "noise": "distributed"}, BITS, "noise='client'"),
         ({"unit": "client", "rounds": 3}, BITS, "rounds"),
-        ({**PAPER, "paper_noise": "xor"}, REAL, "paper_noise='xor'"),
-        ({"mechanism": "paper", "paper_noise": "gaussian"}, BITS, "paper_noise='gaussian'"),
         ({**CLIENT, "delta": 0.1}, REAL, "delta"),
     ],
 )
 def test_a_mechanism_that_does_not_fit_the_method_is_refused_by_name(options, uploads, message):
     with pytest.raises(InputError, match=message):
         Privacy(1.0, **options).plan(**SIZE, uploads=uploads)
-
-
-@pytest.mark.parametrize(
-    ("options", "uploads", "sigma", "total"),
-    [
-        ({}, REAL, 3 * math.sqrt(2 * math.log(25)), (8.5, 8.7)),
-        ({"clip": "elementwise"}, REAL, 3 * math.sqrt(2000) * math.sqrt(2 * math.log(25)), (8.5, 8.7)),
-        ({"theta": None}, REAL, math.sqrt(2 * math.log(25)), (math.inf, math.inf)),
-        ({"paper_noise": "laplace"}, REAL, None, (10, 20)),
-        ({"theta": None, "rounds": None}, BITS, None, (2000, 2000)),
-    ],
-)
-def test_the_papers_formula_is_per_upload_and_its_total_is_said(options, uploads, sigma, total):
-    plan = Privacy(1.0, **{**PAPER, **options}).plan(**SIZE, uploads=uploads)
-    assert total[0] <= plan.total_epsilon <= total[1]
-    if sigma is not None:
-        assert plan.upload_mechanism().sigma(2000) == pytest.approx(sigma)
-    text = plan.statement()
-    said = "unbounded" if math.isinf(plan.total_epsilon) else f"epsilon = {plan.total_epsilon:.4g} at delta"
-    assert said in text
-    assert "rivacy" not in text
-    assert "Guarantee" not in text
-    assert (plan.accountant() is None) == math.isinf(plan.total_epsilon)
 
 
 def test_the_statement_says_everything_that_matters():
@@ -220,13 +186,6 @@ def test_the_statement_says_everything_that_matters():
         "1/2.83 of its scale",
     ):
         assert part in aggregate.statement()
-
-
-def test_the_papers_noise_is_never_called_private():
-    text = Privacy(1.0, **PAPER).plan(**SIZE, uploads=REAL).statement()
-    assert text.startswith("Noise as in the paper, for reproduction")
-    assert "rivacy" not in text
-    assert "floating point" in text
 
 
 def test_the_statement_of_wide_data_tells_that_pairs_have_a_bound_of_their_own():

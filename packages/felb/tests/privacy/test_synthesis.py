@@ -12,7 +12,7 @@ from felb.data.binary import BinaryMatrix
 from felb.errors import ConvergenceWarning, InputError
 from felb.federated.algorithms.private import find_candidates
 from felb.kernels.assign import assign_rows
-from felb.kernels.boolean import FactorMasks, overlap_counts
+from felb.kernels.boolean import FactorMasks, count_overlaps
 from felb.privacy.mechanisms import discrete_gaussian
 from felb.privacy.releases import NoisyCooccurrence, weighted_cooccurrence
 from felb.privacy.spec import Privacy
@@ -21,7 +21,6 @@ from felb.privacy.synthesis import (
     count_classes,
     fit_latent_classes,
     gaussian_copula,
-    moment_loss,
     symmetric_components,
     synthesize,
 )
@@ -42,8 +41,17 @@ def exact(A, sigma=0.0):
 
 def f1_star(data, V):
     A, signal = data
-    both, predicted, ones = overlap_counts(signal, FactorMasks.of(assign_rows(A, V), V))
+    both, predicted, ones = count_overlaps(signal, FactorMasks.of(assign_rows(A, V), V))
     return 2 * both / (predicted + ones)
+
+
+def moment_loss(P, pi, Q, q):
+    """Return the loss that `fit_latent_classes` minimises."""
+    m, weighted = q.size, P * pi
+    residual = weighted @ P.T - Q
+    np.fill_diagonal(residual, 0)
+    off, excess = weighted.sum(axis=1) - q, float(pi.sum() - 1)
+    return 0.5 * float((residual * residual).sum()) + m / 4 * float(off @ off) + m * m / 4 * excess**2
 
 
 SMALL = planted(3000, 40, 4, columns=0.2)

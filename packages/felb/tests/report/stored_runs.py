@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.data import planted
 from felb.data.partition import dealt
+from felb.federated.protocol import Outcome
 from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.metrics.counts import History
@@ -62,13 +63,9 @@ def store(
     labels = dealt(shape[0], clients, split="even", seed=seed)
     names = sorted(set(labels.tolist()))
     fields: dict[str, Any] = {
-        "components": V,
         "columns": matrix.columns,
-        "supports": tuple(U.sum(axis=0).tolist()),
         "clients": {name: int((labels == name).sum()) for name in names},
         "scores": confusion(matrix, U, V).scores(),
-        "converged": True,
-        "integrality_gap": 0.0,
         "history": history_of(30),
         "provenance": Provenance(
             method="bmf",
@@ -83,7 +80,8 @@ def store(
             },
         ),
     }
-    result = Result(**fields | changes)
+    outcome = Outcome(V, n_iter=29, supports=U.sum(axis=0))
+    result = Result(outcome, **fields | changes)
     folder = place / "run"
     folder.mkdir(parents=True)
     result.write(folder, {name: U[labels == name] for name in names})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from felb.runs.execute import generate
+from felb.data.synthetic import write_planted
 from felb.runs.job import Job
 
 
@@ -13,7 +13,7 @@ def small_data(tmp_path_factory) -> str:
     """90 records x 14 features with three planted components."""
     folder = tmp_path_factory.mktemp("data")
     options = {"noise": 0.02, "heights": (0.3, 0.4), "widths": (0.25, 0.4), "seed": 3}
-    return str(generate(folder / "small", 90, 14, k=3, **options)["data"])
+    return str(write_planted(folder / "small", 90, 14, k=3, **options)["data"])
 
 
 @pytest.fixture

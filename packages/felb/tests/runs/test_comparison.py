@@ -4,10 +4,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+from waiting import PATIENCE, wait_for
 
 from felb import Asso, FederatedBMF
 from felb.data import load, partition
@@ -175,17 +175,16 @@ def test_an_interrupted_comparison_goes_on_when_it_is_run_again(tmp_path):
     options = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     listen = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
     process = subprocess.Popen([*command, "--seeds", "5000"], **options, **listen)
-    cells, deadline = tmp_path / "cmp" / CELLS, time.monotonic() + 120
-    while len(list(cells.glob("*.json"))) < 3 and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.05)
+    cells = tmp_path / "cmp" / CELLS
+    wait_for(lambda: len(list(cells.glob("*.json"))) >= 3, process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "finished runs are kept; resume with: felb compare zoo" in err
     kept = {path.name: path.stat().st_mtime_ns for path in cells.glob("*.json")}
     assert len(kept) >= 3
     assert not list(cells.glob(".*.partial"))
-    done = subprocess.run([*command, "--seeds", "3"], **options, timeout=120, check=False)
+    done = subprocess.run([*command, "--seeds", "3"], **options, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert "3 seeds" in done.stdout
     assert all((cells / name).stat().st_mtime_ns == changed for name, changed in kept.items())

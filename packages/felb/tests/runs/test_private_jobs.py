@@ -226,8 +226,8 @@ def test_terms_that_make_no_agreement_are_refused(small_data, privacy, said):
 
 
 def test_a_method_without_noise_promises_nothing(small_data, out):
-    for run in (simulate, fit):
-        with pytest.raises(InputError, match=r"'asso' .*bmf"):
+    for run, said in ((simulate, "'asso' is for centralized data"), (fit, r"'asso' .*bmf")):
+        with pytest.raises(InputError, match=said):
             run(Job(small_data, "asso", 3, privacy={"epsilon": 1}), out)
     assert not out.exists()
 

@@ -1,9 +1,8 @@
 """Two results side by side."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from results import changed as with_changes
 
 from felb import Job, fit
 from felb.cli import main
@@ -18,10 +17,10 @@ def result(tmp_path_factory):
 
 def test_a_result_is_paired_with_itself_in_any_order_of_components_and_columns(result):
     order, columns = [2, 0, 3, 1], np.random.default_rng(0).permutation(17)
-    shuffled = replace(
+    shuffled = with_changes(
         result,
         components=result.components[order][:, columns],
-        supports=tuple(result.supports[i] for i in order),
+        supports=result.outcome.supports[order],
         columns=tuple(result.columns[j] for j in columns),
     )
     pairs = pair_components(result, shuffled)
@@ -33,7 +32,7 @@ def test_a_result_is_paired_with_itself_in_any_order_of_components_and_columns(r
 
 
 def test_what_has_no_match_is_left_over_on_its_side(result):
-    fewer = replace(result, components=result.components[:2], supports=result.supports[:2])
+    fewer = with_changes(result, components=result.components[:2], supports=result.outcome.supports[:2])
     pairs = pair_components(result, fewer)
     assert [pair.second is None for pair in pairs] == [False, False, True, True]
     assert [pair.first is None for pair in pair_components(fewer, result)] == [False, False, True, True]
@@ -44,7 +43,7 @@ def test_differences_are_named(result):
     added, removed = np.flatnonzero(~changed[0])[0], np.flatnonzero(changed[0])[0]
     changed[0, [added, removed]] = [True, False]
     [pair] = [
-        p for p in pair_components(result, replace(result, components=changed)) if p.first and p.first.number == 0
+        p for p in pair_components(result, with_changes(result, components=changed)) if p.first and p.first.number == 0
     ]
     size = int(result.components[0].sum())
     assert pair.jaccard == (size - 1) / (size + 1)
@@ -54,10 +53,10 @@ def test_differences_are_named(result):
 
 def test_results_without_a_common_feature_are_refused(result):
     with pytest.raises(InputError, match="in common"):
-        pair_components(result, replace(result, columns=tuple(f"other {j}" for j in range(17))))
-    narrow = replace(result, components=result.components[:, :5], columns=None)
+        pair_components(result, with_changes(result, columns=tuple(f"other {j}" for j in range(17))))
+    narrow = with_changes(result, components=result.components[:, :5], columns=None)
     with pytest.raises(InputError, match="17 and 5 features"):
-        pair_components(replace(result, columns=None), narrow)
+        pair_components(with_changes(result, columns=None), narrow)
 
 
 def test_the_command_shows_both(tmp_path, capsys, monkeypatch):

@@ -1,7 +1,6 @@
 """What a result says about itself: assumptions are told as such, and surprising choices are explained."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +11,8 @@ import felb
 from felb.cli.output import describe
 from felb.data import BinaryMatrix, planted
 from felb.errors import ConvergenceWarning
-from felb.report.evidence import Evidence
-from felb.report.result_page import result_page
-from felb.runs.result import AGREED, FORMATS, Result, records_in_words, remarks
-
-STORED = Path(__file__).parent / "formats" / FORMATS[0]
+from felb.report import ReportInputs, build_result_page
+from felb.runs.result import AGREED, Result, records_in_words, remarks
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +29,7 @@ def private(result):
         result,
         clients={"north": None, "south": None},
         scores={},
-        supports=(None,) * 3,
+        outcome=replace(result.outcome, supports=None, counts=None),
         privacy={**guarantee, "noise": "client"},
         provenance=replace(result.provenance, data=data),
     )
@@ -49,23 +45,12 @@ def test_an_agreed_number_of_records_is_told_as_an_assumption(result):
     shown = describe(found, "run")
     assert "unknown number of records" in shown["data"]
     assert shown["clients"] == "2: north, south"
-    page = result_page(Evidence(Path("run"), found, None, (), None, "No data.")).html()
+    page = build_result_page(ReportInputs(Path("run"), found, None, (), None, "No data.")).html()
     assert "unknown number of records" in page
     assert "is an assumption" in page
     assert "in 3000 records" not in page.replace("\u2009", "").replace("\u202f", "")
     stored = json.loads(json.dumps(found.to_json()))["provenance"]["data"]
     assert (stored["rows"], stored[AGREED]) == (None, 3000)
-
-
-def test_private_results_of_the_first_format_are_read_with_the_assumption(tmp_path):
-    shutil.copytree(STORED, tmp_path / "old")
-    record = tmp_path / "old" / "result.json"
-    content = json.loads(record.read_text())
-    content["privacy"] = {"text": "words"}
-    content["provenance"]["data"]["rows"] = 3000
-    record.write_text(json.dumps(content))
-    data = Result.read(tmp_path / "old").provenance.data
-    assert (data["rows"], data[AGREED]) == (None, 3000)
 
 
 def test_rank_selection_that_ends_at_the_limit_says_so():

@@ -7,14 +7,15 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from run_files import contents
+from waiting import PATIENCE, wait_for
 
+from felb.data.synthetic import write_planted
 from felb.errors import InputError
-from felb.runs.execute import generate, resume, simulate
+from felb.runs.execute import resume, simulate
 from felb.runs.job import Job
 
 if TYPE_CHECKING:
@@ -27,12 +28,11 @@ pytestmark = [
 
 ROUNDS = 60
 OPTIONS = ("--method", "felb-mu", "--clients", "8", "-k", "8", "--rounds", str(ROUNDS), "--l2-rate", "1", "--seed", "3")
-PATIENCE = 400
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    return generate(tmp_path_factory.mktemp("data") / "long", 2000, 200, k=8, noise=0.05, seed=0)["data"]
+    return write_planted(tmp_path_factory.mktemp("data") / "long", 2000, 200, k=8, noise=0.05, seed=0)["data"]
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +68,6 @@ def start():
         if process.poll() is None:
             process.kill()
         process.communicate()
-
-
-def wait_for(found, process: subprocess.Popen[str]) -> None:
-    """Wait until something has happened in a run that is under way."""
-    deadline = time.monotonic() + PATIENCE
-    while not found():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def lines(log: Path) -> int:

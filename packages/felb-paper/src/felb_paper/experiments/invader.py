@@ -100,5 +100,4 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-FULL = InvaderStudy()
-QUICK = InvaderStudy(form="quick", trials=3, time_limit=60.0)
+INVADER = InvaderStudy(), InvaderStudy(form="quick", trials=3, time_limit=60.0)

@@ -41,7 +41,7 @@ MISSING = np.iinfo(np.int64).max
 LARGEST_CODE = 10**9
 
 
-def income(path: str | PathLike[str], *, features: Sequence[str] = INCOME) -> Table:
+def load_income(path: str | PathLike[str], *, features: Sequence[str] = INCOME) -> Table:
     """Load working adults x answers (ACS Income): exactly one one per feature in each row.
 
     Kept are persons with AGEP > 16, PINCP > 100, WKHP > 0 and PWGTP ≥ 1.
@@ -55,7 +55,7 @@ def income(path: str | PathLike[str], *, features: Sequence[str] = INCOME) -> Ta
     return _load(path, features, WORKING)
 
 
-def poverty(path: str | PathLike[str], *, features: Sequence[str] = POVERTY) -> Table:
+def load_poverty(path: str | PathLike[str], *, features: Sequence[str] = POVERTY) -> Table:
     """Load all persons x answers (ACS Poverty): exactly one one per feature in each row; `path` as for `income`."""
     return _load(path, features, {})
 

@@ -126,7 +126,7 @@ FORMULA = re.compile(r"\$[^$]*\$|\\[A-Za-z]+")
 WORD = re.compile(r"[a-z]{2,}")
 
 
-def load(
+def load_arxiv(
     path: str | PathLike[str],
     *,
     category: str = CATEGORY,

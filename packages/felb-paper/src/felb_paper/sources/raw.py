@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 
-from felb.data.text import MISSING_WORDS, line_blocks
+from felb.data.readers import MISSING_WORDS, read_lines
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ MOST_DIGITS = 15
 def field_blocks(file: IO[bytes], width: int, *, separator: bytes = b",", first_line: int = 1) -> Iterator[Fields]:
     """Yield the fields of all lines, `width` on each; an empty line is an error unless only empty ones follow."""
     empty = 0
-    for block in line_blocks(file):
+    for block in read_lines(file):
         content = block.rstrip(b"\r\n")
         if content and empty:
             raise InputError(f"line {empty} is empty, but more lines follow; remove it")
@@ -285,13 +285,6 @@ class Fields:
                     f"line {self.number_of(line)} is not UTF-8 text; save the file in the encoding UTF-8"
                 ) from error
         return found
-
-    def holds(self, column: int, word: bytes) -> bool:
-        """Return whether every line has exactly this word in the column."""
-        starts = self._starts(column, column + 1)[:, 0]
-        if np.any(self._ends[:, column] - starts != len(word)):
-            return False
-        return all(bool(np.all(self._chars[starts + at] == char)) for at, char in enumerate(word))
 
     def refuse(self, line: int, column: int, what: str) -> NoReturn:
         """Raise, saying where and what is written there."""

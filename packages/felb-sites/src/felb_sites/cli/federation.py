@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from felb.choices import CERTIFICATE_DAYS
 from felb.cli import options
 from felb.cli.output import print_facts, print_json, print_result
 from felb.errors import InputError
-from felb.sklearn.methods import DEFAULT
+from felb.federated.algorithms.registry import DEFAULT
+from felb_sites import CERTIFICATE_DAYS
 from felb_sites.cli.roster import federation_roster
 from felb_sites.cli.run import run_progress
 

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 from rich.table import Table
 
-from felb.choices import MechanismName, NoisePlace
 from felb.cli import options
 from felb.cli.output import plain_console, print_facts, print_json
 from felb.cli.privacy import print_outbound
 from felb.errors import InputError
-from felb.privacy.accounting import Neighbours, Unit
+from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
 from felb_sites.cli.roster import site_roster
 
 if TYPE_CHECKING:
@@ -275,7 +274,7 @@ def rotate(folder: str, as_json: bool) -> None:
     "--mechanism",
     multiple=True,
     type=click.Choice(get_args(MechanismName)),
-    help="Privacy mechanism that this site accepts; can be repeated (default: all except paper).",
+    help="Privacy mechanism that this site accepts; can be repeated (default: all).",
 )
 @click.option("--unit", type=click.Choice(get_args(Unit)), help="Unit that a run must protect (default: record).")
 @click.option(
@@ -330,7 +329,7 @@ def start(
     FLARE is in courier.log. The settings are stored in vault/felb.json, so that later starts need no options. The
     password of a database comes from the environment (PGPASSWORD) or from a password file of mode 0600.
     """
-    from felb.tables.databases import check_no_password, is_url
+    from felb.tables.sources import check_no_password, is_url
     from felb_sites.approvals import Approvals
     from felb_sites.provisioning import Site
     from felb_sites.site_processes import SiteProcesses

@@ -15,10 +15,10 @@ from felb.centralized.base import LARGEST_SEED
 from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import ConvergenceWarning, InputError
 from felb.federated.steps.reseed import description_length
-from felb.kernels.boolean import FactorMasks, overlap_counts
+from felb.kernels.boolean import FactorMasks, count_overlaps
 from felb.metrics import Counts
 from felb.progress import steps_shown
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,7 +59,7 @@ class HeldOut:
     def counts(self, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> Counts:
         """Count the right and wrong cells of U∘V among those that are held out; counts of clients add up."""
         factors = FactorMasks.of(U, V)
-        tp, claimed = overlap_counts(self.ones, factors)[0], overlap_counts(self.cells, factors)[0]
+        tp, claimed = count_overlaps(self.ones, factors)[0], count_overlaps(self.cells, factors)[0]
         return Counts(tp=tp, fp=claimed - tp, fn=self.ones.nnz - tp, cells=self.cells.nnz)
 
 
@@ -301,7 +301,7 @@ def _scores(
             refits = stability(whole, matrix, groups=labels, n_resamples=n_resamples, random_state=seed)
             stable = float(refits.found.mean())
     return RankScores(
-        model.n_components,
+        int(model.n_components),
         tuple(held_out),
         whole.counts_.f1,
         whole.counts_.error_rate,

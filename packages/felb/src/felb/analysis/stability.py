@@ -24,7 +24,7 @@ from felb.metrics.comparison import NO_MATCH, match_components
 from felb.progress import steps_shown
 from felb.records import Natural, read_record, replacing
 from felb.sklearn.base import FederatedEstimator
-from felb.sklearn.bmf import FederatedBMF
+from felb.sklearn.federated import FederatedBMF
 
 if TYPE_CHECKING:
     import os
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.centralized.base import BooleanFactorization
+    from felb.sklearn.base import BooleanFactorization
 
 
 # -- `Stability`: how often refits found the components of a model again, as a record that can be stored -------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.centralized.base import CentralizedFactorization, Factors
+from felb.centralized.base import CentralizedMethod, Factors
 from felb.errors import InputError
 from felb.kernels.cooccurrence import Associations
 from felb.kernels.cover import GreedyCover
@@ -26,70 +27,16 @@ GRID = tuple(step / 10 for step in range(1, 11))
 """The thresholds that ``tau="auto"`` tries."""
 
 
-class Asso(CentralizedFactorization):
-    """Boolean matrix factorization of centralized data by greedy cover with association rules.
-
-    Every column i proposes the component {j : |i ∧ j| / |i| >= τ}. One after another, the component is taken that gains
-    most, where a row that uses it gains `bonus` for each one and loses `penalty` for each zero that was not covered
-    before, and uses it iff that is positive. Of equals the first wins; a component may be taken again; when none gains
-    anything, the rest stays empty.
-
-    Parameters
-    ----------
-    n_components : int
-    tau : threshold τ in (0, 1], or several of them, of which the first with the fewest errors |A ⊕ U∘V| is kept;
-        "auto" tries .1, .2, …, 1
-    bonus : gain of covering a one, w₁ > 0
-    penalty : loss of covering a zero, w₀ >= 0
-    time_limit : seconds after which the search ends, with what was found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : taken because all estimators take it; nothing here is random
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    tau_ : the threshold that was kept
-    n_iter_ : components found; the others are empty
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the search
-
-    References
-    ----------
-    P. Miettinen, T. Mielikäinen, A. Gionis, G. Das and H. Mannila. The Discrete Basis Problem. IEEE Transactions on
-    Knowledge and Data Engineering 20(10), 2008.
-
-    Examples
-    --------
-    >>> from felb.data import load
-    >>> from felb.metrics import confusion
-    >>> from felb.centralized.asso import Asso
-    >>> zoo = load("zoo")
-    >>> model = Asso(n_components=5, tau="auto")
-    >>> U = model.fit_transform(zoo)
-    >>> model.tau_, confusion(zoo, U, model.components_).errors
-    (0.9, 199)
-    """
+@dataclass(eq=False, repr=False)
+class AssoMethod(CentralizedMethod):
+    """The method of `felb.Asso`, which describes it and its parameters."""
 
     if_collapsed = "another tau"
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        tau: float | Sequence[float] | str = 1.0,
-        bonus: float = 1.0,
-        penalty: float = 1.0,
-        time_limit: float | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.tau = tau
-        self.bonus = bonus
-        self.penalty = penalty
-        self.time_limit = time_limit
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
+    _: KW_ONLY
+    tau: float | Sequence[float] | str = 1.0
+    bonus: float = 1.0
+    penalty: float = 1.0
 
     def check(self) -> None:
         """Raise an `InputError` if a parameter makes no sense."""

@@ -1,4 +1,4 @@
-"""The base classes of estimators: checked parameters, input conversion, and all methods that need V only."""
+"""Methods as plain data: their parameters, checked by declared types; the base of those for centralized data."""
 
 from __future__ import annotations
 
@@ -7,36 +7,27 @@ import math
 import numbers
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping  # noqa: TC003  # the annotation of a field
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from felb.data.binary import BinaryMatrix
-from felb.data.coercion import Alignment, in_order_of, mismatch, select_known, text_names
+from felb.data.coercion import drop_numbered_names
 from felb.errors import ConvergenceWarning, InputError, shortened
 from felb.kernels.assign import assign_rows
-from felb.kernels.boolean import boolean_product, boolean_product_dense
-from felb.metrics.counts import DECIDED, History, confusion, to_boolean
-from felb.metrics.interpretation import profile_components
+from felb.metrics.counts import DECIDED, History
 from felb.optim.palm import exact_components
 from felb.progress import Deadline, steps_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from os import PathLike
-
-    import scipy.sparse as sp
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from felb.progress import Advance
 
 
-# -- Parameters of estimators, checked by the types that their constructors declare, before anything is computed -----
+# -- Parameters, checked by the types that constructors declare, before anything is computed -------------------------
 
 LARGEST = (1 << 31) - 1
 """Of a whole number; a kernel counts with no more bits."""
@@ -56,24 +47,24 @@ _WORDS = {
 }
 
 
-def check_parameters(estimator: Any) -> None:
+def check_parameters(method: Any) -> None:
     """Raise an `InputError` that names the parameter unless every one has a type that its constructor declares.
 
     Whole numbers are below 2³¹ and other numbers finite, unless they are declared as `ExtendedReal`. What a value
     means is checked by the method itself.
     """
-    for name, parameter in inspect.signature(type(estimator).__init__).parameters.items():
-        if name == "self" or parameter.annotation is inspect.Parameter.empty or not hasattr(estimator, name):
+    for name, parameter in inspect.signature(type(method).__init__).parameters.items():
+        if name == "self" or parameter.annotation is inspect.Parameter.empty or not hasattr(method, name):
             continue
-        value, kinds = getattr(estimator, name), str(parameter.annotation).split(" | ")
+        value, kinds = getattr(method, name), str(parameter.annotation).split(" | ")
         if not any(_is(value, kind) for kind in kinds):
             wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds)
             raise InputError(f"{name} must be {wanted}, got {shortened(repr(value), 60)}")
-    _check_seed(getattr(estimator, "random_state", None))
-    if getattr(estimator, "n_jobs", None) == 0:
+    _check_seed(getattr(method, "random_state", None))
+    if getattr(method, "n_jobs", None) == 0:
         raise InputError("n_jobs must be at least 1, or -1 for all cores; got 0")
-    if getattr(estimator, "dtype", PRECISIONS[0]) not in PRECISIONS:
-        raise InputError(f"dtype must be {' or '.join(PRECISIONS)}, got {shortened(repr(estimator.dtype), 60)}")
+    if getattr(method, "dtype", PRECISIONS[0]) not in PRECISIONS:
+        raise InputError(f"dtype must be {' or '.join(PRECISIONS)}, got {shortened(repr(method.dtype), 60)}")
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -110,7 +101,7 @@ def _check_seed(seed: Any) -> None:
         )
 
 
-# -- The base class of all estimators: input conversion, and all methods that need V only ----------------------------
+# -- The base of all methods -----------------------------------------------------------------------------------------
 
 MOST_COMPONENTS = 4096
 """Where the data is smaller; more than twice its rows or columns are a mistake beyond that."""
@@ -118,212 +109,52 @@ MOST_COMPONENTS = 4096
 LARGEST_SEED = np.iinfo(np.int32).max
 
 
-class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of all estimators: A ≈ U∘V with Boolean ``components_`` V.
+class Method:
+    """Base of all methods: their parameters, what they say about a result, and no scikit-learn.
 
-    A subclass defines ``fit`` and sets ``components_`` (bool, n_components × n_features).
+    An estimator is a method with scikit-learn's conventions on top, so that a parameter is declared once.
     """
-
-    n_components: int
-    binarize_threshold: float | None
-    random_state: Any
-    components_: NDArray[np.bool_]
-    supports_: NDArray[np.int64] | None
-    history_: History
-    n_records_: int | None
-    n_iter_: int
-    integrality_gap_: float
-    converged_: bool
-    complete_: bool
 
     if_collapsed = "a smaller l2, another random_state"
     """What to try if nothing was found, in a warning."""
-
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.bool_]:
-        """Fit and return the assignment U of the rows of X, in their order."""
-        return np.asarray(self.fit(X, y, **fit_params).transform(X))
-
-    def transform(self, X: Any, *, align: str | None = None) -> NDArray[np.bool_]:
-        """Assign rows to the components: U that minimises |X ⊕ U∘V| row by row (greedily, then by coordinate descent).
-
-        Every row is assigned on its own, so new rows need no refit.
-
-        Parameters
-        ----------
-        X : records × features, 0/1
-        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
-            features that X does not have are unknown. Without it, X must have the very columns of the fit
-        """
-        return self._assign(self.new_rows(X, align=align)[0])
-
-    def new_rows(self, X: Any, *, align: str | None = None) -> tuple[BinaryMatrix, Alignment]:
-        """Return X with the features of the fit as its columns, and how its own columns stand to them.
-
-        Parameters
-        ----------
-        X, align : as in `transform`
-        """
-        check_is_fitted(self)
-        if align is None:
-            return self._matrix(X, reset=False), Alignment()
-        if align != "name":
-            raise InputError(f"align must be None or 'name', got {align!r}", parameter="align")
-        fitted = getattr(self, "feature_names_in_", None)
-        if fitted is None:
-            raise InputError("align='name' needs a model with feature names; fit it on data with column names")
-        X, found = select_known(X, fitted)
-        return in_order_of(fitted, self._read(X)), found
-
-    def inverse_transform(self, X: ArrayLike, *, sparse_output: bool = False) -> NDArray[np.bool_] | sp.csr_array:
-        """Return the reconstruction U∘V of assignments U, dense or as a SciPy CSR array."""
-        check_is_fitted(self)
-        U = to_boolean(X, "U")
-        if U.shape[1] != self.components_.shape[0]:
-            raise InputError(f"U has {U.shape[1]} components, the model has {self.components_.shape[0]}")
-        if sparse_output:
-            return boolean_product(U, self.components_).to_scipy(bool)
-        return boolean_product_dense(U, self.components_)
-
-    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
-        """F1 of the reconstruction of X under the fixed components; greater is better."""
-        matrix, _ = self.new_rows(X)
-        return confusion(matrix, self._assign(matrix), self.components_).f1
-
-    def component_features(self) -> list[tuple[str, ...]]:
-        """Names of the features of each component; x0, x1, … if the data had no names."""
-        check_is_fitted(self)
-        fitted = getattr(self, "feature_names_in_", None)
-        names = feature_names(fitted, self.n_features_in_)
-        return [tuple(names[j] for j in np.flatnonzero(row)) for row in self.components_]
-
-    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the fitted model to one file, ``NAME.felbmodel``, which `felb.load` reads back; not a pickle."""
-        check_is_fitted(self)
-        # The package that stores results is above this one, and is known here by name only.
-        import_module("felb.runs.result").save(self, path, force=force)
-
-    def report(self, path: str | PathLike[str], X: Any = None, *, force: bool = False) -> None:
-        """Write a self-contained HTML page of the fitted model.
-
-        Parameters
-        ----------
-        path : file to write
-        X : the records it was fitted on, or others, for plots of the data and intervals over records
-        force : replace the file if it exists
-        """
-        check_is_fitted(self)
-        import_module("felb.report.model").report_model(self, path, X, force=force)
-
-    def to_frame(self, X: Any) -> Any:
-        """Return a tidy table of what the components mean in X: a row for each component and feature of it.
-
-        Features of a component are in the order of their lift, P(feature | component) / P(feature | not the component).
-        The other columns are its support, coverage and exclusive gain; see `felb.metrics.interpretation`. A pandas
-        DataFrame, or a dict of columns where pandas is not installed.
-        """
-        matrix = self._matrix(X, reset=False)
-        profile = profile_components(matrix, self.transform(matrix), self.components_)
-        return frame(profile.columns(feature_names(getattr(self, "feature_names_in_", None), self.n_features_in_)))
+    n_components: Any
+    time_limit: float | None = None
+    binarize_threshold: float | None = None
 
     @property
-    def plot(self) -> Any:
-        """Figures of the fitted model: ``components()``, ``reconstruction(X)``, ``rounds()``, ``stability(found)``."""
-        return import_module("felb.report.model").ModelPlots(self)
-
-    def _repr_html_inner(self) -> str:
-        """Return what a notebook shows: the components by name, and before the fit what scikit-learn shows."""
-        if not hasattr(self, "components_"):
-            return str(super()._repr_html_inner())
-        return str(import_module("felb.report.model").model_summary(self))
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.components_.shape[0])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
-    # -- for subclasses ------------------------------------------------------------------------------------------
-
-    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
-        """Assign rows that have the features of the fit."""
-        return assign_rows(rows, self.components_)
-
-    def _matrix(self, X: Any, *, reset: bool) -> BinaryMatrix:
-        """Make X a `BinaryMatrix` and check it against what was fitted (names, number of features)."""
-        matrix = self._read(X)
-        self._check_columns(matrix, reset=reset)
-        if matrix.shape[0] == 0:
-            raise InputError(f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required.")
-        if matrix.shape[1] == 0:
-            raise InputError(f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
-        return matrix
+    def label(self) -> str:
+        """The name of the estimator, which messages use."""
+        return type(self).__name__.removesuffix("Method")
 
     def _read(self, X: Any) -> BinaryMatrix:
         """Make X a `BinaryMatrix` with the names of its features, if it has any."""
         if not isinstance(X, BinaryMatrix):
-            return text_names(X, BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold))
-        self._check_cells(X)
+            return drop_numbered_names(X, BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold))
+        self.check_cells(X)
         return X
 
-    def _check_cells(self, matrix: BinaryMatrix) -> None:
+    def check_cells(self, matrix: BinaryMatrix) -> None:
         """Raise if cells are unknown; a subclass that can do without them accepts it."""
         if matrix.unknown is not None:
             raise InputError(
-                f"{type(self).__name__} does not support unknown cells, and the data has {matrix.unknown.nnz}; use "
+                f"{self.label} does not support unknown cells, and the data has {matrix.unknown.nnz}; use "
                 "FederatedBMF (method 'bmf'), or read them as zeros (missing='zero', or X.with_unknown(None))",
                 parameter="missing",
             )
-
-    def _check_columns(self, matrix: BinaryMatrix, *, reset: bool) -> None:
-        if reset:
-            self.n_features_in_ = matrix.shape[1]
-            if matrix.columns is not None:
-                self.feature_names_in_ = np.asarray(matrix.columns, dtype=object)
-            elif hasattr(self, "feature_names_in_"):
-                del self.feature_names_in_
-            return
-        fitted, own = getattr(self, "feature_names_in_", None), type(self).__name__
-        if fitted is not None and matrix.columns is not None and tuple(fitted) != matrix.columns:
-            raise InputError(mismatch(fitted, matrix.columns))
-        if matrix.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X has {matrix.shape[1]} features, but {own} is expecting {self.n_features_in_} features as input"
-            )
-        if (fitted is None) != (matrix.columns is None):
-            told = (
-                f"X has feature names, but {own} was fitted without feature names"
-                if fitted is None
-                else f"X does not have valid feature names, but {own} was fitted with feature names"
-            )
-            warnings.warn(told, UserWarning, stacklevel=4)
-
-    def _seed(self) -> int:
-        """Return an integer seed for `random_state`, which may also be a RandomState or None."""
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(LARGEST_SEED))
 
     def warn_about(self, components: NDArray[np.bool_], supports: NDArray[np.int64] | None, gap: float) -> None:
         """Warn about a result that collapsed or is not Boolean, and say what to try; supports may be unknown."""
         if not components.any() or (supports is not None and not supports.any()):
             what = "no record has any of the components" if components.any() else "all components are empty"
             warnings.warn(
-                f"{type(self).__name__} collapsed: {what}. The data may be too noisy or too sparse for these settings; "
+                f"{self.label} collapsed: {what}. The data may be too noisy or too sparse for these settings; "
                 f"try {self.if_collapsed}, fewer components, fewer clients, or another method.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         elif gap > DECIDED:
             warnings.warn(
-                f"{type(self).__name__} stopped before the components were Boolean (integrality gap {gap:.2g}); they "
+                f"{self.label} stopped before the components were Boolean (integrality gap {gap:.2g}); they "
                 "were cut at 1/2. Try more rounds (max_iter) or a larger l2_rate.",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -335,7 +166,7 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             return False
         what = "no ones" if not ones else "a single one" if ones == 1 else f"only {ones} ones"
         warnings.warn(
-            f"the data of {type(self).__name__} has {what} for n_components={k}: there is nothing to summarise. "
+            f"the data of {self.label} has {what} for n_components={k}: there is nothing to summarise. "
             "Check that the data was read as it was meant.",
             ConvergenceWarning,
             stacklevel=4,
@@ -361,20 +192,6 @@ class BooleanFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         return int(n_components)
 
 
-def feature_names(names: Sequence[str] | None, n_features: int) -> list[str]:
-    """Return the given names, or x0, x1, … as scikit-learn would call them."""
-    return [f"x{i}" for i in range(n_features)] if names is None else [str(name) for name in names]
-
-
-def frame(columns: Mapping[str, list[Any]]) -> Any:
-    """Return columns as a pandas DataFrame, or as they are where pandas is not installed."""
-    try:
-        import pandas as pd
-    except ImportError:
-        return dict(columns)
-    return pd.DataFrame(columns)
-
-
 # -- Centralized methods: each algorithm computes U and V together ---------------------------------------------------
 
 
@@ -395,17 +212,22 @@ class Factors:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class CentralizedFactorization(BooleanFactorization):
-    """Base of the methods for centralized data.
+@dataclass(eq=False, repr=False)
+class CentralizedMethod(Method):
+    """Base of the methods for centralized data; a subclass is a dataclass that adds its parameters as fields.
 
-    A subclass defines `factorize` and, if it has parameters of its own, `check`. The time limit, the number of
-    components and what the fitted estimator shows are the same for all: ``history_``, ``n_iter_``,
-    ``integrality_gap_`` and ``converged_`` are those of a method that is Boolean throughout, unless it says otherwise.
+    It defines `factorize` and, if it has parameters of its own, `check`.
+
+    Parameters
+    ----------
+    n_components : number of components
+    time_limit : seconds after which the search ends, with what was found until then
     """
 
-    time_limit: float | None
-
-    _progress: Advance | None = None
+    n_components: int = 10
+    _: KW_ONLY
+    time_limit: float | None = None
+    _progress: Advance | None = field(default=None, init=False)
 
     def step_done(self, done: int) -> None:
         """Tell that as many components or iterations are done; a fit with a progress bar shows it."""
@@ -433,52 +255,27 @@ class CentralizedFactorization(BooleanFactorization):
         """Return what a progress bar counts, and how many there are at most."""
         return "components", k
 
-    def fit(self, X: Any, y: Any = None, *, verbose: bool = False) -> Self:  # noqa: ARG002
-        """Find the components of X (records × features, 0/1).
+    def search(self, A: BinaryMatrix, *, seed: int, verbose: bool = False) -> Factors:
+        """Check the parameters, return the components of A with what a fitted model shows, and warn about them.
 
-        Parameters
-        ----------
-        X : records × features, 0/1
-        verbose : show a progress bar over the components, or the iterations of a method that has some
+        The attributes are those of a method that is Boolean throughout, unless it says otherwise.
         """
-        self._fit(X, verbose=verbose)
-        return self
-
-    def fit_transform(  # type: ignore[override]
-        self,
-        X: Any,
-        y: Any = None,  # noqa: ARG002
-        *,
-        verbose: bool = False,
-    ) -> NDArray[np.bool_]:
-        """Fit and return the assignment U that the algorithm found along with the components.
-
-        `transform` assigns rows anew for the fixed components, which may fit better.
-        """
-        return self._fit(X, verbose=verbose)
-
-    def _fit(self, X: Any, *, verbose: bool) -> NDArray[np.bool_]:
         check_parameters(self)
-        A = self._matrix(X, reset=True)
         k = self.check_rank(self.n_components, A.shape)
         self.check()
         what, most = self.steps(k)
         with steps_shown(what, lambda: most, verbose=verbose) as self._progress:
             try:
-                found = self.shortcut(A, k) or self.find(A, k, seed=self._seed())
+                found = self.shortcut(A, k) or self.find(A, k, seed=seed)
             finally:
                 del self._progress
-        self.components_ = found.V
-        self.supports_ = np.count_nonzero(found.U, axis=0)
-        self.n_records_, self.complete_ = len(A), found.complete
-        self.history_, self.n_iter_, self.integrality_gap_, self.converged_ = History(), len(found.V), 0.0, True
-        for name, value in found.attributes.items():
-            setattr(self, name, value)
+        shown = {"history_": History(), "n_iter_": len(found.V), "integrality_gap_": 0.0, "converged_": True}
+        found = replace(found, attributes={**shown, **found.attributes})
         if not self.warn_of_few_ones(A.nnz, k) or A.nnz:
-            self.warn_about(found.V, self.supports_, self.integrality_gap_)
+            self.warn_about(found.V, np.count_nonzero(found.U, axis=0), found.attributes["integrality_gap_"])
         if not found.complete:
-            warn_of_time_limit(type(self).__name__, self.time_limit)
-        return found.U
+            warn_of_time_limit(self.label, self.time_limit)
+        return found
 
 
 def warn_of_time_limit(method: str, seconds: float | None) -> None:
@@ -502,12 +299,21 @@ def _padded(found: Factors, k: int) -> Factors:
 # -- Methods that iterate on non-negative factors until these are Boolean --------------------------------------------
 
 
-class RelaxedFactorization(CentralizedFactorization):
-    """Base of the methods that iterate; a subclass keeps a row with loss and integrality gap for every iteration."""
+@dataclass(eq=False, repr=False)
+class RelaxedMethod(CentralizedMethod):
+    """Base of the methods that iterate; a subclass keeps a row with loss and integrality gap for every iteration.
 
-    max_iter: int
-    tol: float
-    dtype: str
+    Parameters
+    ----------
+    max_iter : iterations at most
+    tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
+    dtype : "float32" or "float64"
+    """
+
+    _: KW_ONLY
+    max_iter: int = 1000
+    tol: float = 1e-4
+    dtype: str = "float32"
 
     def goes_on(self, rows: list[dict[str, float]], deadline: Deadline) -> bool:
         """Whether to take another step: always a first one, then until out of iterations or time, or settled."""

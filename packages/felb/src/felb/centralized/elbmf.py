@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from felb.centralized.base import RelaxedFactorization
+from felb.centralized.base import RelaxedMethod
 from felb.kernels.assign import assign_rows
 from felb.kernels.schedule import one_blas_thread
 from felb.metrics import integrality_gap
@@ -20,73 +21,16 @@ if TYPE_CHECKING:
     from felb.progress import Deadline
 
 
-class ELBMF(RelaxedFactorization):
-    """Boolean matrix factorization of centralized data by inertial proximal alternating minimization.
+@dataclass(eq=False, repr=False)
+class ELBMFMethod(RelaxedMethod):
+    """The method of `felb.ELBMF`, which describes it and its parameters."""
 
-    Minimises ½‖A − UV‖² + R(U) + R(V) over [0, 1] with a regularizer that grows until the factors are Boolean.
-
-    Parameters
-    ----------
-    n_components : int
-    l1, l2 : weights κ and λ of the regularizer
-    l2_rate : λ grows by this factor each iteration
-    inertia : β of iPALM; 0 gives PALM
-    max_iter : iterations at most
-    tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
-    exact_prox : use the exact minimiser of the regularizer instead of the printed operator
-    dtype : "float32" or "float64"
-    time_limit : seconds after which the iterations end, with what was found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    relaxed_components_ : the components before they were cut at ½
-    history_ : loss, integrality gap and λ per iteration
-    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
-    converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
-    n_iter_ : iterations taken
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the iterations
-
-    Examples
-    --------
-    >>> import felb
-    >>> data = felb.data.planted(300, 40, 3, seed=0)
-    >>> model = felb.ELBMF(n_components=3, random_state=0).fit(data.A)
-    >>> model.transform(data.A).shape
-    (300, 3)
-    """
-
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        l1: float = 0.01,
-        l2: float = 0.01,
-        l2_rate: float = 1.02,
-        inertia: float = 0.01,
-        max_iter: int = 1000,
-        tol: float = 1e-4,
-        exact_prox: bool = False,
-        dtype: str = "float32",
-        time_limit: float | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.l1 = l1
-        self.l2 = l2
-        self.l2_rate = l2_rate
-        self.inertia = inertia
-        self.max_iter = max_iter
-        self.tol = tol
-        self.exact_prox = exact_prox
-        self.dtype = dtype
-        self.time_limit = time_limit
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
+    _: KW_ONLY
+    l1: float = 0.01
+    l2: float = 0.01
+    l2_rate: float = 1.02
+    inertia: float = 0.01
+    exact_prox: bool = False
 
     def check(self) -> None:
         """Raise an `InputError` if a parameter makes no sense."""

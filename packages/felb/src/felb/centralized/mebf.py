@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from felb.centralized.base import CentralizedFactorization, Factors
+from felb.centralized.base import CentralizedMethod, Factors
 from felb.errors import InputError
-from felb.kernels.cover import best_seed, needed, overlaps, transpose, without_block
+from felb.kernels.cooccurrence import transpose
+from felb.kernels.cover import best_seed, needed, overlaps, without_block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,63 +19,15 @@ if TYPE_CHECKING:
     from felb.progress import Deadline
 
 
-class MEBF(CentralizedFactorization):
-    """Median expansion for Boolean factorization: one dense block after the other, by what is left of the data.
-
-    A column of median size is the pattern of a block; the columns that hold more than a share `threshold` of it join.
-    Rows are tried as patterns in the same way, and the block that covers most for the zeros it takes in is the next
-    factor. Its ones are removed, and the next block is sought in the rest. Where no median pattern yields a block, what
-    the two fullest columns, or the two fullest rows, have in common is the pattern. The method is greedy and without
-    randomness: `random_state` is ignored.
-
-    Parameters
-    ----------
-    n_components : factors at most; never more than min(rows, columns) − 1
-    threshold : t, between 0 and 1; a line joins a pattern of b ones if it has at least min(t·b + 1, b) of them
-    uncovered : P, between 0 and 1; the share of ones that may be left uncovered, at which the search ends
-    time_limit : seconds after which the search ends, with the factors found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : ignored; equal data gives equal factors
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features; the last ones are empty if fewer were found
-    n_iter_ : factors found
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the search
-
-    References
-    ----------
-    C. Wan, W. Chang, T. Zhao, M. Li, S. Cao, C. Zhang: Fast and efficient Boolean matrix factorization by geometric
-    segmentation. AAAI 2020.
-
-    Examples
-    --------
-    >>> from felb.data import load
-    >>> from felb.centralized.mebf import MEBF
-    >>> model = MEBF(n_components=3).fit(load("zoo"))
-    >>> model.n_iter_, model.component_features()[0]
-    (3, ('eggs', 'aquatic', 'predator', 'toothed', 'backbone', 'breathes', 'tail', 'legs<=4'))
-    """
+@dataclass(eq=False, repr=False)
+class MEBFMethod(CentralizedMethod):
+    """The method of `felb.MEBF`, which describes it and its parameters."""
 
     if_collapsed = "another threshold"
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        threshold: float = 0.5,
-        uncovered: float = 0.05,
-        time_limit: float | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.threshold = threshold
-        self.uncovered = uncovered
-        self.time_limit = time_limit
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
+    _: KW_ONLY
+    threshold: float = 0.5
+    uncovered: float = 0.05
 
     def check(self) -> None:
         """Raise an `InputError` if a parameter makes no sense."""

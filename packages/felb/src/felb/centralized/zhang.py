@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.centralized.base import RelaxedFactorization
+from felb.centralized.base import RelaxedMethod
 from felb.errors import InputError
 from felb.kernels.boolean import best_thresholds, threshold_grid
 from felb.kernels.passes import gather, squared_loss, statistics_pass
@@ -31,82 +32,14 @@ ROWS = 1 << 11
 """Rows of a factor that move together; more would leave the cache."""
 
 
-class Zhang(RelaxedFactorization):
-    """Binary matrix factorization by multiplicative updates, with thresholds chosen on a grid.
+@dataclass(eq=False, repr=False)
+class ZhangMethod(RelaxedMethod):
+    """The method of `felb.Zhang`, which describes it and its parameters."""
 
-    Minimises ½‖A − WH‖² + (λ/2) Σ (H² − H)² + (λ/2) Σ (W² − W)² over W, H >= 0 for a growing λ by
-
-        H ← H (WᵀA + 3λH²) / (WᵀWH + 2λH³ + λH),    W likewise.
-
-    The limit need not be Boolean, so U = [W >= s] and V = [H >= t] take the pair of thresholds, of `grid` equidistant
-    ones on [1e-12, 1] each, with the fewest wrong cells of U∘V; of equals the smallest s, then the smallest t. Before
-    the updates and before the thresholds, each component is rescaled so that its greatest entries in W and H are equal,
-    which leaves WH as it is and makes one threshold for all components meaningful.
-
-    Parameters
-    ----------
-    n_components : int
-    l2 : weight λ of the penalty at the start
-    l2_rate : λ grows by this factor each iteration
-    max_iter : iterations at most
-    tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
-    grid : thresholds to try for each factor
-    dtype : "float32" or "float64"
-    time_limit : seconds after which the iterations end; thresholds are still sought for what was found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
-
-    Attributes
-    ----------
-    components_ : bool array, n_components × n_features
-    relaxed_components_ : H in [0, 1] before the threshold; what was above 1, and so above all thresholds, is 1
-    thresholds_ : (s, t), for W and for H
-    history_ : loss ‖A − WH‖², integrality gap and λ per iteration
-    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
-    converged_ : every entry lies within ¼ of 0 or 1
-    n_iter_ : iterations taken
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the iterations
-
-    References
-    ----------
-    Z. Zhang, T. Li, C. Ding, X. Zhang: Binary matrix factorization with applications. ICDM 2007.
-
-    Examples
-    --------
-    >>> from felb.data import planted
-    >>> from felb.centralized.zhang import Zhang
-    >>> data = planted(300, 40, 3, seed=0)
-    >>> model = Zhang(n_components=3, random_state=0)
-    >>> U = model.fit_transform(data.A)
-    >>> U.shape, len(model.thresholds_)
-    ((300, 3), 2)
-    """
-
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        l2: float = 0.001,
-        l2_rate: float = 1.01,
-        max_iter: int = 1000,
-        tol: float = 1e-4,
-        grid: int = 100,
-        dtype: str = "float32",
-        time_limit: float | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.l2 = l2
-        self.l2_rate = l2_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.grid = grid
-        self.dtype = dtype
-        self.time_limit = time_limit
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
+    _: KW_ONLY
+    l2: float = 0.001
+    l2_rate: float = 1.01
+    grid: int = 100
 
     def check(self) -> None:
         """Raise an `InputError` if a parameter makes no sense."""

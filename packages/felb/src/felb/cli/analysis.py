@@ -52,23 +52,24 @@ def stability_command(
     match    mean Jaccard index of the features with those of the match
     low/high 95% of the refits lie between these
     """  # noqa: D301
-    from felb.runs.result import check_folder_of_result
+    from felb.runs import check_folder_of_result
 
     check_folder_of_result(result)
-    from felb.cli.output import step_progress  # slow to import, and not needed to refuse a wrong folder
-    from felb.report import gather, stability_of
-    from felb.report.evidence import stability_of_refits, store_stability
-    from felb.report.result_page import described
+    from felb.analysis.stability import FILE  # slow to import, and not needed to refuse a wrong folder
+    from felb.cli.output import step_progress
+    from felb.report import gather, measure_stability
+    from felb.report.inputs import compare_refits
 
     with warnings_as_notes(), step_progress("refits") as advance:
-        evidence = gather(result, data=data, **options.given(**reading))
+        inputs = gather(result, data=data, **options.given(**reading))
         if refits:
-            stable = stability_of_refits(result, refits)
+            stable = compare_refits(result, refits)
         else:
-            stable = stability_of(
-                evidence, n_resamples=n_resamples, seed=seed, on_refit=lambda done: advance(done, n_resamples)
+            stable = measure_stability(
+                inputs, n_resamples=n_resamples, seed=seed, on_refit=lambda done: advance(done, n_resamples)
             )
-    place = store_stability(stable, evidence.folder)
+    place = inputs.folder / FILE
+    stable.write(place)
     if as_json:
         print_json({"result": result, "file": str(place), **stable.to_json()})
         return
@@ -80,7 +81,7 @@ def stability_command(
             **{name: f"{rows[component.number][name]:.2f}" for name in ("match", "low", "high")},
             "features": ", ".join(component.features[:6]) + (", …" if len(component.features) > 6 else ""),
         }
-        for component in described(evidence)
+        for component in inputs.describe_components()
     ]
     print_rows(table)
 
@@ -174,8 +175,7 @@ def choose_k_command(
         table = read_data(data, **options.given(**reading))
     from felb.analysis.choose_k import choose_k  # slow to import, and not needed to refuse wrong data
     from felb.cli.output import step_progress
-    from felb.report.figures import check_drawable
-    from felb.report.model import write_choice
+    from felb.report.figures import check_drawable, write_choice
 
     if figure is not None:
         check_drawable(figure)

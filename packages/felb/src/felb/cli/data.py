@@ -133,10 +133,10 @@ def show_command(schema: str, as_json: bool) -> None:
 def diff_command(old: str, new: str, as_json: bool) -> int:
     """Show how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
     from felb.data import Schema
-    from felb.tables.schema import differences
+    from felb.tables.schema import find_differences
 
     first, second = Schema.read(old), Schema.read(new)
-    found = differences(first, second)
+    found = find_differences(first, second)
     if as_json:
         print_json({"same": first.digest == second.digest, "differences": found})
     else:
@@ -174,10 +174,10 @@ def propose_command(
     The proposal lists the categories and codes that at least --min-count records have, with rounded counts, and rounded
     quantiles of numbers. Inspect it before you send it.
     """
-    from felb.tables.propose import disclosed, summarize, write_proposal
+    from felb.tables.propose import limit_disclosure, summarize, write_proposal
 
     counting = _counting(settings)
-    summary = disclosed(summarize(data, **counting), min_count=min_count, base=rounding)
+    summary = limit_disclosure(summarize(data, **counting), min_count=min_count, base=rounding)
     write_proposal(summary, out, prefixes=counting["prefix_length"] is not None, force=force)
     facts = {"proposal": out, "columns": len(summary.columns), "codes": len(summary.codes), "records": summary.records}
     print_facts(facts, as_json=as_json)
@@ -191,12 +191,13 @@ def propose_command(
 @options.as_json
 def merge_command(proposals: tuple[str, ...], out: str, force: bool, as_json: bool, **choice: Any) -> None:
     """At the coordinator: merge the PROPOSALS... of all sites into one schema, which they approve by its digest."""
-    from felb.tables.propose import make_schema, merged, read_proposal
+    from felb.tables.propose import make_schema, merge_summaries, read_proposal
 
     read_back = [read_proposal(path) for path in proposals]
-    if len({prefixes for _, prefixes in read_back}) > 1:
+    if len({proposal.prefixes for proposal in read_back}) > 1:
         raise InputError("some proposals count whole codes and some beginnings of codes; use one --prefix-length")
-    schema = make_schema(merged([summary for summary, _ in read_back]), prefixes=read_back[0][1], **choice)
+    summary = merge_summaries([proposal.summary for proposal in read_back])
+    schema = make_schema(summary, prefixes=read_back[0].prefixes, **choice)
     schema.write(out, force=force)
     _print_schema(schema, {"schema": out, "sites": len(proposals)}, {}, as_json=as_json)
 
@@ -210,11 +211,11 @@ def _counting(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str], *, as_json: bool) -> None:
-    from felb.tables.schema import schema_text
+    from felb.tables.schema import format_schema
 
     facts = {**facts, "digest": schema.digest, "features": len(schema.features)}
     if as_json:
-        print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": schema_text(schema)})
+        print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": format_schema(schema)})
         return
     print_facts(facts, as_json=False)
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -346,9 +347,9 @@ def generate_command(
     The planted factors are written to OUT.U.npz and OUT.V.npz, their Boolean product to OUT.signal.npz. All files are
     SciPy sparse matrices.
     """
-    from felb.runs.execute import generate
+    from felb.data.synthetic import write_planted
 
-    written = generate(
+    written = write_planted(
         out,
         n,
         m,

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from felb.choices import FELB_SETTINGS
 from felb.cli import options
 from felb.cli import output as progress
 from felb.cli.output import print_result
-from felb.sklearn.methods import DEFAULT, make_federated, summaries
+from felb.federated.algorithms.registry import DEFAULT, FELB_SETTINGS, summaries
 
 if TYPE_CHECKING:
     from felb.runs.job import Job
@@ -75,34 +74,43 @@ def fit_command(
     Ctrl-C keeps the completed rounds in OUT.unfinished, and --resume OUT continues from there, with --dask at another
     scheduler if the first one was lost. The centralized methods (elbmf, asso, grecond, mebf, zhang) cannot be resumed.
     """
-    from felb.runs.job import Job
-
     if resumed is not None:
         progress.resume_run("fit", resumed, dask=dask, as_json=as_json)
         return
-    if data is None or out is None:
-        raise click.UsageError("Give DATA and --out, or --resume OUT.")
-    reading = options.reading_of(parameters)
-    job = Job(
+    job = make_job(
         data,
-        method,
-        n_components,
+        out,
+        parameters,
+        method=method,
+        n_components=n_components,
         seed=seed,
-        parameters=options.given(**parameters) | others,
+        others=others,
         client_column=client_column,
         dask=dask,
         block_rows=block_rows,
         workers=jobs,
         schema=schema,
         privacy=privacy,
-        **reading,
     )
-    job.check_names()
     from felb.runs.execute import fit  # slow to import, and not needed to refuse wrong names
 
-    with progress.running("fit", out, rounds=None) as advance:
-        result = fit(job, out, force=force, on_round=advance)
-    print_result(result, out, as_json=as_json)
+    with progress.running("fit", str(out)) as bar:
+        result = fit(job, str(out), force=force, on_plan=bar.plan, on_round=bar.advance)
+    print_result(result, str(out), as_json=as_json)
+
+
+def make_job(
+    data: str | None, out: str | None, parameters: dict[str, Any], *, others: dict[str, Any], **fields: Any
+) -> Job:
+    """Return the job of a command: its data and how that is read, its method, and the parameters that were given."""
+    from felb.runs.job import Job
+
+    if data is None or out is None:
+        raise click.UsageError("Give DATA and --out, or --resume OUT.")
+    reading = options.reading_of(parameters)
+    job = Job(data, parameters=options.given(**parameters) | others, **fields, **reading)
+    job.check_names()
+    return job
 
 
 # -- ``felb simulate`` -----------------------------------------------------------------------------------------------
@@ -206,20 +214,17 @@ def simulate_command(
 
     Ctrl-C keeps the completed rounds in OUT.unfinished; --resume OUT continues from there.
     """
-    from felb.runs.job import Job
-
     if resumed is not None:
-        progress.resume_run("simulate", resumed, rounds_of=planned, as_json=as_json)
+        progress.resume_run("simulate", resumed, as_json=as_json)
         return
-    if data is None or out is None:
-        raise click.UsageError("Give DATA and --out, or --resume OUT.")
-    reading = options.reading_of(parameters)
-    job = Job(
+    job = make_job(
         data,
-        method,
-        n_components,
+        out,
+        {"max_iter": rounds, **parameters},
+        method=method,
+        n_components=n_components,
         seed=seed,
-        parameters=options.given(max_iter=rounds, **parameters) | others,
+        others=others,
         clients=options.count_of(clients, client_column),
         split=split,
         client_column=client_column,
@@ -229,21 +234,9 @@ def simulate_command(
         participation={"fraction": sample, "dropout": dropout},
         secure=secure,
         workers=workers,
-        **reading,
     )
-    job.check_names()
     from felb.runs.execute import simulate  # slow to import, and not needed to refuse wrong names
 
-    with progress.running("simulate", out, rounds=planned(job)) as advance:
-        result = simulate(job, out, force=force, on_round=advance)
-    print_result(result, out, as_json=as_json)
-
-
-def planned(job: Job) -> int | None:
-    """Return the maximum number of rounds of a run including the final assignment; None if the method sets none."""
-    from felb.centralized.base import check_parameters
-
-    model = make_federated(job.method, **{"n_components": job.n_components, **job.parameters})
-    check_parameters(model)
-    rounds = model.max_rounds
-    return None if rounds is None else rounds + 1
+    with progress.running("simulate", str(out)) as bar:
+        result = simulate(job, str(out), force=force, on_plan=bar.plan, on_round=bar.advance)
+    print_result(result, str(out), as_json=as_json)

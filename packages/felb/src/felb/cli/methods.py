@@ -21,7 +21,7 @@ from felb.cli.output import (
     warnings_as_notes,
 )
 from felb.errors import InputError
-from felb.sklearn.methods import summaries
+from felb.federated.algorithms.registry import summaries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +143,8 @@ def by_method(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def show(compared: Compared, out: str, *, as_json: bool) -> None:
     """Write the tables and the page, and print the tables."""
-    from felb.report.tables import comparison_tables, told, write_comparison
+    from felb.report.exports import write_comparison
+    from felb.report.tables import comparison_tables, describe_comparison
 
     files = write_comparison(compared, out)
     if as_json:
@@ -157,7 +158,7 @@ def show(compared: Compared, out: str, *, as_json: bool) -> None:
     for table in comparison_tables(compared):
         console.print(marked_grid(table))
         console.print()
-    console.print(f"{told(compared)} * best of a column")
+    console.print(f"{describe_comparison(compared)} * best of a column")
     for reason, where in compared.failures().items():
         console.print(f"no scores: {', '.join(where)}: {reason}")
     console.print()
@@ -175,10 +176,10 @@ def cite_command(method: str | None, as_json: bool) -> None:
 
     A post-hoc method such as asso+vote has those of its centralized method and of the paper that federates it.
     """
-    from felb.sklearn.methods import bibtex, citation_keys, entries
+    from felb.sklearn.methods import read_publications
 
+    found = read_publications(method)
     if as_json:
-        known = entries()
-        print_json({key: known[key] for key in (known if method is None else citation_keys(method))})
+        print_json(found)
     else:
-        click.echo(bibtex(method), nl=False)
+        click.echo("\n\n".join(found.values()))

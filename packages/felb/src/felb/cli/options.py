@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import click
 
-from felb.choices import DISCLOSURE_PRESETS, SPLITS, MechanismName, NoisePlace
-from felb.privacy.accounting import Neighbours, Unit
+from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb.runs import check_result
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -20,6 +20,9 @@ COUNT: dict[str, Any] = {"type": click.IntRange(min=1), "metavar": "N"}
 WEIGHT: dict[str, Any] = {"type": click.FloatRange(min=0), "metavar": "X"}
 SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1), "metavar": "P"}
 DEFAULT_CLIENTS = 10
+# Words of tables that are not imported for a help text; a test compares them.
+SPLITS = ("even", "uneven", "consecutive")
+DISCLOSURE_PRESETS = ("strict", "datashield", "ohdsi", "cms", "opensafely", "none")
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout instead of tables.")
 force = click.option("--force", is_flag=True, help="Replace the output if it exists.")
@@ -45,6 +48,15 @@ class NumberOrMdl(click.IntRange):
         return value if value == "mdl" else super().convert(value, param, ctx)
 
 
+def _check_stored(ctx: click.Context, argument: click.Parameter, place: str | None) -> str | None:  # noqa: ARG001
+    """Return the place of a result; refuse one that is not there before anything slow is imported."""
+    if place is not None:
+        check_result(place)
+    return place
+
+
+result = click.argument("result", type=click.Path(), callback=_check_stored)
+other_result = click.argument("other", type=click.Path(), required=False, callback=_check_stored)
 components = click.option(
     "-k",
     "--components",

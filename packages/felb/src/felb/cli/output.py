@@ -8,7 +8,7 @@ import sys
 import textwrap
 import warnings
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from felb.federated.loop import RunProgress
     from felb.report.tables import MarkedTable
-    from felb.runs.job import Job
     from felb.runs.result import Component, Result
     from felb.tables.schema import Schema
 
@@ -128,8 +127,6 @@ def describe_rounds(rounds: Mapping[str, int]) -> str:
 
 def describe_privacy(guaranteed: Mapping[str, Any]) -> str:
     """Return the privacy guarantee as one line."""
-    if guaranteed["mechanism"] == "paper":
-        return "noise of the paper, for reproduction; no guarantee"
     budget = f"(epsilon, delta) = ({guaranteed['epsilon']:g}, {guaranteed['delta']:.3g}) in total"
     place = (
         "each client adds all of its noise" if guaranteed["noise"] == "client" else "clients add shares of the noise"
@@ -279,15 +276,19 @@ def warnings_as_notes() -> Iterator[None]:
 # Bars are on stderr, on a terminal only, and removed at the end.
 
 
-@contextmanager
-def round_progress(total: int | None) -> Iterator[Callable[[RunProgress], None]]:
-    """Show a progress bar over the rounds of a run in this process, with its latest metrics."""
-    with progress_bar("rounds", total) as update:
+@dataclass(frozen=True, slots=True)
+class RoundsBar:
+    """A progress bar over the rounds of a run in this process, with its latest metrics."""
 
-        def advance(progress: RunProgress) -> None:
-            update(completed=len(progress.history), note=progress.history.note)
+    update: Callable[..., None]
 
-        yield advance
+    def plan(self, rounds: int | None) -> None:
+        """Take the number of rounds at most, if it is known."""
+        self.update(total=rounds)
+
+    def advance(self, progress: RunProgress) -> None:
+        """Show the rounds so far."""
+        self.update(completed=len(progress.history), note=progress.history.note)
 
 
 @contextmanager
@@ -328,34 +329,26 @@ resume_option = click.option(
 )
 
 
-def resume_run(
-    verb: str,
-    out: str,
-    *,
-    rounds_of: Callable[[Job], int | None] = lambda _: None,
-    dask: str | None = None,
-    as_json: bool,
-) -> None:
-    """Resume the interrupted run of `out` and print its result; `rounds_of` returns the number of rounds of a job."""
+def resume_run(verb: str, out: str, *, dask: str | None = None, as_json: bool) -> None:
+    """Resume the interrupted run of `out` and print its result."""
     _check_no_other_options(click.get_current_context())
-    from felb.runs.execute import resume, unfinished_job
+    from felb.runs.execute import resume
 
-    job = unfinished_job(out)
-    with running(verb, out, rounds=None if job is None else rounds_of(job)) as advance:
-        result = resume(out, dask=dask, on_round=advance)
+    with running(verb, out) as bar:
+        result = resume(out, dask=dask, on_plan=bar.plan, on_round=bar.advance)
     print_result(result, out, as_json=as_json)
 
 
 @contextmanager
-def running(verb: str, out: str, *, rounds: int | None) -> Iterator[Callable[[RunProgress], None]]:
-    """Yield the callback for completed rounds, which moves the progress bar; print warnings and advice as notes."""
+def running(verb: str, out: str) -> Iterator[RoundsBar]:
+    """Yield the progress bar of a run; print warnings and advice as notes."""
     from felb.runs.execute import unfinished_job
 
     def advice() -> str | None:
         return None if unfinished_job(out) is None else f"resume with: felb {verb} --resume {shlex.quote(out)}"
 
-    with warnings_as_notes(), advising(advice), round_progress(rounds) as advance:
-        yield advance
+    with warnings_as_notes(), advising(advice), progress_bar("rounds") as update:
+        yield RoundsBar(update)
 
 
 @contextmanager

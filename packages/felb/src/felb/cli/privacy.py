@@ -158,11 +158,11 @@ def plan(
     share   fraction of the privacy budget (of mu squared)
     sd      standard deviation of the noise, in counts
     """  # noqa: D301
-    from felb.runs.job import agreed
+    from felb.privacy.spec import read_privacy
 
     if "epsilon" not in (privacy or {}):
         raise click.UsageError("Give --epsilon, the privacy budget of the run, for example 1.")
-    spec = agreed(privacy or {})
+    spec = read_privacy(privacy or {})
     if spec.unit != "record":
         raise InputError("plans are for mechanisms that protect a record", parameter="unit")
     found = spec.plan(n_records=records, n_clients=clients, n_columns=features)

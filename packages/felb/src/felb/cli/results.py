@@ -95,8 +95,8 @@ def _listed_pairs(features: Sequence[str], shown: int) -> str:
 
 
 @click.command("show")
-@click.argument("result", type=click.Path())
-@click.argument("other", type=click.Path(), required=False)
+@options.result
+@options.other_result
 @click.option(
     "--features",
     default=SHOWN_FEATURES,
@@ -113,11 +113,7 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
     With a second result, OTHER, both are shown side by side, and their components are matched one to one by the
     Jaccard index of their features.
     """
-    from felb.runs.result import check_result
-
-    for place in filter(None, (result, other)):
-        check_result(place)
-    from felb.runs.result import Result  # slow to import, and not needed to refuse a wrong folder
+    from felb.runs.result import Result
 
     if other is not None:
         print_pair([Result.read(result), Result.read(other)], [result, other], as_json=as_json, shown=features)
@@ -129,7 +125,7 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
 
 
 @click.command("score")
-@click.argument("result", type=click.Path())
+@options.result
 @click.argument("data")
 @options.client_column_left_out
 @options.reading
@@ -153,10 +149,7 @@ def score_command(
     coverage   1 - wrong cells / ones in the data
     errors     number of wrong cells
     """  # noqa: D301
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.runs.apply import score_file  # slow to import, and not needed to refuse a wrong folder
+    from felb.runs.apply import score_file
 
     with warnings_as_notes():
         counts = score_file(result, data, **options.given(**reading))
@@ -214,7 +207,7 @@ PAGE = "report.html"
 
 
 @click.command("report")
-@click.argument("result", type=click.Path())
+@options.result
 @click.option(
     "-o",
     "--out",
@@ -251,29 +244,26 @@ def report_command(
     options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
     so.
     """
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.report import (  # slow to import, and not needed to refuse a wrong folder
+    from felb.report import (
+        build_result_page,
         gather,
-        result_page,
         write_figures,
         write_tables,
     )
 
     with warnings_as_notes():
-        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
-        beside = evidence.folder / PAGE if evidence.folder.is_dir() else evidence.folder.with_suffix(".html")
+        inputs = gather(result, data=data, labels=labels, **options.given(**reading))
+        beside = inputs.folder / PAGE if inputs.folder.is_dir() else inputs.folder.with_suffix(".html")
         target = beside if out is None else Path(out)
-        facts: dict[str, Any] = {"page": str(target), "bytes": result_page(evidence).write(target, force=force)}
+        facts: dict[str, Any] = {"page": str(target), "bytes": build_result_page(inputs).write(target, force=force)}
         if png is not None:
-            facts["png"] = [str(Path(png) / name) for name in write_figures(evidence, png)]
+            facts["png"] = [str(Path(png) / name) for name in write_figures(inputs, png)]
         if csv is not None:
-            facts["csv"] = [str(Path(csv) / name) for name in write_tables(evidence, csv)]
-    if evidence.measured is not None:
-        facts["data"] = evidence.measured.source
-    elif evidence.absent is not None:
-        facts["note"] = f"{evidence.absent} With --data FILE the page has plots of the data and better intervals."
+            facts["csv"] = [str(Path(csv) / name) for name in write_tables(inputs, csv)]
+    if inputs.measured is not None:
+        facts["data"] = inputs.measured.source
+    elif inputs.absent is not None:
+        facts["note"] = f"{inputs.absent} With --data FILE the page has plots of the data and better intervals."
     print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
 
 
@@ -287,7 +277,7 @@ SHOWN = 6
 
 
 @click.command("interpret")
-@click.argument("result", type=click.Path())
+@options.result
 @click.option(
     "--data",
     metavar="FILE",
@@ -298,7 +288,7 @@ SHOWN = 6
     metavar="SOURCE",
     help="Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data.",
 )
-@click.option("--sets", metavar="FILE", help="Write the components as sets of features to this .gmt or .json file.")
+@click.option("--sets", metavar="FILE", help="Write the components as sets of features to this GMT file (.gmt).")
 @click.option("--rules", metavar="FILE", help="Write the components as rules 'if ... then ...' to this CSV file.")
 @click.option("--table", metavar="FILE", help="Write the table of components and features to this CSV file.")
 @options.client_column_of_data
@@ -325,21 +315,18 @@ def interpret_command(
     coverage   share of the ones of the data in its records and features
     gain       increase of the number of wrong cells without the component
     """  # noqa: D301
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.report import gather, write_rules, write_sets  # slow to import, and not needed to refuse a wrong folder
-    from felb.report.exports import interpretation, write_columns
+    from felb.report import gather, write_rules, write_sets
+    from felb.report.exports import interpret, write_columns
 
     with warnings_as_notes():
-        evidence = gather(result, data=data, labels=labels, **options.given(**reading))
-        found = interpretation(evidence)
+        inputs = gather(result, data=data, labels=labels, **options.given(**reading))
+        found = interpret(inputs)
         if sets is not None:
-            write_sets(evidence, sets)
+            write_sets(inputs, sets)
         if rules is not None:
-            write_rules(evidence, rules)
-        if table is not None and evidence.measured is not None:
-            write_columns(evidence.measured.profile.columns(evidence.feature_names), table)
+            write_rules(inputs, rules)
+        if table is not None and inputs.measured is not None:
+            write_columns(inputs.measured.profile.columns(inputs.feature_names), table)
     if as_json:
         print_json({"result": result, **found})
         return
@@ -366,7 +353,7 @@ SHOWN_NAMES = 5
 
 
 @click.command("apply")
-@click.argument("result", type=click.Path())
+@options.result
 @click.argument("data")
 @click.option("-o", "--out", required=True, metavar="FILE", help="File to write: .csv, .parquet, .npz or .h5ad.")
 @click.option(
@@ -423,10 +410,7 @@ def apply_command(
     component  records: fraction of the records that have the component
                ones:    fraction of ones of its features in these records
     """  # noqa: D301
-    from felb.runs.result import check_result
-
-    check_result(result)
-    from felb.runs.apply import (  # slow to import, and not needed to refuse a wrong folder
+    from felb.runs.apply import (
         NO_DRIFT,
         apply_file,
         check_drift_target,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from felb.late import late_names
+from felb._lazy import import_when_used
 
 if TYPE_CHECKING:
     from felb.data import partition
     from felb.data.binary import BinaryMatrix
     from felb.data.files import Blocks, Table, convert, load, open_blocks, read
+    from felb.data.readers import Limits
     from felb.data.synthetic import Planted, planted
-    from felb.data.tabular import Limits
     from felb.tables.schema import Feature, Schema
 
 __all__ = [
@@ -30,13 +30,13 @@ __all__ = [
     "read",
 ]
 
-__getattr__ = late_names(
+__getattr__ = import_when_used(
     __name__,
     {
         "BinaryMatrix": "felb.data.binary",
         "Blocks": "felb.data.files",
         "Feature": "felb.tables.schema",
-        "Limits": "felb.data.tabular",
+        "Limits": "felb.data.readers",
         "Planted": "felb.data.synthetic",
         "Schema": "felb.tables.schema",
         "Table": "felb.data.files",

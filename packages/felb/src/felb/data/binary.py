@@ -316,7 +316,9 @@ def _to_numbers(values: NDArray[Any], locate: Locate | None) -> NDArray[Any]:
             flat[position] = np.inf if value > 0 else -np.inf
         except (TypeError, ValueError):
             where = locate(position) if locate else f"cell {position}"
-            raise InputError(f"{where} holds {plain(value)!r}, which is not a number; values must be 0 or 1") from None
+            raise InputError(
+                f"{where} holds {to_python(value)!r}, which is not a number; values must be 0 or 1"
+            ) from None
     return flat
 
 
@@ -326,7 +328,7 @@ def _above(values: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
     return np.asarray(values > threshold)
 
 
-def plain(value: Any) -> Any:
+def to_python(value: Any) -> Any:
     """Return a NumPy scalar as the Python value it stands for, which prints without its type."""
     return value.item() if isinstance(value, np.generic) else value
 

@@ -14,6 +14,7 @@ from felb.data.binary import (
     check_column_names,
     check_compressed,
     check_coordinates,
+    check_disjoint,
     check_indptr,
     check_parts,
     check_threshold,
@@ -21,14 +22,14 @@ from felb.data.binary import (
     index_dtype,
     is_canonical,
     missing_cells,
-    plain,
+    to_python,
     where_known_one,
     where_one,
 )
 from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,11 +67,7 @@ def to_binary(
             "others, give data.compute()"
         )
     if isinstance(data, BinaryMatrix):
-        if binarize_threshold is not None and not 0 <= binarize_threshold < 1:
-            raise InputError(
-                f"binarize_threshold={binarize_threshold} makes all cells of 0/1 data equal; omit it",
-                parameter="binarize_threshold",
-            )
+        _check_binary_threshold(binarize_threshold)
         return data if columns is None else data.with_columns(columns)
     if hasattr(data, "tocsr"):
         return _from_scipy(data, columns, binarize_threshold)
@@ -79,7 +76,7 @@ def to_binary(
     frame = Columns.of(data)
     if frame is not None:
         return _from_frame(frame, columns, binarize_threshold)
-    return BinaryMatrix.vstack(list(dense_blocks(data, columns=columns, binarize_threshold=binarize_threshold)))
+    return BinaryMatrix.vstack(list(convert_dense(data, columns=columns, binarize_threshold=binarize_threshold)))
 
 
 def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequence[Any] | None = None) -> BinaryMatrix:
@@ -98,7 +95,7 @@ def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequenc
         try:
             row = {ids.setdefault(item, len(ids)) for item in items} if columns is None else {ids[i] for i in items}
         except KeyError as error:
-            unknown = plain(error.args[0])
+            unknown = to_python(error.args[0])
             raise InputError(f"transaction {number} holds {unknown!r}, which is not among the columns") from None
         except TypeError as error:
             raise InputError(f"transaction {number} is no list of items (numbers or names): {items!r}") from error
@@ -126,7 +123,27 @@ def from_columns(ones: Sequence[NDArray[Any]], n_rows: int, *, columns: Sequence
     return BinaryMatrix(by_row.indptr.astype(np.int64), by_row.indices, len(ones), columns)
 
 
-def dense_blocks(
+def from_values(
+    columns: Iterable[NDArray[Any]],
+    n_rows: int,
+    names: Sequence[str] | None,
+    *,
+    binarize_threshold: float | None,
+    missing: str,
+    first_row: int = 0,
+) -> BinaryMatrix:
+    """Build from the values of each column; `missing` says what missing cells are, one of `MISSING_MEANS`."""
+    ones, unknown = [], []
+    for position, values in enumerate(columns):
+        locate = LocateCell(names, first_row, position)
+        found, absent = where_known_one(values, binarize_threshold, missing=missing, locate=locate)
+        ones.append(np.flatnonzero(found))
+        unknown.append(np.zeros(0, np.int64) if absent is None else np.flatnonzero(absent))
+    matrix = from_columns(ones, n_rows, columns=names)
+    return matrix.with_unknown(from_columns(unknown, n_rows)) if any(rows.size for rows in unknown) else matrix
+
+
+def convert_dense(
     data: Any,
     *,
     columns: Sequence[str] | None = None,
@@ -137,11 +154,12 @@ def dense_blocks(
 
     `missing` says what missing cells of a file are, one of `MISSING_MEANS`; elsewhere they are an error.
     """
-    if np.ma.is_masked(data):
+    masked = np.ma.is_masked(data)
+    if masked and missing is None:
         raise InputError("some cells are masked, that is, missing; fill them or remove their rows")
     try:
         # Datasets of an HDF5 file stay on disk: their rows are read block by block below.
-        values = data if type(data).__module__.startswith("h5py") else np.asarray(data)
+        values = data if masked or type(data).__module__.startswith("h5py") else np.asarray(data)
     except ValueError:
         raise InputError("rows have different lengths; item sets go through from_transactions()") from None
     if values.ndim != 2:
@@ -168,7 +186,7 @@ def _of_mask(ones: NDArray[np.bool_], names: Sequence[str] | None) -> BinaryMatr
     return BinaryMatrix(indptr, np.nonzero(ones)[1].astype(index_dtype(ones.shape[1])), ones.shape[1], names)
 
 
-def sparse_rows(
+def from_csr(
     csr: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None, first_row: int = 0
 ) -> BinaryMatrix:
     """Build from a SciPy CSR matrix; `first_row` is the number of its first row in all of the data."""
@@ -189,7 +207,7 @@ def sparse_rows(
     return BinaryMatrix(indptr, indices, csr.shape[1], names)
 
 
-def anndata_blocks(
+def convert_anndata(
     data: Any, *, binarize_threshold: float | None = None, missing: str | None = None
 ) -> Iterator[BinaryMatrix]:
     """Yield the rows of AnnData whose `X` is still in its file, block by block if it is dense or in CSR form.
@@ -198,33 +216,57 @@ def anndata_blocks(
     """
     values, names = data.X, [str(name) for name in data.var_names]
     if type(values).__module__.startswith("h5py"):
-        yield from dense_blocks(values, columns=names, binarize_threshold=binarize_threshold, missing=missing)
+        yield from convert_dense(values, columns=names, binarize_threshold=binarize_threshold, missing=missing)
     elif hasattr(values, "to_memory") and values.format == "csr":
-        yield from _csr_blocks_on_disk(values, names, binarize_threshold)
+        yield from convert_csr(values.group, values.shape, columns=names, binarize_threshold=binarize_threshold)
     else:
         yield _from_anndata(data, None, binarize_threshold)
 
 
-def _csr_blocks_on_disk(values: Any, names: Sequence[str], threshold: float | None) -> Iterator[BinaryMatrix]:
-    """Yield the rows of a matrix in CSR form that is still in its file."""
+def convert_csr(
+    parts: Mapping[str, Any],
+    shape: tuple[int, int],
+    *,
+    columns: Sequence[str] | None = None,
+    binarize_threshold: float | None = None,
+) -> Iterator[BinaryMatrix]:
+    """Yield the rows of a matrix in CSR form block by block, at least one block; its arrays may be on disk.
+
+    Parameters
+    ----------
+    parts : the arrays data, indices and indptr, of which slices are taken one after the other
+    shape : of the matrix
+    columns, binarize_threshold : as in `to_binary`
+    """
     import scipy.sparse as sp
 
-    check_sparse(threshold, values.dtype, len(values.shape))
-    (n, m), group = values.shape, values.group
-    indptr = np.asarray(group["indptr"][...])
-    check_indptr(indptr, n, min(group["indices"].shape[0], group["data"].shape[0]))
+    (n, m), data, indices = shape, parts["data"], parts["indices"]
+    check_sparse(binarize_threshold, data.dtype, 2)
+    indptr = np.asarray(parts["indptr"][:])
+    try:
+        check_indptr(indptr, n, min(indices.shape[0], data.shape[0]))
+        if indptr[0] != 0:
+            raise InputError(f"indptr begins with {indptr[0]} instead of 0")
+    except InputError as error:
+        raise InputError(f"the sparse matrix is damaged or incomplete ({error}); write it again") from error
     start = 0
     while start < max(1, n):
-        stop = min(
-            n, max(start + 1, int(np.searchsorted(indptr, indptr[start] + SPARSE_BLOCK_ENTRIES, side="right")) - 1)
-        )
-        first, last = int(indptr[start]), int(indptr[stop])
-        data, indices = group["data"][first:last], group["indices"][first:last]
-        ends = indptr[start : stop + 1].astype(np.int64) - first
-        check_parts(ends, indices, data.size, (stop - start, m))
-        block = sp.csr_array((data, indices, ends), shape=(stop - start, m))
-        yield sparse_rows(block, columns=names, binarize_threshold=threshold, first_row=start)
+        last = int(np.searchsorted(indptr, indptr[start] + SPARSE_BLOCK_ENTRIES, side="right")) - 1
+        stop = min(n, max(start + 1, last))
+        at = slice(int(indptr[start]), int(indptr[stop]))
+        ends = indptr[start : stop + 1].astype(np.int64) - at.start
+        values, ones = data[at], indices[at]
+        check_parts(ends, ones, values.size, (stop - start, m))
+        block = sp.csr_array((values, ones, ends), shape=(stop - start, m))
+        yield from_csr(block, columns=columns, binarize_threshold=binarize_threshold, first_row=start)
         start = max(stop, 1)
+
+
+def _check_binary_threshold(threshold: float | None) -> None:
+    if threshold is not None and not 0 <= threshold < 1:
+        raise InputError(
+            f"binarize_threshold={threshold} makes all cells of 0/1 data equal; omit it", parameter="binarize_threshold"
+        )
 
 
 def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> None:
@@ -234,6 +276,8 @@ def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> No
             f"binarize_threshold={threshold} would turn every zero of sparse data into a one",
             parameter="binarize_threshold",
         )
+    if threshold is not None and dtype.kind == "b":
+        _check_binary_threshold(threshold)
     if dtype.kind == "c":
         raise InputError("Complex data not supported; values must be 0 or 1")
     if ndim != 2:
@@ -242,10 +286,10 @@ def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> No
 
 def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
     check_sparse(threshold, data.dtype, data.ndim)
-    return sparse_rows(checked_csr(data), columns=columns, binarize_threshold=threshold)
+    return from_csr(to_checked_csr(data), columns=columns, binarize_threshold=threshold)
 
 
-def checked_csr(data: Any) -> Any:
+def to_checked_csr(data: Any) -> Any:
     """Return a 2D SciPy matrix of any format in CSR form, looked at before SciPy's compiled code walks it."""
     if data.format in ("csr", "csc", "bsr"):
         check_compressed(data)
@@ -353,7 +397,7 @@ SHOWN = 5
 """Names that a message lists."""
 
 
-def text_names(X: Any, matrix: BinaryMatrix) -> BinaryMatrix:
+def drop_numbered_names(X: Any, matrix: BinaryMatrix) -> BinaryMatrix:
     """Return the matrix that was read from X without names, if X is a frame whose columns are only numbered.
 
     As in scikit-learn, names are texts: numbers are positions, and a mixture of both is a `TypeError`.
@@ -370,7 +414,7 @@ def text_names(X: Any, matrix: BinaryMatrix) -> BinaryMatrix:
     return matrix if texts == {True} else matrix.with_columns(None)
 
 
-def mismatch(fitted: Sequence[str], given: Sequence[str]) -> str:
+def describe_mismatch(fitted: Sequence[str], given: Sequence[str]) -> str:
     """Say how names differ from those of the fit, in the words of scikit-learn."""
     known, present = set(fitted), set(given)
     unseen, missing = sorted(present - known), sorted(known - present)
@@ -428,7 +472,7 @@ class Alignment:
 
 def select_known(X: Any, fitted: Sequence[str]) -> tuple[Any, Alignment]:
     """Return tabular data without the columns that are new, which need not be binary, and how its columns stand."""
-    given = names_of(X)
+    given = get_column_names(X)
     if given is None:
         raise InputError("align='name' needs data with column names: a frame, AnnData, or BinaryMatrix with columns")
     found, known = Alignment.of(fitted, given), set(fitted)
@@ -442,7 +486,7 @@ def select_known(X: Any, fitted: Sequence[str]) -> tuple[Any, Alignment]:
     return (X.to_memory() if X.isbacked and X.is_view else X)[:, kept], found
 
 
-def names_of(X: Any) -> tuple[str, ...] | None:
+def get_column_names(X: Any) -> tuple[str, ...] | None:
     """Return the column names of tabular data; None if it has none."""
     if isinstance(X, BinaryMatrix):
         return X.columns
@@ -452,7 +496,7 @@ def names_of(X: Any) -> tuple[str, ...] | None:
     return tuple(map(str, X.var_names)) if hasattr(X, "var_names") else None
 
 
-def in_order_of(fitted: Sequence[str], matrix: BinaryMatrix) -> BinaryMatrix:
+def align_columns(fitted: Sequence[str], matrix: BinaryMatrix) -> BinaryMatrix:
     """Return the matrix with the features of the fit as its columns; cells of those it does not have are unknown."""
     if matrix.columns is None:
         raise InputError("the data has no column names to align; name its columns, or leave out align")
@@ -460,16 +504,16 @@ def in_order_of(fitted: Sequence[str], matrix: BinaryMatrix) -> BinaryMatrix:
         return matrix
     place = {name: at for at, name in enumerate(fitted)}
     target = np.array([place.get(name, -1) for name in matrix.columns], dtype=np.int64)
-    ordered = _moved(matrix, target, len(fitted)).with_columns(fitted)
+    ordered = _move_columns(matrix, target, len(fitted)).with_columns(fitted)
     absent = np.setdiff1d(np.arange(len(fitted)), target)
-    unknown = None if matrix.unknown is None else _moved(matrix.unknown, target, len(fitted)).to_scipy(bool)
+    unknown = None if matrix.unknown is None else _move_columns(matrix.unknown, target, len(fitted)).to_scipy(bool)
     if absent.size:
-        whole = _whole_columns(absent, (len(matrix), len(fitted))).to_scipy(bool)
+        whole = _fill_columns(absent, (len(matrix), len(fitted))).to_scipy(bool)
         unknown = whole if unknown is None else unknown + whole
     return ordered if unknown is None else ordered.with_unknown(unknown)
 
 
-def _moved(matrix: BinaryMatrix, target: NDArray[np.int64], n_columns: int) -> BinaryMatrix:
+def _move_columns(matrix: BinaryMatrix, target: NDArray[np.int64], n_columns: int) -> BinaryMatrix:
     """Return the ones of column j in column target[j]; without those of a negative target."""
     import scipy.sparse as sp
 
@@ -482,7 +526,7 @@ def _moved(matrix: BinaryMatrix, target: NDArray[np.int64], n_columns: int) -> B
     return BinaryMatrix(moved.indptr.astype(np.int64), moved.indices, n_columns)
 
 
-def _whole_columns(columns: NDArray[np.int64], shape: tuple[int, int]) -> BinaryMatrix:
+def _fill_columns(columns: NDArray[np.int64], shape: tuple[int, int]) -> BinaryMatrix:
     """Return a matrix whose ones are all cells of the given columns."""
     n, m = shape
     return BinaryMatrix(np.arange(n + 1, dtype=np.int64) * columns.size, np.tile(columns, n), m)
@@ -492,9 +536,6 @@ def _whole_columns(columns: NDArray[np.int64], shape: tuple[int, int]) -> Binary
 #
 # A `BinaryMatrix` may carry them as the ones of another of the same shape (`BinaryMatrix.unknown`). They are no ones of
 # the data itself, so that nothing can depend on what stands there.
-
-ROWS_AT_A_TIME = 1 << 16
-"""Rows whose ones are compared with their unknown cells at once."""
 
 
 def mark_unknown(A: BinaryMatrix, unknown: Any) -> BinaryMatrix:
@@ -507,14 +548,7 @@ def mark_unknown(A: BinaryMatrix, unknown: Any) -> BinaryMatrix:
             f"unknown is {marked.shape[0]} x {marked.shape[1]}, but the data is {A.shape[0]} x {A.shape[1]}; mark each "
             "unknown cell by a 1 in a matrix of the same shape"
         )
-    both = sum(
-        int(ones.to_scipy().multiply(cells.to_scipy()).nnz)
-        for ones, cells in zip(A.row_blocks(ROWS_AT_A_TIME), marked.row_blocks(ROWS_AT_A_TIME), strict=True)
-    )
-    if both:
-        raise InputError(
-            f"{both} cells are marked as unknown and are ones of the data; set them to 0 there, or do not mark them"
-        )
+    check_disjoint((A.indptr, A.indices), (marked.indptr, marked.indices), A.shape[1])
     if A.unknown is not None:
         marked = BinaryMatrix.of(marked.to_scipy().maximum(A.unknown.to_scipy()))
     return A._with_rows(A.indptr, A.indices, marked if marked.nnz else None)
@@ -525,34 +559,15 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
 
     Sparse data has none: what it does not store is 0, and a NaN in it is refused.
     """
-    # A missing cell becomes a zero in the missing mask: the threshold itself is not above the threshold.
-    zero = 0.0 if binarize_threshold is None else binarize_threshold
     frame = Columns.of(data)
     if frame is not None:
-        return _read_frame(frame, zero, binarize_threshold)
+        names = check_column_names(frame.names, len(frame.names))
+        columns = [frame.values(position) for position in range(len(frame.names))]
+        if all(missing_cells(values) is None for values in columns):
+            return BinaryMatrix.of(frame.frame, binarize_threshold=binarize_threshold)
+        return from_values(columns, len(frame), names, binarize_threshold=binarize_threshold, missing="unknown")
     on_disk = type(data).__module__.startswith("h5py")
     if isinstance(data, BinaryMatrix) or hasattr(data, "tocsr") or hasattr(data, "var_names") or on_disk:
         return BinaryMatrix.of(data, binarize_threshold=binarize_threshold)
-    try:
-        values = np.ma.asanyarray(data) if np.ma.is_masked(data) else np.asarray(data)
-    except ValueError:
-        values = data  # rows of different lengths, which are refused below
-    missing = missing_cells(values)
-    if missing is None:
-        return BinaryMatrix.of(data, binarize_threshold=binarize_threshold)
-    filled = np.where(missing, zero, np.ma.getdata(values))
-    return BinaryMatrix.of(filled, binarize_threshold=binarize_threshold).with_unknown(missing)
-
-
-def _read_frame(frame: Columns, zero: float, threshold: float | None) -> BinaryMatrix:
-    """Read a frame column by column."""
-    missing = [missing_cells(frame.values(position)) for position in range(len(frame.names))]
-    if all(cells is None for cells in missing):
-        return BinaryMatrix.of(frame.frame, binarize_threshold=threshold)
-    names = check_column_names(frame.names, len(frame.names))
-    ones, unknown = [], []
-    for position, cells in enumerate(missing):
-        values = frame.values(position) if cells is None else np.where(cells, zero, frame.values(position))
-        ones.append(np.flatnonzero(where_one(values, threshold, locate=LocateCell(names, 0, position))))
-        unknown.append(np.zeros(0, np.int64) if cells is None else np.flatnonzero(cells))
-    return from_columns(ones, len(frame), columns=names).with_unknown(from_columns(unknown, len(frame)))
+    check_threshold(binarize_threshold)
+    return BinaryMatrix.vstack(list(convert_dense(data, binarize_threshold=binarize_threshold, missing="unknown")))

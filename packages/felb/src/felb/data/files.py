@@ -16,17 +16,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from felb.data.binary import MISSING_MEANS, BinaryMatrix, check_threshold
-from felb.data.binary_files import h5ad_blocks, mat_blocks, npz_blocks, parquet_blocks
-from felb.data.coercion import dense_blocks
+from felb.data.readers import (
+    Limits,
+    ReadOptions,
+    mark_blocks,
+    open_anndata,
+    read_h5ad,
+    read_items,
+    read_mat,
+    read_mtx,
+    read_npy,
+    read_npz,
+    read_parquet,
+    read_table,
+    split_suffix,
+)
+from felb.data.readers import Table as Table
 from felb.data.storage import MatrixWriter
-from felb.data.tabular import Bounds, Limits, marked, names_beside
-from felb.data.tabular import Table as Table
-from felb.data.text import item_blocks, matrix_market_blocks, table_blocks
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
 from felb.records import file_size, open_regular
-from felb.tables.databases import is_url
 from felb.tables.schema import Schema
-from felb.tables.sources import opened
+from felb.tables.sources import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -37,26 +47,9 @@ if TYPE_CHECKING:
 # -- Data files of many formats into a `BinaryMatrix`, without densifying what is sparse or pickling anything in -----
 
 
-@dataclass(frozen=True)
-class _Options:
-    client_column: str | None
-    header: bool | None
-    binarize_threshold: float | None
-    bounds: Bounds
-    missing: str = "error"
-    columns: Collection[str] | None = None
-    spill: Path | None = None
-    """Folder for what would take more memory than a block; without it, everything may be held."""
-
-    @property
-    def of_cells(self) -> dict[str, Any]:
-        """What the readers of tables take."""
-        names = ("bounds", "client_column", "binarize_threshold", "missing", "columns")
-        return {name: getattr(self, name) for name in names}
-
-
 class _Format(NamedTuple):
-    blocks: Callable[[Path, _Options], Generator[Table]]
+    name: str
+    blocks: Callable[[Path, ReadOptions], Generator[Table]]
     gz: bool = False
     clients: bool = False
     header: bool = False
@@ -143,7 +136,7 @@ def read(
     >>> read("partly.csv", missing="unknown").matrix
     BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
     """
-    blocks = table_stream(
+    blocks = read_blocks(
         path,
         client_column=client_column,
         header=header,
@@ -162,7 +155,7 @@ def read(
     return Table(matrix, clients, rows, tables[0].applied, tables[-1].ignored)
 
 
-def table_stream(
+def read_blocks(
     source: str | PathLike[str],
     *,
     client_column: str | None = None,
@@ -172,13 +165,13 @@ def table_stream(
     unknown: str | PathLike[str] | None = None,
     schema: Schema | str | PathLike[str] | None = None,
     columns: Collection[str] | None = None,
-    spill: Path | None = None,
+    hold: bool = True,
     limits: Limits | None = None,
 ) -> Generator[Table]:
     """Yield the file as `read` returns it, but block of rows after block of rows, at least one.
 
-    With `spill`, a folder for temporary files, no format but those that `felb.data.convert` names holds more than
-    about a block in memory.
+    Unless all of the content may be held, no format but those that `felb.data.convert` names holds more than about a
+    block in memory.
     """
     if schema is not None:
         if (header, binarize_threshold, missing, unknown) != (None, None, "error", None):
@@ -211,9 +204,9 @@ def table_stream(
                 parameter="unknown",
             )
         check_threshold(binarize_threshold)
-        options = _Options(client_column, header, binarize_threshold, bounds, missing, columns, spill)
-        with closing(form.blocks(source, options)) as blocks:
-            for table in blocks if marks is None else marked(blocks, marks, str(unknown)):
+        options = ReadOptions(bounds, client_column, header, binarize_threshold, missing, columns, hold)
+        with _reading(form.name), closing(form.blocks(source, options)) as blocks:
+            for table in blocks if marks is None else mark_blocks(blocks, marks, str(unknown)):
                 n, m = n + table.matrix.shape[0], table.matrix.shape[1]
                 ones += table.matrix.indices.nbytes
                 if suffix != ".felb":
@@ -229,10 +222,10 @@ def table_stream(
 
 
 def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: str | None) -> Generator[Table]:
-    from felb.tables.apply import applied_blocks
+    from felb.tables.apply import apply_schema
 
     agreed = schema if isinstance(schema, Schema) else Schema.read(schema)
-    with closing(applied_blocks(data, agreed, client_column=client_column)) as blocks:
+    with closing(apply_schema(data, agreed, client_column=client_column)) as blocks:
         for number, (matrix, clients, rows, applied) in enumerate(blocks):
             for note in applied.notes() if number == 0 else ():
                 warnings.warn(note, SchemaWarning, stacklevel=2)
@@ -240,13 +233,11 @@ def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: s
 
 
 def _format_of(source: Path) -> tuple[str, _Format]:
-    suffixes = [suffix.lower() for suffix in source.suffixes[-2:]]
-    packed = suffixes[-1:] == [".gz"]
-    suffix = "".join(suffixes[-2:-1] if packed else suffixes[-1:])
+    suffix, packed = split_suffix(source)
     form = _FORMATS.get(suffix)
     if form is None or (packed and not form.gz):
         known = ", ".join([*_FORMATS, *(f"{name}.gz" for name, form in _FORMATS.items() if form.gz)])
-        raise InputError(f"unknown file type {''.join(suffixes[-1 - packed :])!r}; felb reads {known}")
+        raise InputError(f"unknown file type {suffix + '.gz' * packed!r}; felb reads {known}")
     return suffix, form
 
 
@@ -274,92 +265,23 @@ def _reading(kind: str) -> Iterator[None]:
         raise InputError(f"the file is damaged, incomplete or no {kind} ({reason}); write it again") from error
 
 
-# -- formats ---------------------------------------------------------------------------------------------------
-
-
-def _csv(source: Path, options: _Options) -> Generator[Table]:
-    return _separated(source, options, ",")
-
-
-def _tsv(source: Path, options: _Options) -> Generator[Table]:
-    return _separated(source, options, "\t")
-
-
-def _separated(source: Path, options: _Options, delimiter: str) -> Generator[Table]:
-    with _reading("text file"):
-        yield from table_blocks(source, delimiter, header=options.header, **options.of_cells)
-
-
-def _fimi(source: Path, options: _Options) -> Generator[Table]:
-    with _reading("text file"):
-        for matrix in item_blocks(source, bounds=options.bounds, hold=options.spill is None):
-            yield Table(BinaryMatrix.of(matrix, binarize_threshold=options.binarize_threshold))
-
-
-def _npz(source: Path, options: _Options) -> Generator[Table]:
-    names, threshold = partial(names_beside, source), options.binarize_threshold
-    with _reading("NumPy archive"):
-        for matrix in npz_blocks(source, names, bounds=options.bounds, binarize_threshold=threshold):
-            yield Table(matrix)
-
-
-def _mat(source: Path, options: _Options) -> Generator[Table]:
-    names, threshold = partial(names_beside, source), options.binarize_threshold
-    given: dict[str, Any] = {"bounds": options.bounds, "binarize_threshold": threshold, "missing": options.missing}
-    with _reading("MATLAB file"):
-        for matrix in mat_blocks(source, names, **given):
-            yield Table(matrix)
-
-
-def _npy(source: Path, options: _Options) -> Generator[Table]:
-    with _reading("NumPy array"):
-        with source.open("rb") as file:
-            if file.read(6) != b"\x93NUMPY":
-                raise InputError("the file is no NumPy array; write it again with numpy.save")
-        # Mapped, so that only the block of rows that is being looked at takes memory.
-        values = np.load(source, mmap_mode="r", allow_pickle=False)
-        if values.ndim == 2:
-            options.bounds.check_shape(*values.shape)
-    for matrix in dense_blocks(values, binarize_threshold=options.binarize_threshold, missing=options.missing):
-        yield Table(matrix)
-
-
-def _mtx(source: Path, options: _Options) -> Generator[Table]:
-    threshold = options.binarize_threshold
-    with _reading("MatrixMarket file"):
-        for matrix in matrix_market_blocks(
-            source, bounds=options.bounds, binarize_threshold=threshold, spill=options.spill
-        ):
-            yield Table(matrix)
-
-
-def _parquet(source: Path, options: _Options) -> Generator[Table]:
-    with _reading("Parquet file"):
-        yield from parquet_blocks(source, **options.of_cells)
-
-
-def _h5ad(source: Path, options: _Options) -> Generator[Table]:
-    with _reading("AnnData file"):
-        yield from h5ad_blocks(source, **options.of_cells)
-
-
-def _felb(source: Path, options: _Options) -> Generator[Table]:
+def _read_felb(source: Path, options: ReadOptions) -> Generator[Table]:
     matrix = BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold)
     yield Table(matrix.with_unknown(None) if options.missing == "zero" else matrix)
 
 
 _FORMATS = {
-    ".csv": _Format(_csv, gz=True, clients=True, header=True, missing=True),
-    ".tsv": _Format(_tsv, gz=True, clients=True, header=True, missing=True),
-    ".dat": _Format(_fimi, gz=True),
-    ".fimi": _Format(_fimi, gz=True),
-    ".npz": _Format(_npz),
-    ".npy": _Format(_npy, missing=True),
-    ".mat": _Format(_mat, missing=True),
-    ".mtx": _Format(_mtx, gz=True),
-    ".parquet": _Format(_parquet, clients=True, missing=True),
-    ".h5ad": _Format(_h5ad, clients=True, missing=True),
-    ".felb": _Format(_felb, missing=True),
+    ".csv": _Format("text file", partial(read_table, delimiter=","), gz=True, clients=True, header=True, missing=True),
+    ".tsv": _Format("text file", partial(read_table, delimiter="\t"), gz=True, clients=True, header=True, missing=True),
+    ".dat": _Format("text file", read_items, gz=True),
+    ".fimi": _Format("text file", read_items, gz=True),
+    ".npz": _Format("NumPy archive", read_npz),
+    ".npy": _Format("NumPy array", read_npy, missing=True),
+    ".mat": _Format("MATLAB file", read_mat, missing=True),
+    ".mtx": _Format("MatrixMarket file", read_mtx, gz=True),
+    ".parquet": _Format("Parquet file", read_parquet, clients=True, missing=True),
+    ".h5ad": _Format("AnnData file", read_h5ad, clients=True, missing=True),
+    ".felb": _Format("felb matrix", _read_felb, missing=True),
 }
 
 
@@ -576,7 +498,7 @@ def read_data(name: str, **options: Any) -> Table:
         raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
     table, unknown = Table(load(name)), options.get("unknown")
     if unknown is not None:
-        [table] = marked([table], read(unknown).matrix, str(unknown))
+        [table] = mark_blocks([table], read(unknown).matrix, str(unknown))
     return table
 
 
@@ -601,9 +523,9 @@ def convert(
 ) -> Table:
     r"""Write a data file as ``.felb``, which felb works on from disk; neither file need fit into memory.
 
-    The source is read in blocks, and its ones go straight to disk. Item lists are read twice, first for their items;
-    the entries of ``.mtx``, which come in any order, are sorted by way of temporary files. Loaded as a whole are only
-    sparse matrices in ``.npz`` and ``.h5ad`` files that are not in CSR form; save ``matrix.tocsr()`` there instead.
+    The source is read in blocks, and its ones go straight to disk. Item lists are read twice, first for their items.
+    Loaded as a whole are only ``.mat`` and ``.mtx`` files (by another process) and sparse matrices in ``.npz`` and
+    ``.h5ad`` files that are not in CSR form; save ``matrix.tocsr()`` there instead.
 
     Parameters
     ----------
@@ -644,7 +566,7 @@ def convert(
         raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
     labels: list[str] = []
     applied: Applied | None = None
-    blocks = table_stream(
+    blocks = read_blocks(
         source,
         client_column=client_column,
         header=header,
@@ -652,7 +574,7 @@ def convert(
         missing=missing,
         unknown=unknown,
         schema=schema,
-        spill=path.parent,
+        hold=False,
         limits=limits,
     )
     with MatrixWriter(path) as writer, closing(blocks):
@@ -721,7 +643,7 @@ def _lines(path: Path, n_records: int) -> np.ndarray[Any, Any]:
 def _annotation(path: Path, name: str) -> np.ndarray[Any, Any]:
     if path.suffix != ".h5ad" or not path.is_file():
         raise InputError(f"{path} is no .h5ad file, so it has no annotations; give a column or a file of labels")
-    table = opened(path)
+    table = open_anndata(path)
     try:
         if name not in table.obs.columns:
             there = ", ".join(map(str, table.obs.columns[:10])) or "none"

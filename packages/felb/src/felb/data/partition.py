@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Labels = NDArray[np.int64]
 
+__all__ = ["by_component", "consecutive", "even", "uneven"]
+
 
 # -- Partitions: a client label for each row, as in `fit(X, groups=...)` ---------------------------------------------
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# -- One file per matrix, made to be memory-mapped: the layout, and how it is written. `mapping` reads it ------------
+# -- One file per matrix, made to be memory-mapped: the layout, and how it is written -------------------------------
 #
 #     FELBMAT4                 the format and its version
 #     uint64, uint64           length of the header in bytes, and its CRC-32
@@ -45,11 +45,9 @@ if TYPE_CHECKING:
 #     uint32 ...               checksum of every block of 2²⁰ bytes of each of these arrays (`block_checksum`), then the
 #                              CRC-32 of this list
 #
-# Arrays start at multiples of 64 bytes; all numbers are little-endian. Earlier versions are no longer read: `felb
-# convert` writes the file again from its source.
+# Arrays start at multiples of 64 bytes; all numbers are little-endian.
 
 MAGIC = b"FELBMAT4"
-OLD_MAGIC = (b"FELBMAT1", b"FELBMAT2", b"FELBMAT3")
 ALIGNMENT = 64
 COPY_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 20
@@ -327,7 +325,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "felb"
 
 
-def key_of(status: os.stat_result, checksum: int) -> str | None:
+def make_key(status: os.stat_result, checksum: int) -> str | None:
     """Return by what a file is known; None for one that is not worth remembering, or too new to be told apart."""
     if status.st_size < SMALLEST or time.time() - max(status.st_ctime, status.st_mtime) < SETTLED:
         return None
@@ -401,11 +399,6 @@ def open_matrix(path: str | PathLike[str]) -> BinaryMatrix:
         with open_regular(source) as file:
             status = os.fstat(file.fileno())
             start = file.read(24)
-            if start[:8] in OLD_MAGIC:
-                raise InputError(
-                    f"{source} is of an earlier version of the format, which is no longer read; "
-                    "write it again with felb convert or BinaryMatrix.save()"
-                )
             if start[:8] != MAGIC:
                 raise InputError(f"{source} is not a felb matrix; write one with BinaryMatrix.save()")
             length, checksum = (int(number) for number in np.frombuffer(start[8:].ljust(16, b"\0"), "<u8"))
@@ -425,7 +418,7 @@ def open_matrix(path: str | PathLike[str]) -> BinaryMatrix:
     content = np.memmap(source, dtype=np.uint8, mode="r")
     if content.size != expected:
         raise InputError(f"{source} has changed while it was opened; open it again")
-    return _matrix(content, arrays, checksums, header, source, key_of(status, checksum))
+    return _matrix(content, arrays, checksums, header, source, make_key(status, checksum))
 
 
 def _layout(position: int, header: Header) -> list[_Array]:

@@ -200,7 +200,7 @@ class StoredResponses(Responses):
         try:
             spec, number = header["spec"], int(header["round"])
             charges = [
-                Charge(row["run"], number, row["what"], arrays[_VALUE + row["what"]], Cost.from_json(row["cost"]))
+                Charge.of(row["run"], number, row["what"], arrays[_VALUE + row["what"]], Cost.from_json(row["cost"]))
                 for row in header["charged"]
             ]
         except (KeyError, TypeError, ValueError) as error:
@@ -310,7 +310,7 @@ class Gate:
         if self.accountant is not None:
             # All of the response or nothing: a refusal must come before anything was told.
             self.accountant.charge(
-                *(Charge(self.run, request.round, name, value, cost) for name, (value, cost) in released.items())
+                *(Charge.of(self.run, request.round, name, value, cost) for name, (value, cost) in released.items())
             )
             total = self.accountant.total()
         tasks = {part.lane: part.task for part in request.parts}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
 from felb.kernels.boolean import unknown_arrays
-from felb.kernels.schedule import available_cpus, plain_view
+from felb.kernels.compiler import compiled
+from felb.kernels.schedule import count_threads, plain_view, run_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
 
 
-# -- Belief propagation for A ≈ U∘V under noise: what the rows infer, and the sums by which V learns from them -------
-#
 # Cells are independent given the factors: P(A_rj = 1) is a where U∘V covers the cell and b < a where it does not. The
 # shared knowledge about V are log-odds Θ (k × m), the private knowledge about a row of U are log-odds L_r (k). All
 # messages of a row are made anew in every round from Θ and the row's L of the round before, so L is all that is kept.
@@ -95,9 +92,6 @@ class CoverCounts(NamedTuple):
     expected: NDArray[np.int64]
     covered: NDArray[np.int64]
     members: NDArray[np.int64]
-
-
-# -- the public functions ----------------------------------------------------------------------------------------------
 
 
 def infer_rows(
@@ -202,20 +196,14 @@ def _sum_over_rows(
     run: Callable[[tuple[int, int]], tuple[NDArray[np.int64], ...]], n: int, work: int, threads: int | None
 ) -> list[NDArray[np.int64]]:
     """Add up what ``run(span)`` returns for spans of rows, each in a thread of its own; integers add in any order."""
-    if threads is not None and threads < 1:
-        raise InputError(f"threads={threads}; give at least one, or None for a number that suits the work")
-    if threads is None:
-        threads = 1 if work < SERIAL_CELLS else available_cpus()
+    threads = count_threads(work, threads, serial=SERIAL_CELLS)
     cuts = [n * part // threads for part in range(threads + 1)]
     spans = [span for span in pairwise(cuts) if span[0] < span[1]] or [(0, 0)]
-    if len(spans) == 1:
-        return list(run(spans[0]))
-    with ThreadPoolExecutor(len(spans)) as pool:
-        parts = list(pool.map(run, spans))
+    parts = run_spans(run, spans)
     return [np.asarray(sum(sums[1:], start=sums[0])) for sums in zip(*parts, strict=True)]
 
 
-# -- The loops of belief propagation in rows; `felb.kernels.belief` states the messages and what the sums are -
+# -- The loops of belief propagation in rows -------------------------------------------------------------------------
 #
 # Lists of all active cells of a row, component after component, hold the messages; `left` is Π_l (1 − u v) for each
 # column. Lookups by column and arithmetic have loops of their own, so that the latter becomes vector code: no loop over
@@ -243,7 +231,7 @@ LOG_2 = np.float32(np.log(2))
 THIRD, FIFTH, SEVENTH, NINTH = (np.float32(1 / i) for i in (3, 5, 7, 9))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def infer_rows_into(
     L: Any,
     evidence: Any,
@@ -309,12 +297,12 @@ def infer_rows_into(
         _count_cells_into(cells, bare, left, level_of, ones, unknown, inside, outside)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _odds_of(x: Any) -> Any:
     return np.float32(np.exp(np.float64(min(max(x, -LARGEST_LOG_ODDS), LARGEST_LOG_ODDS))))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _begin_into(u: Any, v: Any, others: Any, odds: Any, e: Any) -> None:
     """Set the cavities of a component as if no cell had said anything yet."""
     share = e / (e + ONE)
@@ -324,26 +312,26 @@ def _begin_into(u: Any, v: Any, others: Any, odds: Any, e: Any) -> None:
         others[y] = max(ONE - share * v[y], SURE)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _multiply_into(left: Any, others: Any, columns: Any) -> None:
     left[:] = ONE
     for y in range(columns.shape[0]):
         left[columns[y]] = max(left[columns[y]] * others[y], SMALLEST_PRODUCT)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _look_up_into(bare: Any, left: Any, columns: Any) -> None:
     for y in range(columns.shape[0]):
         bare[y] = left[columns[y]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _put_back_into(left: Any, bare: Any, columns: Any) -> None:
     for y in range(columns.shape[0]):
         left[columns[y]] = bare[y]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _listen_into(bare: Any, ratio: Any, v: Any, u: Any, others: Any, odds: Any, level: Any, settled: bool) -> None:
     """Set z̄ (in place of the product), Ru and the cavity of V for one component."""
     for y in range(u.shape[0]):
@@ -360,7 +348,7 @@ def _listen_into(bare: Any, ratio: Any, v: Any, u: Any, others: Any, odds: Any, 
             ratio[y] = ONE + v[y] * ratio[y]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _answer_into(bare: Any, u: Any, others: Any, ratio: Any, v: Any, e: Any) -> None:
     """Set the cavity of U for one component, 1 − u v, and the product with it (in place of z̄)."""
     for y in range(u.shape[0]):
@@ -370,7 +358,7 @@ def _answer_into(bare: Any, u: Any, others: Any, ratio: Any, v: Any, e: Any) -> 
         bare[y] = max(bare[y] * others[y], SMALLEST_PRODUCT)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _log_product(ratio: Any, count: int) -> float:
     """Return Σ log of the first `count` numbers; one logarithm serves many."""
     total = 0.0
@@ -379,7 +367,7 @@ def _log_product(ratio: Any, count: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
+@compiled(error_model="numpy", fastmath={"reassoc"})
 def _product(x: Any) -> float:
     product = 1.0
     for y in range(x.shape[0]):
@@ -387,7 +375,7 @@ def _product(x: Any) -> float:
     return product
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
+@compiled(error_model="numpy", fastmath={"reassoc"})
 def _sum(x: Any) -> float:
     total = 0.0
     for y in range(x.shape[0]):
@@ -395,7 +383,7 @@ def _sum(x: Any) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _speak_into(
     ratio: Any, bare: Any, spare: Any, left: Any, level_of: Any, share: Any, u: Any, others: Any, columns: Any
 ) -> None:
@@ -412,7 +400,7 @@ def _speak_into(
         ratio[j] = ONE + ratio[j] * (bare[j] / (level_of[j] - bare[j]))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _add_logarithms_into(total: Any, bits: Any, exponents: Any, mantissas: Any, fractions: Any) -> None:
     """Add log x in fixed point, given the bits of x; `mantissas` and `fractions` share their memory."""
     for j in range(bits.shape[0]):
@@ -427,7 +415,7 @@ def _add_logarithms_into(total: Any, bits: Any, exponents: Any, mantissas: Any, 
         total[j] += np.int64(np.int32(np.rint(logarithm * PER_UNIT)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _count_cells_into(
     cells: Any, covered: Any, left: Any, level_of: Any, ones: Any, unknown: Any, inside: float, outside: float
 ) -> None:
@@ -451,7 +439,7 @@ def _count_cells_into(
     cells[3] += np.int64((left.shape[0] - unknown.shape[0]) / UNIT) - fixed
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def count_cover_into(
     claimed: Any,
     expected: Any,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic, overload
 
 from felb.errors import InputError
+from felb.kernels.compiler import kernel
 from felb.kernels.vector import data_of, emit_splat
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
 
 
-# -- Sets as bits: Boolean rows packed into 64-bit words, and the counts that packing makes cheap --------------------
-#
 # Bit ``j % 64`` of word ``j // 64`` stands for entry j. Two packings are used throughout:
 #
 # - *packed rows*: a k × m Boolean matrix as k × ⌈m/64⌉ words, one row per component, for counting cells;
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 
 WORD = 64
 """Bits in a word."""
+
+_I1, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
 
 
 # -- single words, usable in kernels and in plain Python -------------------------------------------------------------
@@ -46,23 +46,15 @@ def lowest_bit(word: Any) -> int:
     return (int(word) & -int(word)).bit_length() - 1
 
 
-def _population(_typing: Any, _word: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
+@intrinsic
+def _ctpop(typingctx: Any, word: Any) -> Any:
+    return types.int64(types.uint64), lambda _context, b, _sig, args: b.ctpop(args[0])
 
 
-def _trailing_zeros(_typing: Any, _word: Any) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        # The flag tells the compiler that the word is not zero, which saves a branch.
-        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
-
-    return types.int64(types.uint64), generate
-
-
-_ctpop: Any = intrinsic(_population)
-_cttz: Any = intrinsic(_trailing_zeros)
+@intrinsic
+def _cttz(typingctx: Any, word: Any) -> Any:
+    # The flag tells the compiler that the word is not zero, which saves a branch.
+    return types.int64(types.uint64), lambda _context, b, _sig, args: b.cttz(args[0], ir.Constant(_I1, True))
 
 
 @overload(popcount)
@@ -170,14 +162,6 @@ def count_bits(words: NDArray[np.uint64]) -> NDArray[np.int64]:
     return counts
 
 
-def intersection_sizes(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return |S_a ∩ S_b| for all pairs of packed rows, k × k; the diagonal holds the sizes |S_a|."""
-    sizes = np.empty((words.shape[0], words.shape[0]), dtype=np.int64)
-    for a in range(words.shape[0]):
-        sizes[a] = count_bits(words & words[a])
-    return sizes
-
-
 def pack_binary(A: BinaryMatrix) -> NDArray[np.uint64]:
     """Pack a sparse binary matrix row by row: n × ⌈m/64⌉ words."""
     words = np.zeros((A.shape[0], words_for(A.shape[1])), dtype=np.uint64)
@@ -192,10 +176,7 @@ def pack_binary_columns(A: BinaryMatrix) -> NDArray[np.uint64]:
     return words
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def masks_into(masks: Any, sets: Any) -> None:
     """Set bit c of ``masks[j]`` (zero on entry) for every column j of set c."""
     for c in range(sets.shape[0]):
@@ -203,7 +184,7 @@ def masks_into(masks: Any, sets: Any) -> None:
             masks[j] |= np.uint64(sets[c, j]) << np.uint64(c)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def group_words_into(group: Any, distinct: Any, slots: Any, words: Any) -> int:
     """Number the distinct words as they come, and tell the number of each word; return how many there are.
 
@@ -225,7 +206,7 @@ def group_words_into(group: Any, distinct: Any, slots: Any, words: Any) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def order_by_group_into(order: Any, starts: Any, group: Any) -> None:
     """Write each place to where the next member of its group belongs; `starts` is used up."""
     for i in range(group.shape[0]):
@@ -233,16 +214,22 @@ def order_by_group_into(order: Any, starts: Any, group: Any) -> None:
         starts[group[i]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pack_binary_into(words: Any, indptr: Any, indices: Any) -> None:
     """Set bit j of row r in `words` (zero on entry) for every one (r, j)."""
     for r in range(indptr.shape[0] - 1):
-        for p in range(indptr[r], indptr[r + 1]):
-            j = np.int64(indices[p])
-            words[r, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
+        pack_row_into(words[r], indices[indptr[r] : indptr[r + 1]])
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def pack_row_into(words: Any, row: Any) -> None:
+    """Set bit j of `words` (zero on entry) for every column j of a row."""
+    for column in row:
+        j = np.int64(column)
+        words[j >> 6] |= np.uint64(1) << np.uint64(j & 63)
+
+
+@kernel
 def pack_binary_columns_into(words: Any, indptr: Any, indices: Any) -> None:
     """Set bit r of row j in `words` (zero on entry) for every one (r, j)."""
     for r in range(indptr.shape[0] - 1):
@@ -251,7 +238,7 @@ def pack_binary_columns_into(words: Any, indptr: Any, indices: Any) -> None:
             words[indices[p], r >> 6] |= bit
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def union_into(union: Any, mask: Any, packed: Any) -> None:
     """Write the OR of the packed rows that `mask` names into `union`."""
     union[:] = np.uint64(0)
@@ -281,7 +268,6 @@ COUNTERS = 32
 MOST_COUNTED = (1 << 16) - 1
 """A counter of 16 bits holds no more."""
 
-_I1, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 16, 32, 64))
 _WORDS, _GAINS, _LANES = (
     ir.VectorType(_I64, GROUP),
     ir.VectorType(ir.DoubleType(), GROUP),
@@ -307,7 +293,7 @@ def places_among(used: NDArray[np.bool_]) -> NDArray[np.int32]:
     return np.asarray(2 * number + used, dtype=np.int32)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def words_of_row(which: Any, words: Any, row: Any, places: Any) -> int:
     """Write the words of a row that have used columns, and their numbers; return how many there are.
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import InputError
@@ -21,6 +20,7 @@ from felb.kernels.bits import (
     unpack,
     words_for,
 )
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +96,7 @@ def boolean_product_dense(U: Any, V: Any) -> NDArray[np.bool_]:
     return unpack(cover, V.shape[1])
 
 
-def overlap_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[int, int, int]:
+def count_overlaps(A: BinaryMatrix, factors: FactorMasks) -> tuple[int, int, int]:
     """Return (|A ∧ (U∘V)|, |U∘V|, |A|): true positives, predicted ones and ones, all among the known cells.
 
     All three add up over blocks of rows, hence over clients, and determine precision, recall, F1 and the Hamming
@@ -144,10 +144,7 @@ def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple
     return covered, claimed
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def covered_ones(indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> int:
     """Count the ones (r, j) whose row mask and column mask intersect."""
     covered = 0
@@ -161,7 +158,7 @@ def covered_ones(indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -
     return covered
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def covered_ones_one_word(indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> int:
     """Do the same for at most 64 components, without a loop over words or a branch per one."""
     covered = 0
@@ -173,14 +170,14 @@ def covered_ones_one_word(indptr: Any, indices: Any, row_masks: Any, column_mask
     return covered
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def unions_into(unions: Any, masks: Any, packed: Any) -> None:
     """Write the OR of the packed rows that each mask names into the rows of `unions`."""
     for r in range(masks.shape[0]):
         union_into(unions[r], masks[r], packed)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def union_sizes_into(sizes: Any, masks: Any, packed: Any) -> None:
     """Write the number of columns that the components of each mask cover together."""
     union = np.empty(packed.shape[1], dtype=np.uint64)
@@ -192,7 +189,7 @@ def union_sizes_into(sizes: Any, masks: Any, packed: Any) -> None:
         sizes[r] = size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def product_indices_into(indices: Any, indptr: Any, masks: Any, packed: Any) -> None:
     """Write the covered columns of every row, ascending, to their place in `indices`."""
     union = np.empty(packed.shape[1], dtype=np.uint64)
@@ -276,7 +273,7 @@ def _levels(X: NDArray[Any], grid: NDArray[np.float64]) -> NDArray[np.int16]:
     return np.searchsorted(grid, X.astype(np.float64), side="right").astype(np.int16)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def staircases_into(
     corners: Any,
     height: Any,

@@ -7,17 +7,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
+from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import InputError
 from felb.kernels.bits import pack_binary_columns, popcount, words_for
+from felb.kernels.compiler import compiled, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-
-    from felb.data.binary import BinaryMatrix
 
     Array = NDArray[np.float64]
 
@@ -29,6 +28,24 @@ PACKED_ADVANTAGE = 8.0
 
 PACKED_ROWS = 1 << 14
 """Rows packed at once: few enough for a block of columns to stay in cache, and for little memory."""
+
+
+def transpose(A: BinaryMatrix) -> BinaryMatrix:
+    """Return Aᵀ: a row for each column, with the rows of its ones, ascending."""
+    indptr = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(A.column_sums())))
+    rows = np.empty(A.nnz, dtype=index_dtype(A.shape[0]))
+    transpose_into(rows, indptr[:-1].copy(), A.indptr, A.indices)
+    return BinaryMatrix.of_valid_rows(indptr, rows, A.shape[0])
+
+
+def split_work(ends: NDArray[Any], most: int) -> Iterator[slice]:
+    """Cut things into runs of about `most` work, at least one thing each, given the summed work up to each of them."""
+    first = 0
+    while first < ends.size:
+        done = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + most)))
+        yield slice(first, last)
+        first = last
 
 
 def cooccurrence(A: BinaryMatrix) -> NDArray[np.int64]:
@@ -49,10 +66,20 @@ def cooccurrence(A: BinaryMatrix) -> NDArray[np.int64]:
     return counts
 
 
+@kernel
+def transpose_into(rows: Any, position: Any, indptr: Any, indices: Any) -> None:
+    """Write the row of every one to the next free place of its column; `position` is used up."""
+    for r in range(indptr.shape[0] - 1):
+        for p in range(indptr[r], indptr[r + 1]):
+            j = indices[p]
+            rows[position[j]] = r
+            position[j] += 1
+
+
 # -- kernels: each fills the upper triangle, `mirror_into` the lower one -----------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_row_pairs_into(counts: Any, indptr: Any, indices: Any) -> None:
     """Add 1 to ``counts[i, j]``, i <= j, for every pair of ones within a row."""
     for r in range(indptr.shape[0] - 1):
@@ -62,7 +89,7 @@ def count_row_pairs_into(counts: Any, indptr: Any, indices: Any) -> None:
                 counts[i, indices[q]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_column_pairs_into(counts: Any, columns: Any) -> None:
     """Add |columns i ∧ j| to ``counts[i, j]``, i <= j, from packed columns."""
     for i in range(columns.shape[0]):
@@ -73,7 +100,7 @@ def count_column_pairs_into(counts: Any, columns: Any) -> None:
             counts[i, j] += common
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mirror_into(counts: Any) -> None:
     """Copy the upper triangle to the lower one."""
     for i in range(counts.shape[0]):
@@ -99,7 +126,8 @@ class Associations:
 
     def __init__(self, A: BinaryMatrix) -> None:
         self._A = A
-        self._starts, self._rows = _columns_of(A)
+        by_column = transpose(A)
+        self._starts, self._rows = by_column.indptr, by_column.indices
         # Columns with the same rows have the same associations, which are needed once.
         self._columns = _first_of_equals(self._starts, self._rows)
         self._counts = cooccurrence(A)[self._columns] if A.shape[1] <= COUNTED_COLUMNS else None
@@ -135,19 +163,8 @@ class Associations:
         # The work of a column is the length of the rows it occurs in; prefix sums cut it into equal pieces.
         work = np.concatenate(([0], np.cumsum(self._A.row_sums()[self._rows])))
         ends = np.cumsum(work[self._starts[self._columns + 1]] - work[self._starts[self._columns]])
-        first = 0
-        while first < n_sets:
-            done = ends[first - 1] if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, done + PAIRS_AT_A_TIME)))
-            columns = self._columns[first:last]
-            yield associate(columns, self._starts, self._rows, self._A.indptr, self._A.indices, m, tau)
-            first = last
-
-
-def _columns_of(A: BinaryMatrix) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return where each column starts and the rows of its ones."""
-    columns = A.to_scipy(np.int8).tocsc()
-    return columns.indptr.astype(np.int64), columns.indices.astype(np.int32, copy=False)
+        for part in split_work(ends, PAIRS_AT_A_TIME):
+            yield associate(self._columns[part], self._starts, self._rows, self._A.indptr, self._A.indices, m, tau)
 
 
 def _first_of_equals(starts: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -162,10 +179,7 @@ def _digest(numbers: NDArray[Any]) -> bytes:
     return blake2b(numbers.tobytes(), digest_size=16).digest()
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def associate(
     columns: Any, column_starts: Any, column_rows: Any, indptr: Any, indices: Any, n_columns: int, tau: float
 ) -> Any:
@@ -243,7 +257,7 @@ def columns_as_components(
     return V
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def give_up_into(chosen: Any, member: Any, gains: Any, pairs: Any, n_components: int) -> None:
     """Unset `chosen` until at most so many columns are left, and set ``member[i, j]`` where column j uses column i."""
     m = chosen.shape[0]
@@ -275,7 +289,7 @@ def give_up_into(chosen: Any, member: Any, gains: Any, pairs: Any, n_components:
                     totals[i] += losses[i, j]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exchange_into(chosen: Any, member: Any, gains: Any, pairs: Any, passes: int) -> None:
     """Exchange each chosen column in turn for the column that gains most, if any does."""
     m = chosen.shape[0]
@@ -315,7 +329,7 @@ def exchange_into(chosen: Any, member: Any, gains: Any, pairs: Any, passes: int)
             return
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _represent_into(
     member: Any,
     losses: Any,
@@ -345,7 +359,7 @@ def _represent_into(
             used[found[1, b], j] = True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _union_into(
     found: Any, open_gains: Any, j: int, chosen: Any, left_out: int, gains: Any, pairs: Any
 ) -> tuple[int, float]:
@@ -424,7 +438,7 @@ def descend_weights(H: Array, b: Array, x: Array, *, rounds: int, least: float =
     return improved
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _descend_coordinates_into(x, H, b, low, high, rounds):  # type: ignore[no-untyped-def]
     for _ in range(rounds):
         for a in range(x.size):
@@ -435,7 +449,7 @@ def _descend_coordinates_into(x, H, b, low, high, rounds):  # type: ignore[no-un
                 x[a] = min(high, max(low, x[a] + slope / H[a, a]))
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _descend_into(P, pi, Q, q, lam, sweeps, inner):  # type: ignore[no-untyped-def]
     m, k = P.shape
     gram, H = np.empty((k, k)), np.empty((k, k))

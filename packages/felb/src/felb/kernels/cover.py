@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from felb.data.binary import BinaryMatrix
-from felb.kernels.bits import count_bits, lowest_bit, pack_binary, popcount, unpack, words_for
-from felb.kernels.cooccurrence import cooccurrence
+from felb.kernels.bits import count_bits, lowest_bit, pack_binary, pack_row_into, popcount, unpack, words_for
+from felb.kernels.compiler import kernel
+from felb.kernels.cooccurrence import cooccurrence, split_work, transpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ PACKED_ADVANTAGE = 4.0
 """How many packed words are compared in the time in which one candidate of one column is counted."""
 
 STEPS_AT_A_TIME = 1 << 26
-"""Counts made before the caller hears about it, about a tenth of a second."""
+"""Counts made, or words compared, before the caller hears about it, about a tenth of a second."""
 
 
 class GreedyCover:
@@ -56,14 +56,16 @@ class GreedyCover:
         self._sizes = np.array([len(c) for c in candidates], dtype=np.int32)
         self._totals = np.zeros((2, len(candidates)), dtype=np.int64)
         self._covered = np.zeros((n, words_for(m)), dtype=np.uint64)
-        self._by_column = _by_column(candidates, m)
+        patterns = _as_matrix(candidates, m)
+        columns = transpose(patterns)
+        self._by_column = columns.indptr, columns.indices
         memberships = np.diff(self._by_column[0])
         counted = float(sum(int(memberships[ones].sum()) for ones in A.chunks_of_ones()))
         compared = float(n) * len(candidates) * words_for(m)
         self._packed: NDArray[np.uint64] | None = None
         self._rows_at_a_time = max(1, int(STEPS_AT_A_TIME * n / max(1.0, counted + n * len(candidates))))
         if PACKED_ADVANTAGE * counted > compared:
-            self._packed = _packed(candidates, m)
+            self._packed = pack_binary(patterns)
             self._rows_at_a_time = max(1, int(STEPS_AT_A_TIME * n / max(1.0, compared)))
 
     def begin(self) -> Iterator[None]:
@@ -104,54 +106,24 @@ class GreedyCover:
             yield
 
     def _pattern(self, candidate: int) -> NDArray[np.uint64]:
-        pattern: NDArray[np.uint64] = _packed([self._candidates[candidate]], self._A.shape[1])[0]
+        pattern: NDArray[np.uint64] = pack_binary(_as_matrix([self._candidates[candidate]], self._A.shape[1]))[0]
         return pattern
 
 
-def _joined(candidates: list[NDArray[np.int32]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return where each candidate starts and the columns of all, one after another."""
+def _as_matrix(candidates: list[NDArray[np.int32]], n_columns: int) -> BinaryMatrix:
+    """Return a matrix with a row for each candidate."""
     starts = np.concatenate(([0], np.cumsum([len(c) for c in candidates], dtype=np.int64))).astype(np.int64)
-    return starts, np.concatenate(candidates) if candidates else np.zeros(0, dtype=np.int32)
+    columns = np.concatenate(candidates) if candidates else np.zeros(0, dtype=np.int32)
+    return BinaryMatrix(starts, columns, n_columns)
 
 
-def _packed(candidates: list[NDArray[np.int32]], n_columns: int) -> NDArray[np.uint64]:
-    """Return the candidates as packed rows."""
-    from felb.data.binary import BinaryMatrix
-
-    starts, columns = _joined(candidates)
-    return pack_binary(BinaryMatrix(starts, columns, n_columns))
-
-
-def _by_column(candidates: list[NDArray[np.int32]], n_columns: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return where each column starts and the candidates it belongs to, ascending."""
-    starts, columns = _joined(candidates)
-    memberships = np.bincount(columns, minlength=n_columns)
-    by_column = np.concatenate(([0], np.cumsum(memberships))).astype(np.int64)
-    members = np.empty(columns.size, dtype=np.int32)
-    transpose_into(members, by_column[:-1].copy(), starts, columns)
-    return by_column, members
-
-
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
-def transpose_into(members: Any, position: Any, starts: Any, columns: Any) -> None:
-    """Write the sets that hold each column to its place in `members`, which `position` names and is moved on."""
-    for c in range(starts.shape[0] - 1):
-        for p in range(starts[c], starts[c + 1]):
-            j = columns[p]
-            members[position[j]] = c
-            position[j] += 1
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def pays(ones: int, cells: int, weights: Any) -> bool:
     """Tell whether covering so many cells with so many ones has a positive gain."""
     return bool(weights[0] * ones - weights[1] * (cells - ones) > 0.0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def tally_into(totals: Any, sign: int, ones: Any, cells: Any, weights: Any) -> None:
     """Add the share of a row to the ones and zeros of all candidates, or take it out."""
     for c in range(ones.shape[0]):
@@ -161,7 +133,7 @@ def tally_into(totals: Any, sign: int, ones: Any, cells: Any, weights: Any) -> N
         totals[1, c] += share * (cells[c] - ones[c])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shift_into(counts: Any, by: int, j: int, by_column: Any) -> None:
     """Change the counts of the candidates of column j."""
     starts, members = by_column
@@ -169,7 +141,7 @@ def shift_into(counts: Any, by: int, j: int, by_column: Any) -> None:
         counts[members[p]] += by
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_rows_into(totals: Any, indptr: Any, indices: Any, by_column: Any, sizes: Any, weights: Any) -> None:
     """Add the shares of rows in which nothing is covered."""
     ones = np.empty(sizes.shape[0], dtype=np.int32)
@@ -180,7 +152,7 @@ def add_rows_into(totals: Any, indptr: Any, indices: Any, by_column: Any, sizes:
         tally_into(totals, 1, ones, sizes, weights)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_packed_rows_into(totals: Any, rows: Any, packed: Any, sizes: Any, weights: Any) -> None:
     """Do the same by comparing packed rows."""
     for r in range(rows.shape[0]):
@@ -193,7 +165,7 @@ def add_packed_rows_into(totals: Any, rows: Any, packed: Any, sizes: Any, weight
                 totals[1, c] += sizes[c] - ones
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def users_into(uses: Any, pattern: Any, words: Any, covered: Any, indptr: Any, indices: Any, weights: Any) -> None:
     """Mark the rows that gain by a pattern; `words` are the words of it that are not zero."""
     one = np.uint64(1)
@@ -210,7 +182,7 @@ def users_into(uses: Any, pattern: Any, words: Any, covered: Any, indptr: Any, i
             uses[r] = pays(ones, cells, weights)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cover_rows_into(
     state: Any, rows: Any, pattern: Any, indptr: Any, indices: Any, by_column: Any, sizes: Any, weights: Any
 ) -> None:
@@ -237,7 +209,7 @@ def cover_rows_into(
         covered[r] |= pattern
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shift_cells_into(cells: Any, columns: Any, by_column: Any) -> None:
     """Take packed columns out of the cells of their candidates."""
     for w in range(columns.shape[0]):
@@ -247,7 +219,7 @@ def shift_cells_into(cells: Any, columns: Any, by_column: Any) -> None:
             left &= left - np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cover_packed_rows_into(
     state: Any, rows: Any, pattern: Any, indptr: Any, indices: Any, packed: Any, weights: Any
 ) -> None:
@@ -259,9 +231,7 @@ def cover_packed_rows_into(
     fresh = np.empty(n_words, dtype=np.uint64)
     for r in rows:
         bits[:] = np.uint64(0)
-        for p in range(indptr[r], indptr[r + 1]):
-            j = np.int64(indices[p])
-            bits[j >> 6] |= np.uint64(1) << np.uint64(j & 63)
+        pack_row_into(bits, indices[indptr[r] : indptr[r + 1]])
         for w in range(n_words):
             before[w] = ~covered[r, w]
             fresh[w] = pattern[w] & before[w]
@@ -291,9 +261,6 @@ def cover_packed_rows_into(
 # all that its rows share. Adding column j to a concept with rows e gives the rows a = e ∧ A_j and the columns
 # b = ⋂_{r ∈ a} A_r.
 
-STEPS_AT_A_TIME = 1 << 26
-"""Words compared before the caller hears about it, about a tenth of a second."""
-
 
 class ConceptCover:
     """Concepts of A and the ones that none of those taken so far covers.
@@ -313,8 +280,8 @@ class ConceptCover:
         self._shape = n, m
         self._A = pack_binary(A)
         self._uncovered = self._A.copy()
-        by_column = A.to_scipy(np.int8).tocsc()
-        self._starts, self._members = by_column.indptr.astype(np.int64), by_column.indices.astype(np.int32, copy=False)
+        by_column = transpose(A)
+        self._starts, self._members = by_column.indptr, by_column.indices
         # A column on its own is worth less and less while ones get covered, so an old value bounds the present one.
         self._bounds = np.full(m, np.iinfo(np.int64).max)
         self.left = A.nnz
@@ -389,18 +356,11 @@ class ConceptCover:
         share = np.count_nonzero(extent) / max(1, extent.size)
         lengths = self._starts[columns + 1] - self._starts[columns]
         work = np.cumsum(1 + lengths * (1 + share * 2 * self._A.shape[1]))
-        first = 0
-        while first < columns.size:
-            done = work[first - 1] if first else 0
-            last = max(first + 1, int(np.searchsorted(work, done + STEPS_AT_A_TIME)))
-            yield columns[first:last]
-            first = last
+        for part in split_work(work, STEPS_AT_A_TIME):
+            yield columns[part]
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def best_column_into(
     state: Any, columns: Any, concept: Any, by_column: Any, packed: Any, row_left: Any, value: int, on_their_own: bool
 ) -> Any:
@@ -448,7 +408,7 @@ def best_column_into(
     return best, value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def share_columns_into(shared: Any, words: Any, A: Any, rows: Any, value: int) -> int:
     """Write the columns that `rows` share, packed, and the words that are not zero; return how many words these are.
 
@@ -493,7 +453,7 @@ def share_columns_into(shared: Any, words: Any, A: Any, rows: Any, value: int) -
 #
 # The second form has one term per line, which makes bounds on it cheap, and many seeds need not be looked at.
 
-RESIDUAL_PACKED_ADVANTAGE = 8.0
+SEEDS_PACKED_ADVANTAGE = 8.0
 """How many packed words are compared in the time in which one shared one is counted."""
 
 BLOCK = 1024
@@ -512,14 +472,6 @@ class Seed(NamedTuple):
 
     line: int
     score: int
-
-
-def transpose(M: BinaryMatrix) -> BinaryMatrix:
-    """Return Mᵀ."""
-    indptr = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(M.column_sums())))
-    lines = np.empty(M.nnz, dtype=np.int32)
-    transpose_residual_into(lines, indptr[:-1].copy(), M.indptr, M.indices)
-    return BinaryMatrix(indptr, lines, M.shape[0])
 
 
 def without_block(M: BinaryMatrix, rows: NDArray[np.bool_], columns: NDArray[np.bool_]) -> BinaryMatrix:
@@ -551,7 +503,7 @@ def best_seed(M: BinaryMatrix, transposed: BinaryMatrix, seeds: NDArray[np.int64
     size = int(M.row_sums()[seeds[0]])
     need, common = needed(size, threshold), _common_ones(M, transposed, seeds)
     n, words = M.shape[0], words_for(M.shape[1])
-    if RESIDUAL_PACKED_ADVANTAGE * float(common.sums.sum()) <= float(n) * words * seeds.size:
+    if SEEDS_PACKED_ADVANTAGE * float(common.sums.sum()) <= float(n) * words * seeds.size:
         bounds = common.simple_bounds() - (size - 1)
         order = np.argsort(-bounds, kind="stable")
         ones = M.indptr, M.indices, transposed.indptr, transposed.indices
@@ -608,20 +560,7 @@ def _paired_bounds(
     return bounds
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
-def transpose_residual_into(lines: Any, position: Any, indptr: Any, indices: Any) -> None:
-    """Write the row of every one to the next free place of its column; `position` is used up."""
-    for r in range(indptr.shape[0] - 1):
-        for p in range(indptr[r], indptr[r + 1]):
-            j = indices[p]
-            lines[position[j]] = r
-            position[j] += 1
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def remove_block_into(kept_indptr: Any, kept: Any, indptr: Any, indices: Any, rows: Any, columns: Any) -> None:
     """Copy the ones outside of the block."""
     position = 0
@@ -632,7 +571,7 @@ def remove_block_into(kept_indptr: Any, kept: Any, indptr: Any, indices: Any, ro
         kept_indptr[r + 1] = position
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def seed_moments_into(moments: Any, seeds: Any, indptr: Any, indices: Any, pairs: Any) -> None:
     """Write, for each seed B, the sums of ``pairs[j, j]`` over j in B and of ``pairs[i, j]`` over i and j in B."""
     for s in range(seeds.shape[0]):
@@ -643,7 +582,7 @@ def seed_moments_into(moments: Any, seeds: Any, indptr: Any, indices: Any, pairs
                 moments[1, s] += pairs[i, indices[q]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def seed_bounds_into(sums: Any, largest: Any, seeds: Any, indptr: Any, indices: Any, sizes: Any) -> None:
     """Write the sum and the largest of `sizes` over the ones of each seed."""
     for i in range(seeds.shape[0]):
@@ -656,7 +595,7 @@ def seed_bounds_into(sums: Any, largest: Any, seeds: Any, indptr: Any, indices: 
 # a look only for a line before the best one.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_sparse_seed(
     seeds: Any, bounds: Any, indptr: Any, indices: Any, t_indptr: Any, t_indices: Any, n: int, need: float
 ) -> Any:
@@ -689,7 +628,7 @@ def best_sparse_seed(
     return best, best_score
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_packed_seed(seeds: Any, bounds: Any, packed: Any, starts: Any, least: int, size: int) -> Any:
     """Return (line, score) of the best seed; `packed` holds word w of all lines in its row w.
 
@@ -715,7 +654,7 @@ def best_packed_seed(seeds: Any, bounds: Any, packed: Any, starts: Any, least: i
     return best, best_score
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _gain_of_lines(counts: Any, packed: Any, seed: int, first: int, length: int, least: int) -> Any:
     """Return Σ (c − 1) over those of `length` lines that share c >= least ones with the seed."""
     counts[:] = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.kernels.assign import assign_rows, cell_gain, check_assignment
 from felb.kernels.bits import component_masks, group_masks, lowest_bit, popcount, unpack
 from felb.kernels.boolean import check_factors, unknown_arrays
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
 
-
-# -- The best U for a given Boolean V, by branch and bound row by row; see `felb.kernels.assign` for the problem -----
 
 ITEMS_OF_NODE = 64
 """Distinct column masks of a row up to which all nodes of the node cap are visited: the work in a row is bounded."""
@@ -79,7 +77,7 @@ def assign_rows_exact(
     return unpack(best, V.shape[0]), proven
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search_rows_into(
     best: Any,
     proven: Any,
@@ -122,7 +120,7 @@ def search_rows_into(
         proven[r] = _search(best[r], value, stack, items, weights, length, gains, most_nodes)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _candidates_into(candidates: Any, ones: Any, classes: Any) -> None:
     """Collect the components with at least one of the row's ones; no other component can gain anything."""
     candidates[:] = np.uint64(0)
@@ -132,7 +130,7 @@ def _candidates_into(candidates: Any, ones: Any, classes: Any) -> None:
                 candidates[w] |= classes[i, w]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _load_items(
     items: Any,
     weights: Any,
@@ -168,7 +166,7 @@ TOLERANCE = 1e-9
 """Sums of weights that differ by less are equal; far above rounding, far below the smallest weight."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _search(
     best: Any, value: float, stack: Any, items: Any, weights: Any, length: int, gains: Any, node_cap: int
 ) -> bool:
@@ -201,7 +199,7 @@ def _search(
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _weigh_into(gains: Any, node: Any, items: Any, weights: Any, length: int) -> tuple[float, float]:
     """Bound the gain of each open component c over all choices of the other open ones; return value and bound.
 
@@ -239,7 +237,7 @@ def _weigh_into(gains: Any, node: Any, items: Any, weights: Any, length: int) ->
     return value, value + min(reach, total)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _bound_additions(gains: Any, node: Any, items: Any, weights: Any, length: int) -> float:
     """Bound what the open components can add, by a feasible solution of the dual of the linear relaxation.
 
@@ -281,7 +279,7 @@ def _bound_additions(gains: Any, node: Any, items: Any, weights: Any, length: in
     return bound
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_shared(node: Any, items: Any, i: int) -> Any:
     """Tell whether item i is uncovered and shared by several open components."""
     covered = np.uint64(0)
@@ -292,7 +290,7 @@ def _is_shared(node: Any, items: Any, i: int) -> Any:
     return covered == np.uint64(0) and sharing > 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _two_largest(gains: Any, node: Any, items: Any, i: int) -> tuple[int, int]:
     """Return the most profitable and the second most profitable open component of item i."""
     first = -1
@@ -309,7 +307,7 @@ def _two_largest(gains: Any, node: Any, items: Any, i: int) -> tuple[int, int]:
     return first, second
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _decide_into(node: Any, gains: Any) -> bool:
     """Close the open components whose gain has a certain sign; return whether there were any."""
     reduced = False
@@ -327,7 +325,7 @@ def _decide_into(node: Any, gains: Any) -> bool:
     return reduced
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _least_certain(node: Any, gains: Any) -> int:
     """Return the open component with the widest range of possible gains; the first of equals."""
     choice = -1
@@ -393,14 +391,16 @@ def optimal_suffixes(
         best = int(optima[first + 1]) + ones
         if first == 0:
             best = min(best, upper)
-        found = _searched(cells[:, first:], row_weights, column_weights[first:], meets, optima[first:], best, stop)
+        found = _search_columns(
+            cells[:, first:], row_weights, column_weights[first:], meets, optima[first:], best, stop
+        )
         if found is None:
             break
         optima[first] = found
     return optima
 
 
-def _searched(
+def _search_columns(
     cells: NDArray[np.bool_],
     row_weights: NDArray[np.int64],
     column_weights: NDArray[np.int64],
@@ -416,7 +416,7 @@ def _searched(
     sets = np.zeros(m + 1, dtype=np.int64)
     used = np.zeros(m + 1, dtype=np.int64)
     state = np.array([0, best], dtype=np.int64)
-    while not doll_search_into(
+    while not search_columns_into(
         state, sets, used, costs, cells, row_weights, column_weights, meets, optima, NODES_BETWEEN_LOOKS
     ):
         if stop():
@@ -424,8 +424,8 @@ def _searched(
     return int(state[1])
 
 
-@njit(cache=True, nogil=True)
-def doll_search_into(
+@kernel
+def search_columns_into(
     state: Any,
     sets: Any,
     used: Any,

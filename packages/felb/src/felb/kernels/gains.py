@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
 from felb.kernels.assign import check_assignment
@@ -28,6 +27,7 @@ from felb.kernels.bits import (
     words_of_row,
 )
 from felb.kernels.boolean import unknown_arrays
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,8 +53,8 @@ COLUMNS_AT_ONCE = 256
 """Columns whose counters are transposed together, in the first-level cache."""
 
 
-def switch_counts(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (ones, cells), each k × m: what is left to component l in column j; see the head of this module.
+def count_switches(A: BinaryMatrix, factors: FactorMasks) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (ones, cells), each k × m: what is left to component l in column j; see above.
 
     With weights w₁ >= 0 of a covered one and w₀ <= 0 of a covered zero, w₁·ones_lj + w₀·(cells_lj − ones_lj) is the
     gain of V_lj = 1 over V_lj = 0 given all other components.
@@ -96,31 +96,34 @@ def _ones_left(
     return ones
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
 # A cell is left to all components of its row if it is uncovered, and to the one that covers it if there is only one.
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ones_left_into(ones: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Add, for every one (r, j) of the data, 1 to ``ones[j, l]`` of each component l of row r it is left to."""
     for r in range(indptr.shape[0] - 1):
         for p in range(indptr[r], indptr[r + 1]):
             j = indices[p]
-            covers = 0
-            for w in range(row_masks.shape[1]):
-                covers += popcount(row_masks[r, w] & column_masks[j, w])
-            if covers > 1:
-                continue
-            for w in range(row_masks.shape[1]):
-                left = row_masks[r, w] if covers == 0 else row_masks[r, w] & column_masks[j, w]
-                while left != np.uint64(0):
-                    ones[j, (w << 6) + lowest_bit(left)] += 1
-                    left &= left - np.uint64(1)
+            _add_left(ones[j], row_masks[r], column_masks[j], 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def _add_left(counts: Any, row_mask: Any, column_mask: Any, times: int) -> None:
+    """Add `times` to ``counts[l]`` of each component l that a cell of this row mask and column mask is left to."""
+    covers = 0
+    for w in range(row_mask.shape[0]):
+        covers += popcount(row_mask[w] & column_mask[w])
+    if covers > 1:
+        return
+    for w in range(row_mask.shape[0]):
+        left = row_mask[w] if covers == 0 else row_mask[w] & column_mask[w]
+        while left != np.uint64(0):
+            counts[(w << 6) + lowest_bit(left)] += times
+            left &= left - np.uint64(1)
+
+
+@kernel
 def ones_left_one_word_into(counters: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Do the same for at most 64 components and `MOST_COUNTED` rows, in counters of 16 bits and without a branch."""
     for r in range(indptr.shape[0] - 1):
@@ -133,7 +136,7 @@ def ones_left_one_word_into(counters: Any, indptr: Any, indices: Any, row_masks:
                 add_bits(counters, j, np.uint64(0) if popcount(covering) > 1 else left)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_counters_into(ones: Any, counters: Any) -> None:
     """Add ``counters[j, l]`` to ``ones[l, j]`` and empty the counters."""
     k, m = ones.shape
@@ -145,24 +148,15 @@ def move_counters_into(ones: Any, counters: Any) -> None:
     counters[:] = np.uint16(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cells_left_into(cells: Any, rows: Any, row_counts: Any, columns: Any) -> None:
     """Add, for every distinct row mask and column mask j, its rows to ``cells[j, l]`` of the l they are left to."""
     for r in range(rows.shape[0]):
         for j in range(columns.shape[0]):
-            covers = 0
-            for w in range(rows.shape[1]):
-                covers += popcount(rows[r, w] & columns[j, w])
-            if covers > 1:
-                continue
-            for w in range(rows.shape[1]):
-                left = rows[r, w] if covers == 0 else rows[r, w] & columns[j, w]
-                while left != np.uint64(0):
-                    cells[j, (w << 6) + lowest_bit(left)] += row_counts[r]
-                    left &= left - np.uint64(1)
+            _add_left(cells[j], rows[r], columns[j], row_counts[r])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cells_left_by_subsets_into(cells: Any, rows: Any, row_counts: Any, columns: Any) -> None:
     """Do the same for few components through a table over all subsets of them.
 
@@ -191,14 +185,14 @@ def cells_left_by_subsets_into(cells: Any, rows: Any, row_counts: Any, columns: 
 # All counts add up over blocks of rows, hence over clients.
 
 
-def residual_sums(A: BinaryMatrix, factors: FactorMasks) -> NDArray[np.int64]:
+def sum_residual(A: BinaryMatrix, factors: FactorMasks) -> NDArray[np.int64]:
     """Return, for every column, the ones of A that U∘V does not cover."""
     sums = np.zeros(A.shape[1], dtype=np.int64)
     residual_sums_into(sums, A.indptr, A.indices, factors.rows, factors.columns)
     return sums
 
 
-def residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+def count_residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the co-occurrence of each seed column with all columns among the ones that U∘V leaves, seeds × m."""
     seeds = np.asarray(seeds, dtype=np.int64)
     if seeds.ndim != 1 or len(np.unique(seeds)) != len(seeds) or not np.all((seeds >= 0) & (seeds < A.shape[1])):
@@ -210,7 +204,7 @@ def residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[np.int6
     return pairs
 
 
-def addition_counts(
+def count_additions(
     A: BinaryMatrix, factors: FactorMasks, candidates: Any, *, weight_one: float = 1.0, weight_zero: float = -1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return, for each candidate row set, the ones and known zeros it would add to U∘V in the rows where it pays.
@@ -244,10 +238,7 @@ def addition_counts(
     return added[0, : len(candidates)], added[1, : len(candidates)]
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def _is_covered(row_mask: Any, column_mask: Any) -> bool:
     common = np.uint64(0)
     for w in range(row_mask.shape[0]):
@@ -255,7 +246,7 @@ def _is_covered(row_mask: Any, column_mask: Any) -> bool:
     return bool(common != np.uint64(0))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def residual_sums_into(sums: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Add 1 to ``sums[j]`` for every one (r, j) that is not covered."""
     for r in range(indptr.shape[0] - 1):
@@ -265,7 +256,7 @@ def residual_sums_into(sums: Any, indptr: Any, indices: Any, row_masks: Any, col
                 sums[j] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def residual_pairs_into(pairs: Any, place: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
     """Add 1 to ``pairs[place[i], j]`` for all ones (r, i), (r, j) that are not covered and where i is a seed."""
     open_columns = np.empty(place.shape[0], dtype=np.int64)
@@ -286,7 +277,7 @@ def residual_pairs_into(pairs: Any, place: Any, indptr: Any, indices: Any, row_m
                         pairs[s, open_columns[q]] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def additions_into(
     added: Any,
     indptr: Any,
@@ -334,7 +325,7 @@ def additions_into(
         add_paying(added, ones, sizes, weight_one, weight_zero)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _open_words(which: Any, words: Any, row: Any, places: Any, union: Any) -> int:
     """Write the words of a row that have open columns, and their numbers; return how many there are."""
     length = 0

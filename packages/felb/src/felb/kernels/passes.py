@@ -6,11 +6,11 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numba
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
-from felb.kernels import plain
+from felb.kernels.compiler import kernel
 from felb.kernels.schedule import Schedule, block_of, plain_view, scratch_space, table_of, width_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #
 # A rule sees, for row u of U, the gathered row a = Σ_{j in row} V[:, j] and the Gram matrix G = V Vᵀ, that is all that
 # ½‖A − U V‖² knows about u. The rows of Vᵀ move by the same rules with a = (AᵀU)_j and G = UᵀU. The rules are stated in
-# `felb.optim.steps`; `felb.kernels.compiled` states each once more in vector code and takes its numbers.
+# `felb.optim.steps`; `felb.kernels.vector_passes` states each once more in vector code and takes its numbers.
 
 GRADIENT, MULTIPLICATIVE, HALS, COMPONENT = 0.0, 1.0, 2.0, 3.0
 """The rules, as the kernels know them."""
@@ -82,21 +82,23 @@ class Rule(Protocol):
         ...
 
 
-# -- One pass over the ones of A gives the next U and all that the step of V and the loss need of A ------------------
+# -- The passes ------------------------------------------------------------------------------------------------------
 #
 # With V held, the rows of U move independently, each by its own row of A. So a single pass can do for each row
 #
-#     a = Σ_{j in row} Vᵀ[j, :]        u ← rule(u; a, G),  G = V Vᵀ        (see `felb.kernels.passes`)
+#     a = Σ_{j in row} Vᵀ[j, :]        u ← rule(u; a, G),  G = V Vᵀ
 #     AᵀU[j, :] += u for j in row      UᵀU += u uᵀ
 #
 # and then ‖A − U V‖² is known (`squared_loss`) and Vᵀ can move by the same rules (`factor_step`), without A, U V or any
 # n × m array. Rows go in chunks, the first line for all rows of a chunk and then the second. Float32 factors go through
 # compiled vector code, float64 ones (and every one where Numba's compiler is switched off) through NumPy, but for HALS
-# sweeps in `factor_step`. Results do not
-# depend on the number of threads beyond rounding.
+# sweeps in `factor_step`. Results do not depend on the number of threads beyond rounding.
 
 WHOLE_ROWS = 1 << 15
 """Rows of numbers below 2^16 whose sums fit 32 bits."""
+
+NUMPY_ROWS = 1 << 13
+"""Rows that NumPy handles together, so that temporaries stay small."""
 
 LOSS_ROWS = 4096
 """Rows of Vᵀ that are widened to float64 at once; more would leave the cache."""
@@ -117,9 +119,6 @@ class Statistics(NamedTuple):
     UtU: NDArray[Any]
 
 
-# -- the public functions ----------------------------------------------------------------------------------------------
-
-
 def row_pass(
     A: BinaryMatrix,
     U: NDArray[Any],
@@ -130,6 +129,7 @@ def row_pass(
     beta: float = 0.0,
     gram: NDArray[Any] | None = None,
     threads: int | None = None,
+    out: RowPass | None = None,
 ) -> RowPass:
     """Move every row of U by `rule` from u + β(u − u_prev), with V held, and collect AᵀU and UᵀU of the moved rows.
 
@@ -141,42 +141,26 @@ def row_pass(
     U_prev, beta : the U before and the weight of inertia
     gram : V Vᵀ, if it is at hand
     threads : one for little work, otherwise all that the process may use, if not given
+    out : arrays to write to; ``out.U`` may be `U_prev` or `U`, because a row is read before it is written
 
     Returns
     -------
-    RowPass, of the same float type; nothing that was passed in is changed.
+    RowPass, of the same float type; nothing else that was passed in is changed.
     """
     U, Vt = _factors(A, U, Vt)
     (n, m), k = A.shape, U.shape[1]
-    out = RowPass(np.empty((n, k), U.dtype), np.empty((m, k), U.dtype), np.empty((k, k), U.dtype))
-    row_pass_into(out, A, U, Vt, rule=rule, U_prev=U_prev, beta=beta, gram=gram, threads=threads)
-    return out
-
-
-def row_pass_into(
-    out: RowPass,
-    A: BinaryMatrix,
-    U: NDArray[Any],
-    Vt: NDArray[Any],
-    *,
-    rule: Rule,
-    U_prev: NDArray[Any] | None = None,
-    beta: float = 0.0,
-    gram: NDArray[Any] | None = None,
-    threads: int | None = None,
-) -> None:
-    """Do `row_pass` into given arrays; ``out.U`` may be `U_prev` or `U`, because a row is read before it is written."""
-    U, Vt = _factors(A, U, Vt)
-    (n, m), k = A.shape, U.shape[1]
-    for name, array, shape in zip(out._fields, out, ((n, k), (m, k), (k, k)), strict=True):
+    shapes = (n, k), (m, k), (k, k)
+    if out is None:
+        out = RowPass(*(np.empty(shape, U.dtype) for shape in shapes))
+    for name, array, shape in zip(out._fields, out, shapes, strict=True):
         _check_shape(f"out.{name}", array, shape)
         if array.dtype != U.dtype or not array.flags.c_contiguous or not array.flags.writeable:
             raise InputError(f"out.{name} must be a C-contiguous {U.dtype} array that can be written to")
     U_prev = _like(U, U_prev, "U_prev")
     compiled, numbers = _compiled(U.dtype), rule.numbers(beta, pulled=False)
     if compiled is None or numbers is None:
-        plain.row_pass_into(out, A, U, Vt, rule=rule, U_prev=U_prev, beta=beta)
-        return
+        _row_pass_in_numpy(out, A, U, Vt, rule, U_prev, beta)
+        return out
     schedule = Schedule(A, k, threads)
     factors = plain_view(U), plain_view(U_prev), out.U
     held = _table(compiled, Vt), _gram(Vt.T @ Vt if gram is None else gram)
@@ -189,9 +173,10 @@ def row_pass_into(
         compiled.statistics_pass(schedule.ones, span, out.U, totals, scratch, schedule.columns, schedule.width)
 
     schedule.accumulate(run, compiled.collect_pass, out.AtU, out.UtU)
+    return out
 
 
-def moved_rows(
+def move_rows(
     A: BinaryMatrix, U: NDArray[Any], Vt: NDArray[Any], *, rule: Rule, threads: int | None = None
 ) -> NDArray[Any]:
     """Return every row of U moved by `rule`, with V held, to the bits of `row_pass`, but without AᵀU and UᵀU."""
@@ -234,14 +219,11 @@ def statistics_pass(A: BinaryMatrix, U: NDArray[Any], *, threads: int | None = N
     U = _floats(U, "U")
     m, k = A.shape[1], U.shape[1]
     _check_shape("U", U, (A.shape[0], k))
-    out = Statistics(np.empty((m, k), U.dtype), np.empty((k, k), U.dtype))
     compiled = _compiled(U.dtype)
     if compiled is None:
-        plain.statistics_into(out, A, U)
-        return out
-    schedule = Schedule(A, k, threads)
-
-    rows = plain_view(U)
+        return Statistics(A.to_scipy(U.dtype).T @ U, U.T @ U)
+    out = Statistics(np.empty((m, k), U.dtype), np.empty((k, k), U.dtype))
+    schedule, rows = Schedule(A, k, threads), plain_view(U)
 
     def run(span: tuple[int, int], totals: tuple[Any, Any], scratch: Any) -> None:
         compiled.statistics_pass(schedule.ones, span, rows, totals, scratch, schedule.columns, schedule.width)
@@ -255,13 +237,10 @@ def gather(A: BinaryMatrix, Vt: NDArray[Any], *, threads: int | None = None) -> 
     Vt = _floats(Vt, "Vt")
     n, k = A.shape[0], Vt.shape[1]
     _check_shape("Vt", Vt, (A.shape[1], k))
-    out = np.empty((n, k), Vt.dtype)
     compiled = _compiled(Vt.dtype)
     if compiled is None:
-        plain.gather_into(out, A, Vt)
-        return out
-    schedule = Schedule(A, k, threads)
-    table = _table(compiled, Vt)
+        return np.asarray(A.to_scipy(Vt.dtype) @ Vt)
+    out, schedule, table = np.empty((n, k), Vt.dtype), Schedule(A, k, threads), _table(compiled, Vt)
 
     def run(span: tuple[int, int]) -> None:
         scratch = schedule.scratch()
@@ -319,8 +298,7 @@ def factor_steps(
             return X, X_prev
     if compiled is None or numbers is None:
         for _ in range(steps):
-            moved = plain.move(X, gathered, gram, rule=rule, X_prev=X_prev, beta=beta, target=target)
-            X, X_prev = moved, X
+            X, X_prev = _move_in_numpy(X, gathered, gram, rule, X_prev, beta, target), X
         return X, X_prev
     held = plain_view(gathered), _gram(gram), tuple(numbers), scratch_space(n, k), width_of(k)
     X, X_prev, towards = plain_view(X), plain_view(X_prev), None if target is None else plain_view(target)
@@ -339,6 +317,33 @@ def squared_loss(nnz: float, AtU: NDArray[Any], UtU: NDArray[Any], Vt: NDArray[A
         common += float(np.vdot(AtU[first : first + LOSS_ROWS].astype(np.float64), V))
         gram += V.T @ V
     return float(nnz - 2 * common + np.vdot(UtU.astype(np.float64), gram))
+
+
+def _row_pass_in_numpy(
+    out: RowPass, A: BinaryMatrix, U: NDArray[Any], Vt: NDArray[Any], rule: Rule, U_prev: NDArray[Any], beta: float
+) -> None:
+    """Do `row_pass` for any float type and rule, without a compiler, several times slower."""
+    gram = Vt.T @ Vt
+    out.AtU[:], out.UtU[:] = 0, 0
+    for first in range(0, A.shape[0], NUMPY_ROWS):
+        block = slice(first, first + NUMPY_ROWS)
+        ones = A.rows(first, first + NUMPY_ROWS).to_scipy(U.dtype)
+        rows = out.U[block] = _move_in_numpy(U[block], ones @ Vt, gram, rule, U_prev[block], beta, None)
+        out.AtU[:] += ones.T @ rows
+        out.UtU[:] += rows.T @ rows
+
+
+def _move_in_numpy(
+    X: NDArray[Any],
+    gathered: NDArray[Any],
+    gram: NDArray[Any],
+    rule: Rule,
+    X_prev: NDArray[Any],
+    beta: float,
+    target: NDArray[Any] | None,
+) -> NDArray[Any]:
+    point = np.maximum(X + X.dtype.type(beta) * (X - X_prev), X.dtype.type(rule.lowest))
+    return rule.apply(point, gathered, gram, target)
 
 
 # -- what comes in -----------------------------------------------------------------------------------------------------
@@ -394,12 +399,10 @@ def _compiled(dtype: np.dtype[Any]) -> ModuleType | None:
 
 @cache
 def _kernels() -> ModuleType | None:
-    import numba  # half a second, so not before the first pass
-
     if numba.config.DISABLE_JIT:
         warnings.warn("Numba's compiler is switched off: felb computes in NumPy, several times slower", stacklevel=4)
         return None
-    from felb.kernels import compiled as kernels
+    from felb.kernels import vector_passes as kernels
 
     return kernels
 
@@ -506,7 +509,7 @@ def from_sketch(total: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.ldexp(total.astype(np.float64), -SKETCH_BITS)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def in_units_into(whole: Any, U: Any, per_unit: Any) -> None:
     """Write the columns of U >= 0, times the number of units in 1, as whole numbers, rounded to nearest and clipped."""
     k = U.shape[1]
@@ -516,7 +519,7 @@ def in_units_into(whole: Any, U: Any, per_unit: Any) -> None:
             whole[r, c] = np.int32(min(max(np.rint(U[r, c] * per_unit[c]), U.dtype.type(0)), most))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_rows_into(total: Any, indptr: Any, indices: Any, X: Any) -> None:
     """Add row r of X to ``total[j]`` for every one (r, j)."""
     k = X.shape[1]
@@ -573,10 +576,7 @@ def add_filled(
     return filled, int(squares)
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def known_sweeps_into(
     swept: Any,
     indptr: Any,
@@ -618,7 +618,7 @@ def known_sweeps_into(
             swept[r, c] = u[c]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_cells_into(total: Any, unknown_indptr: Any, unknown_indices: Any, X: Any, scaled: Any) -> Any:
     """Add x̂·X[r] to ``total[j]`` for every unknown cell (r, j), x̂ = X[r]·scaled[j] in [0, 1]; return Σ x̂²."""
     k = X.shape[1]

@@ -12,20 +12,18 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from felb.errors import InputError
+from felb.kernels.compiler import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
 
-
-# -- Scheduling of a pass: rows per thread, blocks, tiles and memory; no arithmetic, nothing compiled ----------------
 
 LANES = 16
 """Numbers in a vector; rows of tables are padded to a multiple of it."""
@@ -67,7 +65,8 @@ class Schedule:
         self.width = width_of(k)
         self.columns = A.shape[1], tile_columns(A, k)
         self._A, self._k = A, k
-        self._parts = split_rows(A, count_threads(A, k, threads))
+        work = (A.nnz + ROW_COST * A.shape[0]) * k
+        self._parts = split_rows(A, count_threads(work, threads, serial=SERIAL_WORK))
 
     def scratch(self) -> tuple[NDArray[Any], ...]:
         """Return the scratch space of one thread."""
@@ -75,11 +74,7 @@ class Schedule:
 
     def each(self, run: Callable[[tuple[int, int]], Any]) -> list[Any]:
         """Run ``run(span)`` for every part of the rows, each in a thread of its own."""
-        if len(self._parts) == 1:
-            return [run(self._parts[0])]
-        # A pool of our own for each pass: passes may run in several threads at once, which Numba's may not.
-        with ThreadPoolExecutor(len(self._parts)) as pool:
-            return list(pool.map(run, self._parts))
+        return run_spans(run, self._parts)
 
     def accumulate(
         self, run: Callable[..., None], collect: Callable[..., None], AtU: NDArray[Any], UtU: NDArray[Any]
@@ -109,11 +104,19 @@ class Schedule:
         UtU[:] = lower + np.tril(lower, -1).T
 
 
-def count_threads(A: BinaryMatrix, k: int, threads: int | None) -> int:
-    """Return `threads`, or a number that suits the work."""
+def run_spans(run: Callable[[tuple[int, int]], Any], spans: Sequence[tuple[int, int]]) -> list[Any]:
+    """Run ``run(span)`` for every span of rows, each in a thread of its own."""
+    if len(spans) == 1:
+        return [run(spans[0])]
+    # A pool of our own for each pass: passes may run in several threads at once, which Numba's may not.
+    with ThreadPoolExecutor(len(spans)) as pool:
+        return list(pool.map(run, spans))
+
+
+def count_threads(work: int, threads: int | None, *, serial: int) -> int:
+    """Return `threads`; if not given, one for less work than `serial`, otherwise all that the process may use."""
     if threads is None:
-        work = (A.nnz + ROW_COST * A.shape[0]) * k
-        return 1 if work < SERIAL_WORK else available_cpus()
+        return 1 if work < serial else available_cpus()
     if threads < 1:
         raise InputError(f"threads={threads}; give at least one, or None for a number that suits the work")
     return threads
@@ -240,29 +243,20 @@ def plain_view(array: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(_Memory(array))
 
 
-# -- Restricts BLAS to one thread while the threads of felb work -----------------------------------------------------
-
-
 def one_blas_thread() -> AbstractContextManager[object]:
     """Hold BLAS to one thread inside a with-block.
 
     The products here are thin (k columns), so its threads gain little; with several clients at a time, or on a busy
     machine, they spin waiting for each other and cost a multiple. It also makes sums the same on any number of cores.
     """
-    from threadpoolctl import threadpool_limits  # comes with scikit-learn
-
-    return threadpool_limits(limits=1, user_api="blas")  # type: ignore[no-any-return]
-
-
-def one_blas_thread_again() -> AbstractContextManager[object]:
-    """Do the same where it happens every few milliseconds: the libraries are looked for once a process."""
     return _controller().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 @cache
 def _controller() -> Any:
+    """Look for the libraries once a process, since a step of a small client takes a few milliseconds."""
     import scipy.linalg  # noqa: F401  # brings its own BLAS, which must be there to be found
-    from threadpoolctl import ThreadpoolController
+    from threadpoolctl import ThreadpoolController  # comes with scikit-learn
 
     return ThreadpoolController()
 
@@ -273,7 +267,7 @@ HASH_BITS = 53
 """Of a hash, so that a share of all hashes is exact in float64."""
 
 
-def sampled_rows(A: BinaryMatrix, share: float) -> NDArray[np.int64]:
+def sample_rows(A: BinaryMatrix, share: float) -> NDArray[np.int64]:
     """Return the numbers of the rows whose hash lies within a share of all hashes, ascending.
 
     Equal rows are sampled together, so the sample of some rows and that of others add up to the sample of all.
@@ -283,7 +277,7 @@ def sampled_rows(A: BinaryMatrix, share: float) -> NDArray[np.int64]:
     return np.flatnonzero(hashes < np.uint64(share * 2.0**HASH_BITS))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_rows_into(hashes: Any, indptr: Any, indices: Any) -> None:
     """Write a hash of the ones of each row, whatever their order."""
     for r in range(hashes.shape[0]):
@@ -293,7 +287,7 @@ def hash_rows_into(hashes: Any, indptr: Any, indices: Any) -> None:
         hashes[r] = _mixed(total) >> np.uint64(64 - HASH_BITS)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mixed(word: Any) -> Any:
     """Return the word after one step of SplitMix64 (Steele, Lea, Flood), all of whose bits depend on all."""
     word += np.uint64(0x9E3779B97F4A7C15)

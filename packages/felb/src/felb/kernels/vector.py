@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import operator
-import warnings
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llvmlite import ir
-from numba import njit
 from numba.core import cgutils, types
 from numba.core.typing import signature
 from numba.core.typing.templates import ConcreteTemplate, infer_global
@@ -17,52 +15,15 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 from felb.kernels.schedule import LANES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
-# -- How the kernels that work in vector code are compiled, and kept on disk for the next process --------------------
-#
-# Importing this module imports Numba (half a second).
-
-
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile when first called, without the GIL; keep the result on disk for the next process if that is possible."""
-    return _compiled(function, no_cfunc_wrapper=True)
-
-
-def inner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile as a part of kernels, which takes a third less time than what Python can call, too."""
-    return _compiled(function, no_cfunc_wrapper=True, no_cpython_wrapper=True)
-
-
-def _compiled(function: Callable[..., Any], **wrappers: bool) -> Callable[..., Any]:
-    options = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": {"contract", "nsz"}, **wrappers}
-    try:
-        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
-    except RuntimeError:  # Numba found no folder it may write to
-        _warn_that_nothing_is_kept()
-        return njit(**options)(function)  # type: ignore[no-any-return]
-
-
-@cache
-def _warn_that_nothing_is_kept() -> None:
-    warnings.warn(
-        "felb cannot cache its compiled kernels, so every process compiles them again; "
-        "set NUMBA_CACHE_DIR to a folder that can be written to",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
-# -- Sixteen float32 numbers at a time: the vector instructions that the kernels are written in ----------------------
-#
 # Numba unrolls short loops before it can vectorise them, which costs a factor of two to six here. This module says what
-# is meant instead, with a type `Vector` for sixteen float32 numbers and a few free functions on it;
-# `felb.kernels.vector` adds the inner loops in which a pass spends its time. LLVM maps sixteen numbers to one AVX-512
-# register, two of AVX or four of SSE and NEON, so the same code runs everywhere.
+# is meant instead, with a type `Vector` for sixteen float32 numbers, a few free functions on it, and the inner loops.
+# LLVM maps sixteen numbers to one AVX-512 register, two of AVX or four of SSE and NEON: the same code runs everywhere.
 #
-# Numba notices changes of a cached function only in the file of that function. After an edit here or in
-# `felb.kernels.vector`, remove the compiled kernels (``make clean``).
+# Numba notices changes of a cached function only in the file of that function. After an edit here, remove the compiled
+# kernels (``make clean``).
 
 _F32, _I32 = ir.FloatType(), ir.IntType(32)
 _LANES_F32 = ir.VectorType(_F32, LANES)

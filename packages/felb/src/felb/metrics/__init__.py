@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from felb.late import late_names
+from felb._lazy import import_when_used
 
 if TYPE_CHECKING:
     from felb.metrics.counts import DECIDED, Counts, History, confusion, integrality_gap
@@ -17,7 +17,7 @@ __all__ = [
     "integrality_gap",
 ]
 
-__getattr__ = late_names(
+__getattr__ = import_when_used(
     __name__,
     {
         "DECIDED": "felb.metrics.counts",

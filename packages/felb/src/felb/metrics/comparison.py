@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from felb.metrics.counts import FeatureCounts
 
 
-# -- Which component of one set corresponds to which of another, and how well ----------------------------------------
-
 NO_MATCH = -1
 """In place of a number: the other set has fewer components, or none that shares a feature."""
 
@@ -59,9 +57,6 @@ def match_components(V: ArrayLike, W: ArrayLike) -> tuple[NDArray[np.int64], NDA
     index[rows] = alike[rows, others]
     place[rows] = np.where(index[rows] > 0, others, NO_MATCH)
     return place, index
-
-
-# -- Mean and confidence interval of a score over trials -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 
-# -- Counts of right and wrong cells; they add across clients, and every score is a function of the sum --------------
-
-
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Cells of a reconstruction R = U∘V against a binary target A.
@@ -125,14 +122,14 @@ def confusion(A: Any, U: ArrayLike, V: ArrayLike) -> Counts:
         raise InputError(f"U has {rows.shape[1]} components and V has {components.shape[0]}")
     from felb.kernels.boolean import FactorMasks  # compiled, and not needed to read stored counts
 
-    return cell_counts(matrix, FactorMasks.of(rows, components))
+    return count_cells(matrix, FactorMasks.of(rows, components))
 
 
-def cell_counts(A: BinaryMatrix, factors: FactorMasks) -> Counts:
+def count_cells(A: BinaryMatrix, factors: FactorMasks) -> Counts:
     """Count the cells of U∘V against A, for factors that were checked before, as in the tasks of a run."""
-    from felb.kernels.boolean import overlap_counts
+    from felb.kernels.boolean import count_overlaps
 
-    tp, claimed, ones = overlap_counts(A, factors)
+    tp, claimed, ones = count_overlaps(A, factors)
     return Counts(tp=tp, fp=claimed - tp, fn=ones - tp, cells=A.known_cells)
 
 
@@ -250,11 +247,11 @@ def feature_counts(A: BinaryMatrix, U: NDArray[Any], V: NDArray[Any]) -> Feature
         tp += _covered(block, product, which)
         claimed += times @ product
         in_records = have.sum(axis=0)[:, None] * components
-        inside_ones += _inside(block, have, components)
+        inside_ones += (count_joint(block, have) * components).sum(axis=1)
         inside += in_records.sum(axis=1)
         if block.unknown is not None:
             claimed -= _covered(block.unknown, product, which)
-            inside -= _inside(block.unknown, have, components)
+            inside -= (count_joint(block.unknown, have) * components).sum(axis=1)
     ones, unknown = A.column_sums(), np.zeros(m, np.int64) if A.unknown is None else A.unknown.column_sums()
     found = (len(A) - unknown, ones, ones - tp, claimed - tp, rows.sum(axis=0), inside, inside_ones)
     return FeatureCounts(len(A), *(tuple(counts.tolist()) for counts in found))
@@ -267,13 +264,10 @@ def _covered(rows: BinaryMatrix, product: NDArray[np.bool_], which: NDArray[np.i
     return np.bincount(columns[hit], minlength=rows.shape[1])
 
 
-def _inside(rows: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return Σ_rj U_rl V_lj A_rj for every component l."""
-    sums = (rows.to_scipy(np.int64).T @ U.astype(np.int64)).T
-    return np.asarray((sums * V).sum(axis=1))
+def count_joint(rows: BinaryMatrix, U: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return Σ_r U_rl A_rj, how many rows have component l and feature j, components × features."""
+    return np.asarray((rows.to_scipy(np.int64).T @ U.astype(np.int64)).T)
 
-
-# -- The history of a run: one row of metrics per round --------------------------------------------------------------
 
 SHOWN = (("loss", "loss", 0), ("integrality_gap", "gap", 2))
 """Metrics of a round that are shown beside a progress bar: key, label, number of digits."""

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import chi2_contingency, false_discovery_control, fisher_exact
 
 from felb.errors import InputError
+from felb.metrics.counts import count_joint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 #
 # where ½ is added to counts and 1 to totals for the lift, so that no ratio is infinite.
 
-CELLS_AT_A_TIME = 1 << 22
+RECORDS_AT_A_TIME = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -125,30 +126,23 @@ TIDY = (
 
 def profile_components(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> ComponentProfile:
     """Count the features of the records of each component; unknown cells count as zeros of the features."""
-    (n, m), k = A.shape, len(V)
-    joint, exclusive = np.zeros((k, m), dtype=np.int64), np.zeros(k, dtype=np.int64)
-    step = max(1, CELLS_AT_A_TIME // max(1, m))
-    for start in range(0, n, step):
-        rows = A.rows(start, min(start + step, n))
-        data, members = rows.to_scipy(np.int64), U[start : start + len(rows)]
-        joint += np.asarray((data.T @ members.astype(np.int64)).T)
-        exclusive += _exclusive(rows, members, V)
-    covered = (joint * V).sum(axis=1)
+    from felb.kernels.boolean import FactorMasks
+    from felb.kernels.gains import count_switches
+
+    joint = np.zeros(V.shape, dtype=np.int64)
+    for start in range(0, len(A), RECORDS_AT_A_TIME):
+        joint += count_joint(A.rows(start, start + RECORDS_AT_A_TIME), U[start : start + RECORDS_AT_A_TIME])
+    ones, cells = count_switches(A, FactorMasks.of(U, V))
     return ComponentProfile(
-        V, n, np.count_nonzero(U, axis=0).astype(np.int64), A.column_sums().astype(np.int64), joint, covered, exclusive,
-        int(A.nnz),
-    )  # fmt: skip
-
-
-def _exclusive(rows: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return ones less zeros among the known cells that each component alone covers."""
-    # Whole numbers below 2^24, which single precision holds exactly.
-    members, features = U.astype(np.float32), V.astype(np.float32)
-    worth = np.where(rows.toarray(), np.float32(1), np.float32(-1))
-    if rows.unknown is not None:
-        worth[rows.unknown.toarray()] = 0
-    worth[members @ features != 1] = 0
-    return np.asarray(np.rint(((members.T @ worth) * V).sum(axis=1)), dtype=np.int64)
+        V,
+        len(A),
+        supports=np.count_nonzero(U, axis=0).astype(np.int64),
+        feature_counts=A.column_sums().astype(np.int64),
+        joint=joint,
+        covered=(joint * V).sum(axis=1),
+        exclusive=((2 * ones - cells) * V).sum(axis=1),
+        ones=int(A.nnz),
+    )
 
 
 # -- Components as rules "if … then …", for basket analysis ----------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.kernels.passes import Statistics, factor_step, factor_steps, gather, row_pass, squared_loss, statistics_pass
+from felb.kernels.passes import Statistics, factor_steps, gather, row_pass, squared_loss, statistics_pass
 from felb.optim.prox import elb_penalty
 from felb.optim.steps import Penalty
 
@@ -100,9 +100,9 @@ def _all_columns(shape: tuple[int, int]) -> NDArray[np.bool_]:
 #     argmin_{U,V} ½‖A − UV‖² + R_κλ(U) + R_κλ(V) + (γ/2)‖V − V̂‖²,  U, V in [0, upper]
 #
 # `palm_step` updates U for fixed V, then V for the new U (Gauss-Seidel). A is touched once, by
-# `kernels.passes.row_pass`: what the V step and the loss need, AᵀU and UᵀU, falls off the same pass. `palm_blocks`
-# takes several steps of U for fixed V, then as many of V for fixed U; A is touched twice, however many steps there are.
-# V is kept transposed (features × components).
+# `kernels.passes.row_pass`: what the V step and the loss need, AᵀU and UᵀU, falls off the same pass. With several steps
+# of U for fixed V and of V for fixed U, A is touched twice, however many there are. V is kept transposed (features ×
+# components).
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,43 +156,28 @@ def palm_step(
     lam: float,
     beta: float = 0.0,
     target: Array | None = None,
+    steps: int | None = None,
     threads: int | None = None,
 ) -> tuple[Point, Statistics]:
     """Take one Gauss-Seidel step; return the new point and its AᵀU and UᵀU, from which `loss_at` follows.
 
-    U ← prox(Ũ − ν(ŨVVᵀ − AVᵀ)) with Ũ = U + β(U − U_before), then V ← prox(Ṽ − ξ(UᵀUṼ − UᵀA)) likewise.
+    U ← prox(Ũ − ν(ŨVVᵀ − AVᵀ)) with Ũ = U + β(U − U_before), then V ← prox(Ṽ − ξ(UᵀUṼ − UᵀA)) likewise. With `steps`,
+    so many steps of U for fixed V are followed by as many of V for fixed U; one of each is the same but for rounding.
     """
     gram = point.Vt.T @ point.Vt
-    step, before = rule.step(gram, objective.penalty(lam, gram), beta=beta), point.U_before
-    U, AtU, UtU = row_pass(A, point.U, point.Vt, rule=step, U_prev=before, beta=beta, gram=gram, threads=threads)
-    step = rule.step(UtU, objective.penalty(lam, UtU), beta=beta)
-    Vt = factor_step(point.Vt, AtU, UtU, rule=step, X_prev=point.Vt_before, beta=beta, target=target)
-    return Point(U, Vt, point.U, point.Vt), Statistics(AtU, UtU)
-
-
-def palm_blocks(
-    A: BinaryMatrix,
-    point: Point,
-    objective: Objective,
-    *,
-    rule: StepRule,
-    lam: float,
-    steps: int,
-    beta: float = 0.0,
-    target: Array | None = None,
-    threads: int | None = None,
-) -> tuple[Point, Statistics]:
-    """Take `steps` steps of U for fixed V, then `steps` of V for fixed U; return the new point and its AᵀU and UᵀU.
-
-    With one step this is `palm_step`, but for rounding.
-    """
-    gathered, gram = gather(A, point.Vt, threads=threads), point.Vt.T @ point.Vt
     step = rule.step(gram, objective.penalty(lam, gram), beta=beta)
-    U, U_before = factor_steps(point.U, gathered, gram, steps=steps, rule=step, X_prev=point.U_before, beta=beta)
-    AtU, UtU = statistics_pass(A, U, threads=threads)
+    if steps is None:
+        U, AtU, UtU = row_pass(
+            A, point.U, point.Vt, rule=step, U_prev=point.U_before, beta=beta, gram=gram, threads=threads
+        )
+        U_before = point.U
+    else:
+        gathered = gather(A, point.Vt, threads=threads)
+        U, U_before = factor_steps(point.U, gathered, gram, steps=steps, rule=step, X_prev=point.U_before, beta=beta)
+        AtU, UtU = statistics_pass(A, U, threads=threads)
     step = rule.step(UtU, objective.penalty(lam, UtU), beta=beta)
     Vt, Vt_before = factor_steps(
-        point.Vt, AtU, UtU, steps=steps, rule=step, X_prev=point.Vt_before, beta=beta, target=target
+        point.Vt, AtU, UtU, steps=steps or 1, rule=step, X_prev=point.Vt_before, beta=beta, target=target
     )
     return Point(U, Vt, U_before, Vt_before), Statistics(AtU, UtU)
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     Weight = float | np.floating[Any] | Array
 
 
-# -- Validation of the parameters of the optimisation, under the names of the public API -----------------------------
-
-
 def check_weights(**least: tuple[float, float]) -> None:
     """Raise unless every value (first of the pair) is a number no smaller than the second."""
     for name, (value, smallest) in least.items():
@@ -41,8 +38,6 @@ def check_inertia(beta: float) -> None:
     if not 0 <= beta < 0.5:
         raise InputError(f"inertia must lie in [0, 0.5), got {beta}")
 
-
-# -- Regularization weights over time --------------------------------------------------------------------------------
 
 LARGEST_WEIGHT = 1e8
 """Beyond this λ every value is Boolean to float32 precision; a cap keeps long runs finite."""

@@ -75,9 +75,6 @@ LIPSCHITZ_FLOOR = 1e-4
 """Keeps the step finite when a factor has vanished."""
 
 
-# -- rules -------------------------------------------------------------------------------------------------------
-
-
 class StepRule(Protocol):
     """A rule: where to start, and the step for a Gram matrix."""
 
@@ -122,7 +119,7 @@ class Lipschitz:
     def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:
         """Return a gradient step of size η, or of a size for each component."""
         if self.by_component:
-            return ComponentStep(2 * (1 - beta) / (1 + 2 * beta) if beta else 1 / 1.1, penalty)
+            return GradientStep(2 * (1 - beta) / (1 + 2 * beta) if beta else 1 / 1.1, penalty, by_component=True)
         return GradientStep(self.step_size(gram, beta), penalty)
 
 
@@ -144,9 +141,6 @@ class Multiplicative:
     def step(self, gram: Array, penalty: Penalty, *, beta: float) -> Rule:  # noqa: ARG002
         """Return a multiplicative step."""
         return MultiplicativeStep(penalty, self.floor)
-
-
-# -- steps -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,42 +188,27 @@ class Penalty:
 
 @dataclass(frozen=True, slots=True)
 class GradientStep:
-    """u ← prox_η(u + η(a − uG)), one step size η for all entries."""
+    """u ← prox_η(u + η(a − uG)), with one step size η for all entries, or η_l = η / Σ_d |G_ld| `by_component` l."""
 
     eta: float
     penalty: Penalty
+    by_component: bool = False
 
     lowest = -math.inf
 
     def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
         """Return the rows that follow `u`."""
-        eta = u.dtype.type(self.eta)
+        eta: Weight = u.dtype.type(self.eta)
+        if self.by_component:
+            sums = np.abs(gram).sum(axis=1)
+            least = max(float(sums.max(initial=0)) * SMALLEST_SHARE, SMALLEST_SUM)
+            eta = (self.eta / np.maximum(sums, least)).astype(u.dtype)
         return self.penalty.shrink(u + eta * (a - u @ gram), eta, gram, target)
 
     def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
         """Return the step as kernels take it."""
-        return self.penalty.numbers(GRADIENT, beta=beta, lowest=self.lowest, step=self.eta, pulled=pulled)
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentStep:
-    """u_l ← prox_ηₗ(u_l + η_l(a − uG)_l), with the step size η_l = scale / Σ_d |G_ld| of component l."""
-
-    scale: float
-    penalty: Penalty
-
-    lowest = -math.inf
-
-    def apply(self, u: Array, a: Array, gram: Array, target: Array | None = None) -> Array:
-        """Return the rows that follow `u`."""
-        sums = np.abs(gram).sum(axis=1)
-        least = max(float(sums.max(initial=0)) * SMALLEST_SHARE, SMALLEST_SUM)
-        eta = (self.scale / np.maximum(sums, least)).astype(u.dtype)
-        return self.penalty.shrink(u + eta * (a - u @ gram), eta, gram, target)
-
-    def numbers(self, beta: float, *, pulled: bool) -> Numbers | None:
-        """Return the step as kernels take it."""
-        return self.penalty.numbers(COMPONENT, beta=beta, lowest=self.lowest, step=self.scale, pulled=pulled)
+        code = COMPONENT if self.by_component else GRADIENT
+        return self.penalty.numbers(code, beta=beta, lowest=self.lowest, step=self.eta, pulled=pulled)
 
 
 @dataclass(frozen=True, slots=True)

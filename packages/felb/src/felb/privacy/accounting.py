@@ -1,40 +1,29 @@
-"""Privacy costs, and the accountant that composes them and refuses a release beyond the budget."""
+"""Privacy costs, and the accountant that composes them and refuses a release beyond the budget.
+
+The only module that accounts, by the privacy loss distributions of dp-accounting. The closed form for Gaussian noise,
+`gaussian_delta`, is here to check it against and as a starting point.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import time
 from collections import Counter
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from felb.errors import InputError, PrivacyError, missing_extra
-from felb.progress import Deadline
-from felb.records import read_record, replacing, try_lock
+from felb.privacy import Neighbours as Neighbours
+from felb.privacy import Unit as Unit
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from felb.data.binary import BinaryMatrix
-
-
-# -- The privacy cost of a release, in a form that an accountant can compose -----------------------------------------
-
-Unit = Literal["record", "client"]
-"""Whose presence is hidden: that of one row, or that of a client with all its rows."""
-
-Neighbours = Literal["add_remove", "replace"]
-"""Two data sets are neighbours if one has a unit more than the other, or if one unit is exchanged for another."""
 
 Kind = Literal["gaussian", "laplace", "bits"]
 
@@ -80,13 +69,7 @@ class Cost:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, as `from_json` reads them."""
-        return {
-            "kind": self.kind,
-            "loss": self.loss,
-            "unit": self.unit,
-            "neighbours": self.neighbours,
-            "count": self.count,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Cost:
@@ -97,16 +80,8 @@ class Cost:
             raise InputError(f"{values} does not describe the cost of a release: {error}") from error
 
 
-# -- The accountant: composes the costs of releases and refuses a release beyond the privacy budget ------------------
-#
-# The only module that accounts, by the privacy loss distributions of dp-accounting. The closed form for Gaussian noise,
-# `gaussian_delta`, is here to check it against and as a starting point.
-
 INTERVAL = 1e-4
 """Privacy losses are rounded up to multiples of this, or of more where the losses would need too many of them."""
-
-LOCK_SECONDS = 30.0
-"""How long a charge waits for another process to let go of the file."""
 
 MAX_STEPS = 1 << 17
 """Multiples of the interval that a distribution of losses may take."""
@@ -126,9 +101,6 @@ before anybody has approved it."""
 
 SLACK = 1e-6
 """Relative distance kept from the agreed ε when noise is calibrated, so that rounding never looks like overspending."""
-
-
-# -- Gaussian noise in closed form -------------------------------------------------------------------------------------
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -172,9 +144,6 @@ def check_budget(epsilon: float, delta: float) -> None:
         )
     if not 0 < delta < 1:
         raise InputError(f"delta must lie between 0 and 1, got {delta}; take less than one in the number of records")
-
-
-# -- accounting --------------------------------------------------------------------------------------------------------
 
 
 def total_epsilon(costs: Iterable[Cost], delta: float) -> float:
@@ -278,12 +247,9 @@ def _accountant() -> Any:
     return privacy_loss_distribution
 
 
-# -- the accountant ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One charged release: which run, round and value, a digest of what was sent, and its cost."""
+class Charge:
+    """A release and its cost: which run, round and value, and a digest of what leaves."""
 
     run: str
     round: int
@@ -291,24 +257,18 @@ class Entry:
     digest: str
     cost: Cost
 
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What stands in an accountant's file."""
-
-    agreed: dict[str, Any]
-    charged: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """A release that asks to be charged: its key, the value as it would leave, its cost (None: unprotected)."""
-
-    run: str
-    round: int
-    what: str
-    value: NDArray[Any]
-    cost: Cost | None
+    @classmethod
+    def of(cls, run: str, number: int, what: str, value: NDArray[Any], cost: Cost | None) -> Charge:
+        """Return the charge for a value as it would leave; raises if it is unprotected (a cost of None)."""
+        if cost is None:
+            raise PrivacyError(
+                f"{what} of round {number} is not protected and may not leave under a privacy budget; nothing was "
+                "sent. Release it by a mechanism, or not at all"
+            )
+        array = np.ascontiguousarray(value)
+        digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.tobytes())
+        return cls(run, number, what, digest.hexdigest(), cost)
 
 
 class Accountant:
@@ -321,61 +281,47 @@ class Accountant:
     ----------
     epsilon, delta : the agreed total
     unit, neighbours : whom it protects; costs that speak of another unit or relation are refused
-    path : file that survives the process; an existing one is read, and must hold the same specification
 
     Examples
     --------
     >>> import numpy as np
-    >>> from felb.privacy.accounting import Cost
     >>> accountant = Accountant(1.0, 1e-5)
-    >>> accountant.charge(Charge("run", 0, "sizes", np.zeros(3), Cost("gaussian", 0.1, "record")))
+    >>> accountant.charge(Charge.of("run", 0, "sizes", np.zeros(3), Cost("gaussian", 0.1, "record")))
     >>> accountant.mu
     0.1
     """
 
     def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        *,
-        unit: Unit = "record",
-        neighbours: Neighbours = "add_remove",
-        path: str | os.PathLike[str] | None = None,
+        self, epsilon: float, delta: float, *, unit: Unit = "record", neighbours: Neighbours = "add_remove"
     ) -> None:
         check_budget(epsilon, delta)
         self.epsilon, self.delta, self.unit, self.neighbours = float(epsilon), float(delta), unit, neighbours
-        self.path = None if path is None else Path(path)
-        self._entries: tuple[Entry, ...] = ()
-        if self.path is not None and self.path.exists():
-            self._entries = self._read(self.path)
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
+        self.entries: tuple[Charge, ...] = ()
         """Everything that was charged, in order."""
-        return self._entries
 
     @property
     def mu(self) -> float:
         """√Σμ² of the Gaussian releases."""
-        return math.sqrt(sum(e.cost.count * e.cost.loss**2 for e in self._entries if e.cost.kind == "gaussian"))
+        return math.sqrt(sum(e.cost.count * e.cost.loss**2 for e in self.entries if e.cost.kind == "gaussian"))
 
     @property
     def spent(self) -> float:
         """ε of everything charged so far, at the agreed δ."""
-        return total_epsilon((entry.cost for entry in self._entries), self.delta)
+        return total_epsilon((entry.cost for entry in self.entries), self.delta)
 
     def charge(self, *charges: Charge) -> None:
-        """Charge all or none; raises a `PrivacyError` if one is unprotected or the total would be exceeded."""
-        with self._alone():
-            self._charge(charges)
-
-    def _charge(self, charges: Sequence[Charge]) -> None:
-        if self.path is not None and self.path.exists():
-            self._entries = self._read(self.path)  # another process may have spent since
-        fresh = self._fresh(charges)
+        """Charge all or none; raises a `PrivacyError` if the total would be exceeded."""
+        for charge in charges:
+            if (charge.cost.unit, charge.cost.neighbours) != (self.unit, self.neighbours):
+                raise PrivacyError(
+                    f"{charge.what} protects a {charge.cost.unit} ({charge.cost.neighbours}), but the budget is per "
+                    f"{self.unit} ({self.neighbours}); such costs cannot be added up"
+                )
+        known = {(entry.run, entry.round, entry.what, entry.digest) for entry in self.entries}
+        fresh = [each for each in charges if (each.run, each.round, each.what, each.digest) not in known]
         if not fresh:
             return
-        entries = (*self._entries, *fresh)
+        entries = (*self.entries, *fresh)
         total = total_epsilon((entry.cost for entry in entries), self.delta)
         if total > self.epsilon:
             raise PrivacyError(
@@ -383,186 +329,8 @@ class Accountant:
                 f"epsilon={total:.4g} at delta={self.delta:g}, but {self.epsilon:g} was agreed; nothing was sent. "
                 "Agree on more, plan fewer rounds, or add more noise"
             )
-        if self.path is not None:
-            self._write(self.path, entries)
-        self._entries = entries
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let no other process read or write the file meanwhile: two that charge at once must see each other."""
-        if self.path is None:
-            yield
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f".{self.path.name}.lock")
-        deadline = Deadline(LOCK_SECONDS)
-        while (held := try_lock(beside)) is None:
-            if deadline.passed:
-                raise PrivacyError(f"{self.path} is in use by another process; nothing was sent. Try again later")
-            time.sleep(0.02)
-        try:
-            yield
-        finally:
-            held.close()
+        self.entries = entries
 
     def total(self) -> dict[str, Any]:
         """Return the running total as plain values, for the outbound log."""
         return {"epsilon": self.spent, "delta": self.delta, "mu": self.mu, "unit": self.unit}
-
-    def _fresh(self, charges: Sequence[Charge]) -> list[Entry]:
-        """Return the charges of new values, or raise if one cannot be charged here."""
-        known = {(entry.run, entry.round, entry.what, entry.digest) for entry in self._entries}
-        fresh = []
-        for charge in charges:
-            if charge.cost is None:
-                raise PrivacyError(
-                    f"{charge.what} of round {charge.round} is not protected and may not leave under a privacy budget; "
-                    "nothing was sent. Release it by a mechanism, or not at all"
-                )
-            if (charge.cost.unit, charge.cost.neighbours) != (self.unit, self.neighbours):
-                raise PrivacyError(
-                    f"{charge.what} protects a {charge.cost.unit} ({charge.cost.neighbours}), but the budget is per "
-                    f"{self.unit} ({self.neighbours}); such costs cannot be added up"
-                )
-            entry = Entry(charge.run, charge.round, charge.what, _digest(charge.value), charge.cost)
-            if (entry.run, entry.round, entry.what, entry.digest) not in known:
-                fresh.append(entry)
-        return fresh
-
-    def _spec(self) -> dict[str, Any]:
-        return {"epsilon": self.epsilon, "delta": self.delta, "unit": self.unit, "neighbours": self.neighbours}
-
-    def _write(self, path: Path, entries: Sequence[Entry]) -> None:
-        rows = [
-            {"run": e.run, "round": e.round, "what": e.what, "digest": e.digest, "cost": e.cost.to_json()}
-            for e in entries
-        ]
-        with replacing(path) as partial:
-            partial.write_text(json.dumps({"agreed": self._spec(), "charged": rows}, indent=1), encoding="utf-8")
-
-    def _read(self, path: Path) -> tuple[Entry, ...]:
-        stored = read_record(path, _Stored, advice="restore it, it says what was spent")
-        if stored.agreed != self._spec():
-            raise PrivacyError(
-                f"{path} was agreed as {stored.agreed}, not as {self._spec()}; use the same specification"
-            )
-        return stored.charged
-
-
-def _digest(value: NDArray[Any]) -> str:
-    array = np.ascontiguousarray(value)
-    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    digest.update(array.tobytes())
-    return digest.hexdigest()
-
-
-# -- Audits of a private release, which detect common mistakes -------------------------------------------------------
-#
-# `scale_matches` finds noise of the wrong size, `isolation` a statistic to which a record contributes more than its own
-# bounded part, `transcript` a protocol that reveals more over its rounds than was charged, `on_grid` noise that is
-# not discrete.
-
-
-def scale_matches(draws: NDArray[Any], sigma: float, *, alpha: float = 1e-6) -> bool:
-    """Whether Σx²/σ² is what Gaussian noise of standard deviation σ gives, but for a chance of α: a χ² test.
-
-    With 20000 draws and α = 10⁻⁶, noise of 0.9σ or 1.1σ fails.
-    """
-    from scipy.stats import chi2
-
-    x = np.asarray(draws, dtype=np.float64).ravel()
-    statistic = float(x @ x) / sigma**2
-    return bool(chi2.ppf(alpha / 2, x.size) <= statistic <= chi2.ppf(1 - alpha / 2, x.size))
-
-
-def on_grid(values: NDArray[Any], grid: float = 1.0) -> bool:
-    """Whether all values are whole multiples of the grid."""
-    steps = np.asarray(values, dtype=np.float64) / grid
-    return bool(np.all(steps == np.rint(steps)))
-
-
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """How a statistic depends on single records.
-
-    Parameters
-    ----------
-    residual : ‖f(D) − Σ_r f({r})‖ / Δ; 0 if every record contributes its own part whatever the others are
-    largest : max_r ‖f({r})‖ / Δ; at most 1 if the stated sensitivity Δ holds
-    """
-
-    residual: float
-    largest: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether adding or removing a record moves the statistic by at most Δ, up to rounding."""
-        return self.residual <= 1e-9 and self.largest <= 1 + 1e-12
-
-
-def isolation(f: Callable[[BinaryMatrix], NDArray[Any]], A: BinaryMatrix, *, sensitivity: float) -> Isolation:
-    """Compare f(D) with Σ_r f({r}) for a deterministic statistic f, public inputs fixed.
-
-    Catches steps and step sizes that look at all rows, which comparing random neighbours misses: there, a single row
-    among many changes little.
-    """
-    if A.shape[0] < 1:
-        raise InputError("isolation needs at least one record")
-    parts = [np.asarray(f(A.rows(r, r + 1)), dtype=np.float64) for r in range(A.shape[0])]
-    residual = np.asarray(f(A), dtype=np.float64) - np.sum(parts, axis=0)
-    largest = max(float(np.linalg.norm(part)) for part in parts)
-    return Isolation(float(np.linalg.norm(residual)) / sensitivity, largest / sensitivity)
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """What a protocol revealed about a canary: an estimate of μ with its standard error."""
-
-    mu: float
-    standard_error: float
-
-    def within(self, claimed: float, *, z: float = 4.0) -> bool:
-        """Whether μ̂ − z·SE <= the claimed μ."""
-        return self.mu - z * self.standard_error <= claimed
-
-
-def transcript(
-    f: Callable[[BinaryMatrix, Any], NDArray[Any]],
-    server: Callable[[NDArray[Any], Any], Any],
-    world: tuple[BinaryMatrix, BinaryMatrix],
-    *,
-    noise: Callable[[tuple[int, ...]], NDArray[Any]],
-    sigma: float,
-    start: Any,
-    rounds: int,
-    runs: int = 150,
-) -> Transcript:
-    """Play an adaptive protocol with and without a canary and measure how well the best test distinguishes them.
-
-    Each round releases f(D, public) + noise, and the server makes the next public value of it. The log-likelihood ratio
-    of a whole transcript under Gaussian noise of the given σ is the most powerful test; its distance between the worlds
-    in standard deviations estimates the μ that was really spent, SE² = 2/R + μ̂²/(4R) for R runs in each world.
-
-    Parameters
-    ----------
-    f : the statistic, of the data and the public value
-    server : the next public value from a release and the current one
-    world : the data without and with the canary, a record that uses its bounds to the full
-    noise : draws the noise that the protocol really adds
-    sigma : standard deviation of `noise`; an attacker knows it
-    start : first public value
-    """
-    ratios = np.empty((2, runs))
-    for truth in (0, 1):
-        for run in range(runs):
-            public, ratio = start, 0.0
-            for _ in range(rounds):
-                without, with_canary = (np.asarray(f(data, public), dtype=np.float64) for data in world)
-                difference = with_canary - without
-                released = (with_canary if truth else without) + noise(without.shape)
-                ratio += float(difference.ravel() @ (released - without - difference / 2).ravel()) / sigma**2
-                public = server(released, public)
-            ratios[truth, run] = ratio
-    deviation = math.sqrt(float(ratios.var(axis=1, ddof=1).mean()))
-    mu = float(ratios[1].mean() - ratios[0].mean()) / deviation if deviation > 0 else 0.0
-    return Transcript(mu, math.sqrt(2 / runs + mu * mu / (4 * runs)))

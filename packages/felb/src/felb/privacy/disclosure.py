@@ -96,8 +96,6 @@ class Disclosure:
             parts.append(f"numbers of records rounded down to multiples of {self.round_to}")
         return ", ".join(parts)
 
-    # -- before a run ------------------------------------------------------------------------------------------------
-
     def sites_suffice(self, n_sites: int | None) -> bool:
         """Whether sums over this many sites may be told; not if their number is unknown."""
         return self.min_sites <= 1 or (n_sites is not None and n_sites >= self.min_sites)
@@ -105,8 +103,6 @@ class Disclosure:
     def rows_suffice(self, n_rows: int, *, n_features: int, n_components: int) -> bool:
         """Whether a client has enough records for as many parameters."""
         return self.max_parameters is None or n_features * n_components <= self.max_parameters * n_rows
-
-    # -- at the gate -------------------------------------------------------------------------------------------------
 
     def of_components(self, value: NDArray[Any], supports: NDArray[np.int64]) -> NDArray[Any]:
         """Return a value with a row for each component as it may leave: those of too few records are 0."""
@@ -116,8 +112,6 @@ class Disclosure:
     def of_counts(self, value: NDArray[Any]) -> NDArray[Any]:
         """Return numbers of records as they may leave: 0 for too few, the others rounded down."""
         return np.where(value >= self.min_support, value // self.round_to * self.round_to, 0).astype(value.dtype)
-
-    # -- in a result -------------------------------------------------------------------------------------------------
 
     def withheld(self, supports: Sequence[int | None]) -> tuple[int, ...]:
         """Return the numbers of the components that may not be published, by what is known of their records."""

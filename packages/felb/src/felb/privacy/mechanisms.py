@@ -13,8 +13,6 @@ from felb.errors import InputError, PrivacyError, missing_extra
 from felb.privacy.accounting import Cost, Neighbours, Unit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
 
@@ -45,6 +43,11 @@ class RecordSum:
     sensitivity: float
     signed: bool = False
 
+    @classmethod
+    def in_steps(cls, values: NDArray[np.int64], bound: float, bits: int, *, signed: bool = False) -> RecordSum:
+        """Return a sum in steps of 2^−bits whose records have parts no longer than `bound`: Δ = 2^bits · bound."""
+        return cls(values, math.ldexp(1.0, -bits), math.ldexp(bound, bits), signed)
+
     def sensitivity_for(self, neighbours: Neighbours) -> float:
         """Δ₂ in steps: the bound itself if a record is added or removed, √2 or 2 times that if it is replaced."""
         if neighbours == "add_remove":
@@ -69,6 +72,12 @@ def capped_weights(norms: NDArray[np.float64], bound: float, bits: int = GRID_BI
     weights = floor_steps(bound / np.maximum(norms, bound), bits)
     # The division rounds; one step less makes sure where it rounded up.
     return np.where(weights * norms > full * bound, weights - 1, weights)
+
+
+def shorten_rows(rows: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+    """Return rows that are scaled down where they are longer than `bound`, a little more than rounding could undo."""
+    lengths = np.sqrt((rows * rows).sum(axis=1))
+    return np.asarray(rows * np.minimum(1.0, (1 - 1e-12) * bound / np.maximum(lengths, 1e-300))[:, None])
 
 
 def check_bound(name: str, value: float, least: float = 0.0) -> float:
@@ -151,13 +160,7 @@ class DiscreteGaussian:
         """Standard deviation of the noise that one client adds."""
         return self.sigma / math.sqrt(self.shares)
 
-    def release(
-        self,
-        what: str,
-        value: NDArray[Any],
-        *,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> tuple[NDArray[Any], Cost | None]:
+    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:  # noqa: ARG002
         """Put on the grid, add noise, charge μ = Δ₂/σ."""
         steps, sensitivity = self._steps(what, value)
         noise = discrete_gaussian(self.sigma_of_client / self.grid, steps.size).reshape(steps.shape)
@@ -205,9 +208,6 @@ def _sampler(sigma: float) -> Any:
     return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float), scale=sigma)
 
 
-# -- Privacy mechanisms: the change of a value before it leaves a client, and its cost -------------------------------
-
-
 class Mechanism(Protocol):
     """A release returns the value and its cost, so that neither can be had without the other."""
 
@@ -230,31 +230,6 @@ class NoNoise:
 
     name: str = "none"
 
-    def release(
-        self,
-        what: str,  # noqa: ARG002
-        value: NDArray[Any],
-        *,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> tuple[NDArray[Any], Cost | None]:
+    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:  # noqa: ARG002
         """Return the value as it is."""
         return value, None
-
-
-@dataclass(frozen=True, slots=True)
-class ByName:
-    """Releases each value by the mechanism made for it; a value that has none does not leave."""
-
-    mechanisms: Mapping[str, Mechanism]
-
-    @property
-    def name(self) -> str:
-        """The distinct names of the mechanisms."""
-        return " | ".join(sorted({mechanism.name for mechanism in self.mechanisms.values()}))
-
-    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:
-        """Hand on to the mechanism for `what`, or raise."""
-        if what not in self.mechanisms:
-            known = ", ".join(sorted(self.mechanisms)) or "nothing"
-            raise InputError(f"{what!r} may not leave under this privacy policy, which releases only {known}")
-        return self.mechanisms[what].release(what, value, rng=rng)

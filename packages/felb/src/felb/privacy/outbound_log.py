@@ -1,4 +1,10 @@
-"""The outbound log: one line for every array that left a client."""
+"""The outbound log: one line for every array that left a client.
+
+A line is a JSON object whose last two fields are ``previous``, the hash of the line before, and ``hash``, SHA-256 of
+the line up to there, so that a change of the past shows. Beside the log, ``.NAME.head`` holds the number of lines and
+the last hash, so that lines missing at the end show as well. Whoever may write both files can make both anew: keep the
+last hash elsewhere to notice that.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +21,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from felb.errors import InputError, shortened
-from felb.privacy.accounting import Cost
+from felb.errors import InputError
+from felb.privacy.accounting import Cost  # noqa: TC001
 from felb.records import Natural, as_record, read_bounded, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-
-# -- The chain of an outbound log: each line holds the hash of the line before, so that a change of the past shows ---
-#
-# A line is a JSON object whose last two fields are ``previous``, the hash of the line before, and ``hash``, SHA-256 of
-# the line up to there. Beside the log, ``.NAME.head`` holds the number of lines and the last hash, so that lines
-# missing at the end show as well. Whoever may write both files can make both anew: keep the last hash elsewhere to
-# notice that.
 
 START = "0" * 64
 """What stands for the hash before the first line."""
@@ -44,7 +43,7 @@ class Head:
     hash: str = START
 
 
-def chained(fields: Mapping[str, Any], head: Head) -> tuple[str, Head]:
+def chain_line(fields: Mapping[str, Any], head: Head) -> tuple[str, Head]:
     """Return the line for some fields, and the head after it."""
     text = json.dumps({**fields, "previous": head.hash})
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -64,7 +63,7 @@ def verify(path: str | os.PathLike[str]) -> Head:
     complete = content[: content.rfind(b"\n") + 1]
     head = Head()
     for line in complete.split(b"\n")[:-1]:
-        head = _followed(line, head, where=f"{log}, line {head.lines + 1}")
+        head = _follow(line, head, where=f"{log}, line {head.lines + 1}")
     known = read_head(log)
     if known is None and head.lines:
         raise InputError(f"{log}: the file beside it with its last hash is missing; lines at its end may be, too")
@@ -75,7 +74,7 @@ def verify(path: str | os.PathLike[str]) -> Head:
     return head
 
 
-def _followed(line: bytes, head: Head, *, where: str) -> Head:
+def _follow(line: bytes, head: Head, *, where: str) -> Head:
     try:
         text = line.decode("utf-8")
         fields = json.loads(text)
@@ -135,9 +134,9 @@ def keep_lines(path: Path, kept: Callable[[Mapping[str, Any]], bool]) -> None:
     """Write a log again with the lines that are kept alone, in a new chain; rounds that are played again go."""
     lines: list[str] = []
     head = Head()
-    for fields in _fields(path.read_text(encoding="utf-8", errors="replace").splitlines()):
+    for fields in _of_rounds(path):
         if kept(fields):
-            line, head = chained({k: v for k, v in fields.items() if k not in ("previous", "hash")}, head)
+            line, head = chain_line({k: v for k, v in fields.items() if k not in ("previous", "hash")}, head)
             lines.append(f"{line}\n")
     with replacing(path) as partial:
         partial.write_text("".join(lines), encoding="utf-8")
@@ -153,7 +152,7 @@ def drop_unsent(path: Path, answered: set[int]) -> None:
     if not path.is_file():
         return
     open_chain(path)
-    rounds = [int(fields["round"]) for fields in _fields(path.read_text(encoding="utf-8").splitlines())]
+    rounds = [int(fields["round"]) for fields in _of_rounds(path)]
     if not rounds or rounds[-1] in answered:
         return
     last = rounds[-1]
@@ -161,14 +160,8 @@ def drop_unsent(path: Path, answered: set[int]) -> None:
         keep_lines(path, lambda fields: int(fields["round"]) != last)
 
 
-def _fields(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
-    for line in lines:
-        try:
-            fields = json.loads(line)
-            _ = int(fields["round"])
-        except (ValueError, KeyError, TypeError):
-            continue
-        yield fields
+def _of_rounds(path: Path) -> list[dict[str, Any]]:
+    return [fields for fields in read_log(path) if isinstance(fields.get("round"), int)]
 
 
 def _beside(path: Path) -> Path:
@@ -205,10 +198,7 @@ class OutboundRecord:
 
 
 class OutboundLog:
-    """Appends records as JSON lines, each with the time it was written; opened once and flushed line by line.
-
-    The lines are chained, see `felb.privacy.outbound_log`.
-    """
+    """Appends records as JSON lines, each with the time it was written; opened once and flushed line by line."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -221,7 +211,7 @@ class OutboundLog:
         """Write one line."""
         lines, head_file = self._files or self._open()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line, self._head = chained({"time": now, **asdict(record)}, self._head)
+        line, self._head = chain_line({"time": now, **asdict(record)}, self._head)
         lines.write(line + "\n")
         write_head(head_file, self._head)
 
@@ -238,9 +228,6 @@ class OutboundLog:
         """Close the files; the next record opens them again."""
         self._close()
         self._files = None
-
-
-# -- reading it back -------------------------------------------------------------------------------------------------
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True):
@@ -335,48 +322,26 @@ class Left:
 
 def summarize(lines: Iterable[Mapping[str, Any]]) -> list[Left]:
     """Put together the lines of a log that differ only in their round; in the order in which each kind first left."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for line in lines:
-        try:
-            key = (
-                line.get("run"),
-                *(str(line[name]) for name in ("client", "task", "what")),
-                tuple(int(side) for side in line["shape"]),
-                *(str(line[name]) for name in ("dtype", "mechanism")),
-            )
-            _ = int(line["round"]), int(line["bytes"]), line["cost"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{shortened(dict(line))} is no line of an outbound log ({error}); give the log of a client"
-            ) from error
-        groups.setdefault(key, []).append(line)
-    return [_left(*key, same=same) for key, same in groups.items()]
+    groups: dict[tuple[Any, ...], list[tuple[_Line, Any]]] = {}
+    for raw in lines:
+        line = as_record(dict(raw), _Line, source="a line of an outbound log", advice=ADVICE)
+        key = (line.run, line.client, line.task, line.what, tuple(line.shape), line.dtype, line.mechanism)
+        groups.setdefault(key, []).append((line, raw.get("total")))
+    return [_put_together([line for line, _ in same], same[-1][1]) for same in groups.values()]
 
 
-def _left(*key: Any, same: list[Mapping[str, Any]]) -> Left:
-    run, client, task, what, shape, dtype, mechanism = key
-    rounds = [int(line["round"]) for line in same]
-    return Left(
-        run=run,
-        client=client,
-        task=task,
-        what=what,
-        shape=shape,
-        dtype=dtype,
-        mechanism=mechanism,
-        rounds=(min(rounds), max(rounds)),
-        count=len(same),
-        bytes=sum(int(line["bytes"]) for line in same),
-        cost=_together([line["cost"] for line in same]),
-        total=same[-1].get("total"),
-    )
+def _put_together(same: list[_Line], total: Mapping[str, Any] | None) -> Left:
+    one, rounds = same[0], [line.round for line in same]
+    kind = one.run, one.client, one.task, one.what, tuple(one.shape), one.dtype, one.mechanism
+    size, cost = sum(line.bytes for line in same), _add_up([line.cost for line in same])
+    return Left(*kind, (min(rounds), max(rounds)), len(same), size, cost, total)
 
 
-def _together(costs: list[Any]) -> dict[str, float] | None:
+def _add_up(costs: list[Cost | None]) -> dict[str, float] | None:
     """Return √Σμ² of Gaussian releases and Σε of others, as an accountant would bound them from above."""
-    if any(cost is None for cost in costs):
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
         return None
-    read = [Cost.from_json(cost) for cost in costs]
-    squares = sum(cost.count * cost.loss**2 for cost in read if cost.kind == "gaussian")
-    pure = sum(cost.pure_epsilon for cost in read if cost.kind != "gaussian")
+    squares = sum(cost.count * cost.loss**2 for cost in known if cost.kind == "gaussian")
+    pure = sum(cost.pure_epsilon for cost in known if cost.kind != "gaussian")
     return {name: value for name, value in (("mu", math.sqrt(squares)), ("epsilon", pure)) if value}

@@ -15,7 +15,15 @@ from felb.kernels.boolean import boolean_product
 from felb.metrics import Counts
 from felb.optim.prox import prox_elb
 from felb.privacy.accounting import Cost, Neighbours
-from felb.privacy.mechanisms import GRID_BITS, RecordSum, capped_weights, check_bound, discrete_gaussian, floor_steps
+from felb.privacy.mechanisms import (
+    GRID_BITS,
+    RecordSum,
+    capped_weights,
+    check_bound,
+    discrete_gaussian,
+    floor_steps,
+    shorten_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +56,6 @@ LEAST_PAIRED = 200
 """Columns of wide data whose pairs are counted, at least."""
 
 
-# -- sizes of records --------------------------------------------------------------------------------------------------
-
-
 def size_edges(n_columns: int) -> NDArray[np.int64]:
     """Upper ends of the bins of sizes: 0, 1, … 32, then growing by a tenth, up to `n_columns`; they are public."""
     edges = list(range(min(32, n_columns) + 1))
@@ -64,7 +69,7 @@ def row_size_histogram(A: BinaryMatrix, *, bits: int = GRID_BITS) -> RecordSum:
     edges = size_edges(A.shape[1])
     bins = np.searchsorted(edges, A.row_sums())
     counts = np.bincount(bins, minlength=edges.size).astype(np.int64)
-    return RecordSum(counts << bits, math.ldexp(1.0, -bits), math.ldexp(1.0, bits))
+    return RecordSum.in_steps(counts << bits, 1.0, bits)
 
 
 def row_bound_from_histogram(noisy: NDArray[Any], n_columns: int, *, sigma: float) -> int:
@@ -92,9 +97,6 @@ def row_bound_from_histogram(noisy: NDArray[Any], n_columns: int, *, sigma: floa
     return max(1, int(edges[min(middle, edges.size - 1)]))
 
 
-# -- co-occurrence -----------------------------------------------------------------------------------------------------
-
-
 def cooccurrence_sensitivity(row_bound: float) -> float:
     """D = √(B(B+1)/2 + 1): the norm of triu(a aᵀ) of a record with B ones together with its 1 in N."""
     return math.sqrt(row_bound * (row_bound + 1) / 2 + 1)
@@ -115,8 +117,7 @@ def weighted_cooccurrence(A: BinaryMatrix, row_bound: float, *, bits: int = GRID
         weighted = rows.copy()
         weighted.data = np.repeat(weights[start : start + ROWS_AT_A_TIME], np.diff(rows.indptr))
         sums += np.asarray((weighted.T @ rows).todense())
-    values = np.append(sums[np.triu_indices(m)], weights.sum())
-    return RecordSum(values, math.ldexp(1.0, -bits), math.ldexp(bound, bits))
+    return RecordSum.in_steps(np.append(sums[np.triu_indices(m)], weights.sum()), bound, bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +134,18 @@ class NoisyCooccurrence:
         values = np.asarray(total, dtype=np.float64) * grid
         if values.shape != (n_columns * (n_columns + 1) // 2 + 1,):
             raise InputError(f"{values.size} numbers are no co-occurrence of {n_columns} columns")
-        M = np.zeros((n_columns, n_columns))
-        M[np.triu_indices(n_columns)] = values[:-1]
-        return cls(M + np.triu(M, 1).T, float(values[-1]), float(sigma))
+        return cls(_unpack_symmetric(values[:-1], n_columns), float(values[-1]), float(sigma))
 
     def of_columns(self, columns: NDArray[np.integer[Any]]) -> NoisyCooccurrence:
         """Restrict to some columns."""
         return NoisyCooccurrence(self.M[np.ix_(columns, columns)], self.N, self.sigma)
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
+def _unpack_symmetric(upper: Array, n: int) -> Array:
+    """Return the symmetric n × n matrix of its upper triangle."""
+    M = np.zeros((n, n))
+    M[np.triu_indices(n)] = upper
+    return M + np.triu(M, 1).T
 
 
 def weighted_column_counts(A: BinaryMatrix, row_bound: float, *, bits: int = GRID_BITS) -> RecordSum:
@@ -153,7 +156,7 @@ def weighted_column_counts(A: BinaryMatrix, row_bound: float, *, bits: int = GRI
     for start in range(0, A.shape[0], ROWS_AT_A_TIME):
         rows = A.rows(start, start + ROWS_AT_A_TIME).to_scipy(np.int64)
         counts += rows.T @ weights[start : start + ROWS_AT_A_TIME]
-    return RecordSum(counts, math.ldexp(1.0, -bits), math.ldexp(bound, bits))
+    return RecordSum.in_steps(counts, bound, bits)
 
 
 def heavy_columns(
@@ -249,8 +252,7 @@ def clipped_statistics(A: BinaryMatrix, U: Array, bounds: StatisticsBounds, *, b
     U = np.asarray(U, dtype=np.float64)
     if U.ndim != 2 or U.shape[0] != A.shape[0] or (U.size and U.min() < 0):
         raise InputError(f"U must hold {A.shape[0]} rows of non-negative numbers")
-    lengths = np.sqrt((U * U).sum(axis=1))
-    clipped = U * np.minimum(1.0, (1 - 1e-12) * bounds.c / np.maximum(lengths, 1e-300))[:, None]
+    clipped = shorten_rows(U, bounds.c)
     # A binary record is shortened to s as a whole, so that its share of UᵀA is still an integer times the record.
     shortening = capped_weights(np.sqrt(A.row_sums().astype(np.float64)), bounds.s, 30)
     shares = floor_steps(clipped * np.ldexp(shortening.astype(np.float64), -30)[:, None], bits)
@@ -260,9 +262,7 @@ def clipped_statistics(A: BinaryMatrix, U: Array, bounds: StatisticsBounds, *, b
         [floor_steps(bounds.w * clipped[:, i] * clipped[:, j], bits).sum() for i, j in zip(left, right, strict=True)],
         dtype=np.int64,
     )
-    return RecordSum(
-        np.concatenate((first.ravel(), second)), math.ldexp(1.0, -bits), math.ldexp(bounds.sensitivity, bits)
-    )
+    return RecordSum.in_steps(np.concatenate((first.ravel(), second)), bounds.sensitivity, bits)
 
 
 def read_statistics(
@@ -272,9 +272,7 @@ def read_statistics(
     values = np.asarray(total, dtype=np.float64) * grid
     if values.shape != (k * m + k * (k + 1) // 2,):
         raise InputError(f"{values.size} numbers are no statistics of {k} components and {m} columns")
-    gram = np.zeros((k, k))
-    gram[np.triu_indices(k)] = values[k * m :] / bounds.w
-    return values[: k * m].reshape(k, m), gram + np.triu(gram, 1).T
+    return values[: k * m].reshape(k, m), _unpack_symmetric(values[k * m :] / bounds.w, k)
 
 
 def improve_components(V: Array, S: Array, G: Array, *, lam: float, steps: int = 10) -> Array:
@@ -310,9 +308,7 @@ def clipped_counts(
     rows = np.stack([hits, claimed - hits, A.row_sums() - hits, np.ones_like(hits)], axis=1).astype(np.int64)
     largest = math.sqrt(bound**2 + 1)
     weights = capped_weights(np.sqrt((rows**2).sum(axis=1).astype(np.float64)), largest, bits)
-    return RecordSum(
-        (weights[:, None] * rows).sum(axis=0), math.ldexp(1.0, -bits), math.ldexp(largest, bits), signed=False
-    )
+    return RecordSum.in_steps((weights[:, None] * rows).sum(axis=0), largest, bits)
 
 
 def read_counts(values: NDArray[Any], n_columns: int) -> Counts:
@@ -353,11 +349,9 @@ def clipped_gains(
     Rounded towards zero row by row. Differences have signs: exchanging a record can move the sum by 2Δ.
     """
     check_bound("bound", bound)
-    differences = gain_differences(A, candidates).astype(np.float64)
-    lengths = np.linalg.norm(differences, axis=1)
-    clipped = differences * np.minimum(1.0, (1 - 1e-12) * bound / np.maximum(lengths, 1e-300))[:, None]
+    clipped = shorten_rows(gain_differences(A, candidates).astype(np.float64), bound)
     steps = np.trunc(np.ldexp(clipped, bits)).astype(np.int64)
-    return RecordSum(steps.sum(axis=0), math.ldexp(1.0, -bits), math.ldexp(bound, bits), signed=True)
+    return RecordSum.in_steps(steps.sum(axis=0), bound, bits, signed=True)
 
 
 def choose(noisy_sums: NDArray[Any], *, sigma: float, z: float = 1.0) -> int:
@@ -436,13 +430,7 @@ class ClippedGaussian:
         """Distance of possible values, a power of two; public."""
         return 2.0 ** math.floor(math.log2(self.sigma_of_client / STEPS))
 
-    def release(
-        self,
-        what: str,
-        value: NDArray[Any],
-        *,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> tuple[NDArray[Any], Cost | None]:
+    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:  # noqa: ARG002
         """Shorten, put on the grid, add noise, charge μ."""
         if value.dtype.kind != "f":
             raise InputError(f"{what} is {value.dtype}; this noise is for real uploads")
@@ -487,13 +475,7 @@ class RandomizedResponse:
         """Return what an upload of `size` bits costs."""
         return Cost("bits", self.epsilon, "client", self.neighbours, count=max(1, size))
 
-    def release(
-        self,
-        what: str,
-        value: NDArray[Any],
-        *,
-        rng: np.random.Generator,  # noqa: ARG002
-    ) -> tuple[NDArray[Any], Cost | None]:
+    def release(self, what: str, value: NDArray[Any], *, rng: np.random.Generator) -> tuple[NDArray[Any], Cost | None]:  # noqa: ARG002
         """Flip bits, charge them all."""
         if value.dtype != np.bool_:
             raise InputError(f"{what} is {value.dtype}; bits are flipped in Boolean uploads only")

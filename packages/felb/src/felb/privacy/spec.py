@@ -6,26 +6,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from felb.choices import MechanismName, NoisePlace
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, PrivacyError
-from felb.privacy.accounting import (
-    SLACK,
-    Accountant,
-    Neighbours,
-    Unit,
-    calibrated_bits,
-    calibrated_mu,
-    check_budget,
-    total_epsilon,
-)
+from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb.privacy.accounting import Accountant, calibrated_bits, calibrated_mu, check_budget
 from felb.privacy.mechanisms import DiscreteGaussian, check_bound
-from felb.privacy.published_noise import ElementwiseClip, FrobeniusClip, PaperGaussian, PaperLaplace, PaperXor
 from felb.privacy.releases import (
     ClippedGaussian,
     RandomizedResponse,
@@ -38,16 +28,12 @@ from felb.privacy.releases import (
 from felb.privacy.statement import statement
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
 
     from felb.metrics.counts import History
     from felb.privacy.mechanisms import RecordSum
-    from felb.privacy.published_noise import Clip, PaperMechanism
     from felb.privacy.releases import Uploads
 
-
-# -- Names of the releases, as in the outbound log -------------------------------------------------------------------
 
 SIZES, COLUMNS, COOCCURRENCE, STATISTICS, CHOICE, SCORES, UPLOADS = (
     "sizes",
@@ -62,8 +48,6 @@ SIZES, COLUMNS, COOCCURRENCE, STATISTICS, CHOICE, SCORES, UPLOADS = (
 SUPPORTS = "supports"
 """In an exact run: how many records have each component, in whatever task it is told."""
 
-
-# -- How many of n sites a secure sum needs, and how many it withstands ----------------------------------------------
 
 LEAST_SITES, MOST_SITES = 3, 50
 """With two sites a sum tells each the other's value; the work of a site grows with their number."""
@@ -91,9 +75,6 @@ def most_colluders(n: int) -> int:
     A site signs one list of survivors. If all sites that two lists share were colluders, both could get t signatures.
     """
     return 2 * threshold(n) - n - 1
-
-
-# -- A privacy specification that is calibrated for one federation: noise and cost of each release -------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +137,6 @@ class PrivacyPlan:
                 f"{privacy.dropouts} missing; agree on more dropouts, or on noise='client'"
             )
 
-    # -- sums over records -------------------------------------------------------------------------------------------
-
     def mechanism_for(self, what: str, statistic: RecordSum) -> DiscreteGaussian:
         """Return the mechanism by which a client releases a sum over records, σ = Δ/μ."""
         sensitivity = statistic.sensitivity_for(self.privacy.neighbours)
@@ -198,72 +177,26 @@ class PrivacyPlan:
             found.append({**row, "sigma_client": sigmas[0], "sigma_sum": sigmas[1]})
         return found
 
-    # -- uploads -----------------------------------------------------------------------------------------------------
-
-    def upload_mechanism(self) -> ClippedGaussian | RandomizedResponse | PaperMechanism:
+    def upload_mechanism(self) -> ClippedGaussian | RandomizedResponse:
         """Return the mechanism by which a client uploads its components."""
         privacy = self.privacy
         if self.uploads is None:
             raise InputError(f"{privacy.mechanism!r} does not upload V")
-        if privacy.mechanism == "paper":
-            return self._as_in_the_paper()
         if self.uploads.boolean:
             bits = self.uploads.rounds * self.uploads.size
             return RandomizedResponse(calibrated_bits(privacy.epsilon, self.delta, bits), privacy.neighbours)
         assert privacy.theta is not None
         return ClippedGaussian(privacy.theta, self.mu_of(UPLOADS), privacy.neighbours, shares=self.noise_shares)
 
-    def _as_in_the_paper(self) -> PaperMechanism:
-        """Return the noise of one upload by the paper's formula for the ε and δ of that upload."""
-        privacy, uploads = self.privacy, self.uploads
-        assert uploads is not None
-        if uploads.boolean:
-            return PaperXor.of_epsilon(privacy.epsilon, privacy.neighbours)
-        clip: Clip | None = None
-        if privacy.theta is not None:
-            clip = (FrobeniusClip if privacy.clip == "frobenius" else ElementwiseClip)(privacy.theta)
-        if privacy.paper_noise == "laplace":
-            return PaperLaplace(privacy.epsilon, clip, privacy.neighbours)
-        return PaperGaussian(privacy.epsilon, self.delta_of_upload, clip, privacy.neighbours)
-
-    @property
-    def delta_of_upload(self) -> float:
-        """δ in the paper's formula for one upload."""
-        return PAPER_DELTA if self.privacy.delta is None else self.privacy.delta
-
-    @property
-    def total_epsilon(self) -> float:
-        """ε of the whole run at `delta`: what was agreed, or what the paper's uploads really add up to."""
-        if self.privacy.mechanism != "paper":
-            return self.privacy.epsilon
-        assert self.uploads is not None
-        cost = self._as_in_the_paper().cost(self.uploads.size)
-        return math.inf if cost is None else total_epsilon([cost] * self.uploads.rounds, self.delta)
-
-    # -- the record of it --------------------------------------------------------------------------------------------
-
-    def accountant(self, path: str | os.PathLike[str] | None = None) -> Accountant | None:
-        """Open the accountant of one client; None where the paper's mechanism bounds nothing that could be added up."""
-        total = self.total_epsilon
-        if math.isinf(total):
-            return None
-        if self.privacy.mechanism == "paper":
-            total *= 1 + SLACK
-        return Accountant(total, self.delta, unit=self.unit, neighbours=self.privacy.neighbours, path=path)
+    def accountant(self) -> Accountant:
+        """Return the accountant of one client."""
+        privacy = self.privacy
+        return Accountant(privacy.epsilon, self.delta, unit=self.unit, neighbours=privacy.neighbours)
 
     def statement(self, *, row_bound: float | None = None) -> str:
         """Say in words what is guaranteed to whom; `row_bound` is B where it was found privately."""
         return statement(self, row_bound=row_bound)
 
-
-PAPER_DELTA = 0.05
-"""δ of one upload in the paper's formula, unless another was given."""
-
-PaperNoise = Literal["gaussian", "laplace", "xor"]
-ClipName = Literal["frobenius", "elementwise"]
-
-UPLOADING = ("uploads", "paper")
-"""Mechanisms for methods whose clients upload their own components; all others release sums over records."""
 
 WIDE = 2000
 """Beyond this many columns the heavy ones are found first, and only pairs of these are counted."""
@@ -293,21 +226,18 @@ class Privacy:
         never as much as 1/n
     unit : whose presence is hidden, a ``record`` or a whole ``client``; by default what the mechanism hides
     mechanism : what is released. For `FederatedBMF` and records: ``cooccurrence`` once, ``statistics`` in rounds,
-        ``hybrid`` first one, then the other. For methods that upload components, and clients: ``uploads``. To
-        reproduce the paper: ``paper``, for which ε and δ (0.05 by default) are those of a single upload by its
-        formula, so that nothing is guaranteed in total. By default ``cooccurrence``, or ``uploads`` for clients
+        ``hybrid`` first one, then the other. For methods that upload components, and clients: ``uploads``. By default
+        ``cooccurrence``, or ``uploads`` for clients
     noise : where enough noise for the whole guarantee is added: by each ``client`` on its own, so that the server need
         not be trusted, or ``distributed`` over the clients, each of which adds a share; the sum has enough, so that
         secure aggregation is needed
     neighbours : data sets that may not be told apart: one with a unit more (``add_remove``), or another (``replace``)
     row_bound : B, ones of a record that count in full for co-occurrence; by default the median, found privately
     norm_bound, data_bound, gram_weight : c, s and w of the statistics: ‖u_r‖ <= c, ‖a_r‖ <= s
-    theta : bound on ‖V_i‖ of an upload of real numbers; ``paper`` goes without, and then bounds nothing
+    theta : bound on ‖V_i‖ of an upload of real numbers
     rounds : rounds of statistics, or uploads per client (by default as many as the method plays at most)
     score_share : share of the budget for noisy scores at the end; by default there are none
     score_bound : how many cells of a record count in full for them; by default 2B, or s² where there is no B
-    paper_noise, clip : with ``paper``: ``gaussian`` or ``laplace`` noise, or ``xor`` for Boolean uploads; clip whole
-        uploads (``frobenius``) or their entries (``elementwise``) to θ
     colluders, dropouts : with distributed noise, clients that may collude with the server (1 by default, and at least),
         and clients that may be missing in a sum; the others add enough noise
 
@@ -334,24 +264,20 @@ class Privacy:
     dropouts: int = 0
     score_share: float | None = None
     score_bound: float | None = None
-    paper_noise: PaperNoise | None = None
-    clip: ClipName = "frobenius"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, LARGEST_DELTA if self.delta is None else self.delta)
         if self.mechanism is None:
             object.__setattr__(self, "mechanism", "uploads" if self.unit == "client" else "cooccurrence")
         if self.unit is None:
-            object.__setattr__(self, "unit", "client" if self.mechanism in UPLOADING else "record")
-        choices = {
-            "unit": Unit,
-            "mechanism": MechanismName,
-            "noise": NoisePlace,
-            "neighbours": Neighbours,
-            "clip": ClipName,
-        }
-        if self.paper_noise is not None:
-            choices["paper_noise"] = PaperNoise
+            object.__setattr__(self, "unit", "client" if self.mechanism == "uploads" else "record")
+        if str(self.mechanism) == "paper":
+            raise InputError(
+                "mechanism='paper' guarantees nothing in total and is not part of felb: the package felb-paper has "
+                "the noise of the paper and its experiment (felb experiment run privacy)",
+                parameter="mechanism",
+            )
+        choices = {"unit": Unit, "mechanism": MechanismName, "noise": NoisePlace, "neighbours": Neighbours}
         for name, allowed in choices.items():
             if getattr(self, name) not in get_args(allowed):
                 value = getattr(self, name)
@@ -373,19 +299,15 @@ class Privacy:
             raise InputError("colluders and dropouts must be 0 unless noise='distributed'", parameter="noise")
 
     def _check_bounds(self) -> None:
-        if (self.unit == "client") != (self.mechanism in UPLOADING):
+        if (self.unit == "client") != (self.mechanism == "uploads"):
             raise InputError(
-                f"mechanism={self.mechanism!r} does not protect unit={self.unit!r}: 'uploads' and 'paper' protect a "
-                "client, the other mechanisms a record",
+                f"mechanism={self.mechanism!r} does not protect unit={self.unit!r}: 'uploads' protects a client, the "
+                "other mechanisms a record",
                 parameter="unit",
             )
-        if self.mechanism != "paper" and (self.paper_noise is not None or self.clip != "frobenius"):
-            raise InputError(f"paper_noise and clip are for mechanism='paper', not {self.mechanism!r}")
-        if self.mechanism == "paper" and self.noise == "distributed":
-            raise InputError("mechanism='paper' adds its noise at each client; set noise='client'", parameter="noise")
         if self.theta is not None:
             check_bound("theta", self.theta)
-            if self.mechanism not in UPLOADING:
+            if self.mechanism != "uploads":
                 raise InputError(f"theta bounds uploads; mechanism={self.mechanism!r} has none")
         if self.row_bound is not None:
             check_bound("row_bound", self.row_bound)
@@ -400,7 +322,7 @@ class Privacy:
             return
         if not 0 < self.score_share < 0.5:
             raise InputError(f"score_share must lie between 0 and ½, got {self.score_share}; for example 0.02")
-        if self.mechanism in UPLOADING:
+        if self.mechanism == "uploads":
             raise InputError(
                 "score_share is not supported for unit='client', because the scores of a client have no bound"
             )
@@ -427,7 +349,7 @@ class Privacy:
         """Return δ for n records (or clients), or raise if it were large enough to expose one of them outright."""
         if n_units < 1:
             raise InputError(f"the number of {self.unit}s must be at least 1, got {n_units}")
-        if self.delta is None or self.mechanism == "paper":
+        if self.delta is None:
             known = public_size(n_units) if self.unit == "record" else n_units
             return min(LARGEST_DELTA, 1 / (10 * known))
         if self.delta >= 1 / n_units:
@@ -482,33 +404,41 @@ class Privacy:
     def _check_method(self, uploads: Uploads | None) -> None:
         """Raise if the mechanism does not fit the releases of the method."""
         if uploads is None:
-            if self.mechanism in UPLOADING:
+            if self.mechanism == "uploads":
                 raise InputError(
                     f"mechanism={self.mechanism!r} needs a method whose clients upload components (FELB, FELBMU, "
                     "PostHoc); this method sums over records: use 'cooccurrence', 'statistics' or 'hybrid'",
                     parameter="mechanism",
                 )
             return
-        if self.mechanism not in UPLOADING:
+        if self.mechanism != "uploads":
             raise InputError(
                 f"mechanism={self.mechanism!r} needs a method that sums over records (FederatedBMF); this method "
-                "uploads components: use 'uploads' (protects a client) or 'paper' (reproduction)",
+                "uploads components: use 'uploads', which protects a client",
                 parameter="mechanism",
             )
         if uploads.boolean and self.rounds not in (None, uploads.rounds):
             raise InputError(
                 f"rounds must be {uploads.rounds}, the number of uploads of this method; got {self.rounds}"
             )
-        if self.mechanism == "uploads":
-            if uploads.boolean and self.noise == "distributed":
-                raise InputError(
-                    "Boolean uploads get their noise at each client; set noise='client'", parameter="noise"
-                )
-            if not uploads.boolean and self.theta is None:
-                raise InputError("real-valued uploads need theta, the bound on their length")
-        elif self.paper_noise is not None and (self.paper_noise == "xor") != uploads.boolean:
-            kind = "Boolean: take paper_noise='xor'" if uploads.boolean else "real: take 'gaussian' or 'laplace'"
-            raise InputError(f"paper_noise={self.paper_noise!r} does not fit this method, whose uploads are {kind}")
+        if uploads.boolean and self.noise == "distributed":
+            raise InputError("Boolean uploads get their noise at each client; set noise='client'", parameter="noise")
+        if not uploads.boolean and self.theta is None:
+            raise InputError("real-valued uploads need theta, the bound on their length")
+
+
+def read_privacy(terms: Mapping[str, Any]) -> Privacy:
+    """Return the privacy specification of these keywords, or raise an error that names the wrong one."""
+    known = [entry.name for entry in fields(Privacy)]
+    unknown = sorted(set(terms) - set(known))
+    if unknown:
+        raise InputError(f"a privacy specification has no {unknown[0]!r}; it has {', '.join(known)}")
+    if "epsilon" not in terms:
+        raise InputError("a privacy specification needs epsilon, how much a run may reveal in all; 1 is a good start")
+    try:
+        return Privacy(**terms)
+    except TypeError as error:  # a word where a number belongs
+        raise InputError(f"the privacy specification is not understood ({error}); check its values") from error
 
 
 def public_size(n: int) -> int:
@@ -528,7 +458,7 @@ def public_size(n: int) -> int:
 
 def _shares(privacy: Privacy, n_columns: int) -> Mapping[str, float]:
     """Return the share of μ² of each release; a release in rounds has one share for all of them."""
-    if privacy.mechanism in UPLOADING:
+    if privacy.mechanism == "uploads":
         return {UPLOADS: 1.0}
     shares = {STATISTICS: 1.0} if privacy.mechanism == "statistics" else _cooccurrence_shares(privacy, n_columns)
     if privacy.score_share is None:
@@ -548,9 +478,6 @@ def _cooccurrence_shares(privacy: Privacy, n_columns: int) -> dict[str, float]:
     return shares
 
 
-# -- The guarantee of a private run as a record that is stored with its result ---------------------------------------
-
-
 def guarantee(plan: PrivacyPlan, history: History) -> dict[str, Any]:
     """Return what a run under `plan` guarantees: the specification, its noise, and ``text``, the same in words."""
     found = [float(row["row_bound"]) for row in history if "row_bound" in row]
@@ -558,7 +485,7 @@ def guarantee(plan: PrivacyPlan, history: History) -> dict[str, Any]:
     return {
         **asdict(plan.privacy),
         "delta": plan.delta,
-        "total_epsilon": plan.total_epsilon,
+        "total_epsilon": plan.privacy.epsilon,
         "mu": plan.mu,
         "row_bound": row_bound,
         "rounds": len(history),

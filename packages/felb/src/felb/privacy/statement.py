@@ -24,10 +24,10 @@ _RELEASES = {
 def statement(plan: PrivacyPlan, *, row_bound: float | None = None) -> str:
     """Return the statement, one subject a line."""
     lines = [
-        "Noise as in the paper, for reproduction; not meant to protect anybody" if _paper(plan) else "Privacy",
+        "Privacy",
         f"  Protected unit     {_unit(plan)}",
         f"  Compared data      {_neighbours(plan)}",
-        *(_composed_total(plan) if _paper(plan) else _guarantee(plan)),
+        *_guarantee(plan),
         f"  Trust needed       {_trust(plan)}",
         "  What leaves        with noise: " + "; ".join(_released(plan)),
         f"  Bounds             {_bounds(plan, row_bound)}",
@@ -48,20 +48,6 @@ def _guarantee(plan: PrivacyPlan) -> list[str]:
     ]
 
 
-def _composed_total(plan: PrivacyPlan) -> list[str]:
-    privacy, total, uploads = plan.privacy, plan.total_epsilon, plan.uploads
-    assert uploads is not None
-    formula = f"epsilon = {privacy.epsilon:g}" + (" per bit" if uploads.boolean else "")
-    if not uploads.boolean and privacy.paper_noise != "laplace":
-        formula += f", delta = {plan.delta_of_upload:g}"
-    composed = "unbounded: without a clip nothing limits what an upload reveals"
-    if math.isfinite(total):
-        composed = (
-            f"epsilon = {total:.4g} at delta = {plan.delta:.3g}, for all uploads of a client, {uploads.rounds} at most"
-        )
-    return [f"  Formula            {formula} of a single upload", f"  Composed total     {composed}"]
-
-
 def _bits(plan: PrivacyPlan) -> bool:
     return plan.uploads is not None and plan.uploads.boolean
 
@@ -73,10 +59,6 @@ def _rounds(plan: PrivacyPlan) -> str:
     if not rounds:
         return "one release of each"
     return f"{rounds} of statistics" + (", one release of everything else" if len(plan.shares) > 1 else "")
-
-
-def _paper(plan: PrivacyPlan) -> bool:
-    return plan.privacy.mechanism == "paper"
 
 
 def _unit(plan: PrivacyPlan) -> str:
@@ -111,8 +93,6 @@ def _meaning(plan: PrivacyPlan) -> str:
 
 def _trust(plan: PrivacyPlan) -> str:
     privacy = plan.privacy
-    if _paper(plan):
-        return "does not apply; each client adds its noise itself"
     if privacy.noise == "client":
         return (
             "none: each client adds all the noise itself, so the guarantee holds against the server and other clients"
@@ -134,7 +114,7 @@ def _bounds(plan: PrivacyPlan, row_bound: float | None) -> str:
         assert plan.uploads is not None
         parts.append(f"an upload is {plan.uploads.size} bits, all of which may depend on the client")
     elif plan.uploads is not None:
-        parts.append(_clip(plan))
+        parts.append(f"each upload is shortened to the length theta = {privacy.theta:g}")
     if "cooccurrence" in plan.shares:
         bound = privacy.row_bound if row_bound is None else row_bound
         known = "their median number, found with noise," if bound is None else f"B = {bound:g}"
@@ -153,18 +133,7 @@ def _bounds(plan: PrivacyPlan, row_bound: float | None) -> str:
     return "; ".join(parts)
 
 
-def _clip(plan: PrivacyPlan) -> str:
-    theta = plan.privacy.theta
-    if theta is None:
-        return "none"
-    if plan.privacy.clip == "elementwise":
-        return f"each entry of an upload is cut to at most theta = {theta:g}"
-    return f"each upload is shortened to the length theta = {theta:g}"
-
-
 def _noise(plan: PrivacyPlan) -> str:
-    if _paper(plan):
-        return "drawn in floating point, which an attentive receiver can see through"
     if _bits(plan):
         return "each bit is flipped at random, by the operating system's randomness"
     share = "" if plan.noise_shares == 1 else f", 1/{math.sqrt(plan.noise_shares):.3g} of its scale at each client"
@@ -172,7 +141,5 @@ def _noise(plan: PrivacyPlan) -> str:
 
 
 def _local(plan: PrivacyPlan) -> str:
-    if _paper(plan):
-        return "the records and which components each has; other numbers (losses, counts) must not leave either"
     scores = "exact scores" if "scores" in plan.shares else "scores"
     return f"the records, which components each has (U), exact counts, losses and {scores}"

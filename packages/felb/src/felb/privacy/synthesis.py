@@ -209,9 +209,6 @@ def synthesize(
     )
 
 
-# -- latent classes ----------------------------------------------------------------------------------------------------
-
-
 def count_classes(released: NoisyCooccurrence) -> int:
     """Return twice the number of eigenvalues of M, diagonal apart, above those of noise, 2σ√m, within 5 to 60."""
     M = released.M - np.diag(np.diag(released.M))
@@ -260,15 +257,6 @@ def fit_latent_classes(
     return LatentClasses(P, pi)
 
 
-def moment_loss(P: Array, pi: Array, Q: Array, q: Array) -> float:
-    """Return the loss that `fit_latent_classes` minimises."""
-    m, weighted = q.size, P * pi
-    residual = weighted @ P.T - Q
-    np.fill_diagonal(residual, 0)
-    off, excess = weighted.sum(axis=1) - q, float(pi.sum() - 1)
-    return 0.5 * float((residual * residual).sum()) + m / 4 * float(off @ off) + m * m / 4 * excess**2
-
-
 def _class_weights(Q: Array, q: Array, P: Array, pi: Array, *, lam: float) -> Array:
     """Return the best π for P, nearly, scaled to the sum 1."""
     m, gram, squares = q.size, P.T @ P, P * P
@@ -281,9 +269,6 @@ def _class_weights(Q: Array, q: Array, P: Array, pi: Array, *, lam: float) -> Ar
 def _weights(values: Array) -> Array:
     positive = np.maximum(values, 0) + 1e-12
     return np.asarray(positive / positive.sum())
-
-
-# -- Gaussian copula ---------------------------------------------------------------------------------------------------
 
 
 def gaussian_copula(released: NoisyCooccurrence, *, z: float = 2.0) -> tuple[Array, Array]:

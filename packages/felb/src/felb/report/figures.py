@@ -1,16 +1,22 @@
-"""Plots of matrices and curves."""
+"""Charts, all drawn by matplotlib: pictures of matrices, curves, heat maps, and the figures of a fitted model.
+
+A chart of a page is an SVG image in the colours of its style sheet, once for a light page and once for a dark one.
+matplotlib is loaded when the first chart is drawn. Settings of the user neither change the charts nor are changed.
+"""
 
 from __future__ import annotations
 
 import base64
+import io
 import math
-import struct
-import zlib
+import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from felb.data.binary import BinaryMatrix
 from felb.data.partition import is_list_of_matrices
@@ -18,22 +24,125 @@ from felb.errors import InputError, missing_extra
 from felb.kernels.boolean import boolean_product_dense
 from felb.metrics.counts import to_boolean
 from felb.records import replacing
-from felb.report.parts import Html, legend, significant, tag
+from felb.sklearn.base import feature_names
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
+    from felb.analysis.choose_k import RankChoice
     from felb.metrics.counts import History
-    from felb.report.evidence import Measured
+    from felb.sklearn.base import BooleanFactorization
 
     Pixels = NDArray[np.uint8]
     Codes = NDArray[np.uint8]
 
+TITLE_COLOUR, NOTE_COLOUR = "#111111", "#6a6a6a"
 
-# -- Plots of binary matrices: a one is black, a cell is a whole number of pixels, nothing is smoothed ---------------
+COLOURS = {
+    "bg": ("#fbfbf8", "#111315"),
+    "surface": ("#ffffff", "#181b1e"),
+    "wash": ("#f1f1ec", "#212529"),
+    "ink": ("#1b1d1f", "#e7e8e5"),
+    "muted": ("#5d6267", "#9fa5a9"),
+    "line": ("#e2e2dc", "#2d3236"),
+    "accent": ("#0b6b69", "#56c4ba"),
+    "on-accent": ("#fffffe", "#0c1514"),
+    "wrong": ("#c2500f", "#f0935a"),
+    "kept": ("#c9cbc6", "#4b5156"),
+    "violet": ("#5b4fb3", "#a79df0"),
+    "ochre": ("#8a6d00", "#d9b949"),
+    "rose": ("#b03a6c", "#ea86b0"),
+}
+"""Colours of charts and of the style sheet of pages, light and dark; no two of the light ones are the same."""
+
+THEMES = {theme: {name: pair[i] for name, pair in COLOURS.items()} for i, theme in enumerate(("light", "dark"))}
+LIGHT = THEMES["light"]
+CURVE_COLOURS = ("accent", "wrong", "violet", "ochre", "rose")
+MOST_CURVES = 2 * len(CURVE_COLOURS)
+"""Curves of a chart that can be told apart: five colours, drawn through and dashed."""
+
+PIXELS_OF_AN_INCH = 96
+"""Of a page; the size of SVG images is in points, 72 to the inch."""
+
+
+def check_matplotlib() -> None:
+    """Raise unless there is matplotlib."""
+    try:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        missing_extra("drawing", "report", error)
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw with the settings of matplotlib, whatever those of the user are."""
+    check_matplotlib()
+    import matplotlib as mpl
+
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has more fonts
+        mpl.rcdefaults()
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "felb", "font.sans-serif": ["DejaVu Sans"]})
+        yield
+
+
+def make_figure(size: tuple[float, float], **options: Any) -> Any:
+    """Return an empty figure of that size in inches, whose parts make room for each other."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, facecolor="white", **{"layout": "constrained", **options})
+
+
+def write_png(figure: Any, path: str | os.PathLike[str], *, dpi: int = 200) -> None:
+    """Write a figure as a PNG file that appears complete or not at all."""
+    with replacing(Path(path)) as partial, partial.open("wb") as file:
+        figure.savefig(file, format="png", dpi=dpi, metadata={"Software": None})
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image of a page.
+
+    Parameters
+    ----------
+    sources : data URL by theme
+    width, height : in pixels of the page
+    """
+
+    sources: Mapping[str, str]
+    width: int
+    height: int
+
+
+def to_printable(text: str) -> str:
+    """Replace what neither HTML nor XML can hold: control characters and lone halves of surrogate pairs."""
+    plain = text.encode("utf-8", "replace").decode("utf-8")
+    return "".join(c if c >= " " or c in "\n\t" else "\ufffd" for c in plain)
+
+
+def _encode(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _to_image(figure: Any) -> Image:
+    """Return a figure as SVG in both themes: drawn once in the colours of the light one, which are then exchanged."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    sources = {}
+    for theme, colours in THEMES.items():
+        text = file.getvalue()
+        for name, colour in LIGHT.items():
+            text = text.replace(colour, colours[name])
+        sources[theme] = _encode("svg+xml", text.encode())
+    width, height = (round(PIXELS_OF_AN_INCH * inches) for inches in figure.get_size_inches())
+    return Image(sources, width, height)
+
+
+# -- Matrices: a one is black, a cell is a whole number of pixels, nothing is smoothed --------------------------------
 
 INK, PAPER, FRAME = 17, 255, 200
 """Grey levels of a one, of a zero and of the line around a panel."""
@@ -46,8 +155,6 @@ LONGEST_CELL = 6
 
 TITLE_SIZE, NOTE_SIZE, LINE = 26, 22, 40
 """Pixels of a heading, of the small text below it, and from line to line."""
-
-TITLE_COLOUR, NOTE_COLOUR = "#111111", "#6a6a6a"
 
 DPI = 256
 """A power of two, so that pixels survive the way through inches and back exactly."""
@@ -82,10 +189,10 @@ def tile_order(U: ArrayLike, V: ArrayLike) -> Order:
     if rows.shape[1] != columns.shape[1]:
         raise InputError(f"U has {rows.shape[1]} components and V has {columns.shape[1]}")
     largest_first = np.argsort(-rows.sum(axis=0) * columns.sum(axis=0), kind="stable")
-    return Order(*(_by_components(members[:, largest_first]) for members in (rows, columns)))
+    return Order(*(_sort_by_components(members[:, largest_first]) for members in (rows, columns)))
 
 
-def _by_components(members: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _sort_by_components(members: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Sort descending by the first component, then the second, …; `lexsort` takes the weightiest key last."""
     if members.shape[1] == 0:
         return np.arange(members.shape[0])
@@ -112,50 +219,64 @@ def draw_matrices(
     """
     if not panels:
         raise InputError("nothing to draw: no panels were given")
+    _check_suffix(path)
+    drawn = {title: _draw_panel(title, matrix, (height, width)) for title, matrix in panels.items()}
+    top = MARGIN + LINE * max(title.count("\n") + 1 for title in drawn)
+    high = top + max(pixels.shape[0] for pixels in drawn.values()) + MARGIN
+    wide = 2 * MARGIN + sum(pixels.shape[1] for pixels in drawn.values()) + PANEL_GAP * (len(drawn) - 1)
+    canvas = np.full((high, wide), PAPER, dtype=np.uint8)
+    with drawing():
+        figure = make_figure((wide / DPI, high / DPI), dpi=DPI, layout="none")
+        left = MARGIN
+        for title, pixels in drawn.items():
+            canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+            for number, line in enumerate(title.split("\n")):
+                figure.text(
+                    left / wide,
+                    1 - (MARGIN + number * LINE) / high,
+                    line,
+                    va="top",
+                    fontsize=(NOTE_SIZE if number else TITLE_SIZE) * 72 / DPI,
+                    fontweight="normal" if number else "bold",
+                    color=NOTE_COLOUR if number else TITLE_COLOUR,
+                )
+            left += pixels.shape[1] + PANEL_GAP
+        figure.figimage(np.repeat(canvas[:, :, None], 3, axis=2), origin="upper")
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_png(figure, path, dpi=DPI)
+
+
+def _check_suffix(path: str | os.PathLike[str]) -> None:
     if Path(path).suffix.lower() != ".png":
         raise InputError(f"{Path(path).name!r} must end in .png; plots are PNG files")
-    drawn = {title: _panel(title, matrix, (height, width)) for title, matrix in panels.items()}
-    lines = max(title.count("\n") + 1 for title in drawn)
-    top = MARGIN + lines * LINE
-    canvas_height = top + max(pixels.shape[0] for pixels in drawn.values()) + MARGIN
-    canvas_width = 2 * MARGIN + sum(pixels.shape[1] for pixels in drawn.values()) + PANEL_GAP * (len(drawn) - 1)
-    canvas = np.full((canvas_height, canvas_width), PAPER, dtype=np.uint8)
-    headings, left = [], MARGIN
-    for title, pixels in drawn.items():
-        canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
-        headings.append((title, left))
-        left += pixels.shape[1] + PANEL_GAP
-    _write(canvas, headings, Path(path))
 
 
 def check_drawable(path: str | os.PathLike[str]) -> None:
     """Raise unless a plot can be written to `path`; checked before the computation."""
-    if Path(path).suffix.lower() != ".png":
-        raise InputError(f"{Path(path).name!r} must end in .png; plots are PNG files")
+    _check_suffix(path)
     if not Path(path).absolute().parent.is_dir():
         raise InputError(f"there is no folder {Path(path).absolute().parent}; make it, or choose another place")
-    try:
-        import matplotlib.backends.backend_agg  # noqa: F401
-    except ImportError as error:
-        missing_extra("drawing", "report", error)
+    check_matplotlib()
 
 
-def _panel(title: str, matrix: Any, box: tuple[int, int]) -> Pixels:
+def _draw_panel(title: str, matrix: Any, box: tuple[int, int]) -> Pixels:
     """Return one panel in pixels, at most as large as `box`, but for the lines around its bands."""
-    parts = list(matrix) if is_list_of_matrices(matrix) else [matrix]
-    bands = [BinaryMatrix.of(part) for part in parts]
+    bands = [BinaryMatrix.of(part) for part in (matrix if is_list_of_matrices(matrix) else [matrix])]
     n, m = sum(len(band) for band in bands), bands[0].shape[1]
     if n == 0 or m == 0:
         raise InputError(f"panel {title!r} has no cells: {n} rows, {m} columns")
     if any(band.shape[1] != m for band in bands):
         raise InputError(f"the matrices of panel {title!r} have {[band.shape[1] for band in bands]} columns")
-    down, across = cell_size((n, m), box)
-    share = min(1.0, box[0] / n)
-    framed = [
-        _framed(_enlarged(_thinned(band, max(1, round(share * len(band))), box[1]), down, across)) for band in bands
-    ]
-    gap = np.full((BAND_GAP, framed[0].shape[1]), PAPER, dtype=np.uint8)
-    return np.vstack([piece for band in framed for piece in (gap, band)][1:])
+    cell, share = cell_size((n, m), box), min(1.0, box[0] / n)
+    gap, pieces = None, []
+    for band in bands:
+        rows = _choose_evenly(np.arange(len(band)), max(1, round(share * len(band))))
+        cells = band.take(rows).toarray()[:, _choose_evenly(np.arange(m), box[1])]
+        grey = _enlarge(np.where(cells, np.uint8(INK), np.uint8(PAPER)), cell)
+        framed = np.pad(grey, FRAME_WIDTH, constant_values=FRAME)
+        pieces += [framed] if gap is None else [gap, framed]
+        gap = np.full((BAND_GAP, framed.shape[1]), PAPER, dtype=np.uint8)
+    return np.vstack(pieces)
 
 
 def cell_size(shape: tuple[int, int], box: tuple[int, int]) -> tuple[int, int]:
@@ -176,61 +297,23 @@ def cell_size(shape: tuple[int, int], box: tuple[int, int]) -> tuple[int, int]:
     return (square if fills else min(down, LONGEST_CELL * across)), across
 
 
-def _thinned(matrix: BinaryMatrix, n_rows: int, n_columns: int) -> NDArray[np.bool_]:
-    """Return evenly spaced rows and columns, at most that many of each."""
-    rows, columns = (
-        np.arange(have) if have <= want else np.linspace(0, have - 1, want).round().astype(np.int64)
-        for have, want in zip(matrix.shape, (n_rows, n_columns), strict=True)
-    )
-    return matrix.take(rows).toarray()[:, columns]
+def _choose_evenly(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    if len(order) <= count:
+        return order
+    return order[np.linspace(0, len(order) - 1, count).round().astype(np.int64)]
 
 
-def _enlarged(cells: NDArray[np.bool_], down: int, across: int) -> Pixels:
-    grey = np.where(cells, np.uint8(INK), np.uint8(PAPER))
-    return np.repeat(np.repeat(grey, down, axis=0), across, axis=1)
+def _enlarge(cells: Pixels, size: tuple[int, int]) -> Pixels:
+    return np.repeat(np.repeat(cells, size[0], axis=0), size[1], axis=1)
 
 
-def _framed(pixels: Pixels) -> Pixels:
-    return np.pad(pixels, FRAME_WIDTH, constant_values=FRAME)
+# -- A matrix, its reconstruction and the residual -------------------------------------------------------------------
 
-
-def _write(canvas: Pixels, headings: list[tuple[str, int]], path: Path) -> None:
-    """Write the canvas with its headings; matplotlib sets the text and leaves the pixels alone."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        missing_extra("drawing", "report", error)
-    high, wide = canvas.shape
-    figure = Figure(figsize=(wide / DPI, high / DPI), dpi=DPI, facecolor="white")
-    figure.figimage(np.repeat(canvas[:, :, None], 3, axis=2), origin="upper")
-    for title, left in headings:
-        for number, line in enumerate(title.split("\n")):
-            figure.text(
-                left / wide,
-                1 - (MARGIN + number * LINE) / high,
-                line,
-                va="top",
-                fontsize=(NOTE_SIZE if number else TITLE_SIZE) * 72 / DPI,
-                fontweight="normal" if number else "bold",
-                color=NOTE_COLOUR if number else TITLE_COLOUR,
-            )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial, partial.open("wb") as file:
-        # Not savefig, which listens to settings of the user such as a tight bounding box.
-        FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
-
-
-# -- Plots of a matrix, its reconstruction and the residual, as PNG in two themes; a cell is a whole number of pixels
-
-PAPER_INDEX, INK_INDEX, KEPT, MISSED, WRONG = range(5)
+ZERO, ONE, KEPT, MISSED, WRONG = range(5)
 """A zero; a one; and of a residual: a one that is explained, one that is not, and a zero that is claimed to be one."""
 
-PALETTES = {
-    "light": ("#ffffff", "#1b1d1f", "#c9cbc6", "#0b6b69", "#c2500f"),
-    "dark": ("#181b1e", "#e7e8e5", "#4b5156", "#56c4ba", "#f0935a"),
-}
-"""Colours by theme, those of the style sheet."""
+CELL_COLOURS = ("surface", "ink", "kept", "accent", "wrong")
+"""Their colours, in the words of the style sheet."""
 
 BOX = (960, 720)
 """Maximum height and width of a plot in pixels."""
@@ -255,288 +338,194 @@ class Pictures:
     shape: tuple[int, int]
 
     @property
-    def chosen(self) -> bool:
+    def is_selection(self) -> bool:
         """Whether not all cells are shown."""
         return self.data.shape != self.shape
 
 
-def pictures_of(measured: Measured) -> Pictures:
-    """Order rows and columns so that tiles show, choose some if there are many, and compare."""
-    order = tile_order(measured.U, measured.V)
-    rows = _chosen(order.rows, np.any(measured.U, axis=1), MOST[0])
-    columns = _chosen(order.columns, np.any(measured.V, axis=0), MOST[1])
-    cells = measured.matrix.take(rows).toarray()[:, columns]
-    made = boolean_product_dense(measured.U[rows], measured.V[:, columns])
-    if measured.matrix.unknown is not None:  # neither right nor wrong
-        made_known = made & ~measured.matrix.unknown.take(rows).toarray()[:, columns]
-    else:
-        made_known = made
-    residual = np.select([cells & made, cells, made_known], [KEPT, MISSED, WRONG], PAPER_INDEX).astype(np.uint8)
-    return Pictures(cells.astype(np.uint8), made.astype(np.uint8), residual, measured.matrix.shape)
+def picture(matrix: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> Pictures:
+    """Order rows and columns so that tiles show, choose some if there are many, and compare with U∘V."""
+    order = tile_order(U, V)
+    rows = _choose_described(order.rows, np.any(U, axis=1), MOST[0])
+    columns = _choose_described(order.columns, np.any(V, axis=0), MOST[1])
+    cells = matrix.take(rows).toarray()[:, columns]
+    made = boolean_product_dense(U[rows], V[:, columns])
+    claimed = made
+    if matrix.unknown is not None:  # neither right nor wrong
+        claimed = made & ~matrix.unknown.take(rows).toarray()[:, columns]
+    residual = np.select([cells & made, cells, claimed], [KEPT, MISSED, WRONG], ZERO).astype(np.uint8)
+    return Pictures(cells.astype(np.uint8), made.astype(np.uint8), residual, matrix.shape)
 
 
-def _chosen(order: NDArray[np.int64], described: NDArray[np.bool_], most: int) -> NDArray[np.int64]:
+def _choose_described(order: NDArray[np.int64], described: NDArray[np.bool_], most: int) -> NDArray[np.int64]:
     """Choose evenly along an order; what no component describes gets a quarter of the room at most."""
     if len(order) <= most:
         return order
     inside, outside = order[described[order]], order[~described[order]]
     room = min(len(outside), max(most // 4, most - len(inside)))
-    return np.concatenate([_evenly(inside, most - room), _evenly(outside, room)])
+    return np.concatenate([_choose_evenly(inside, most - room), _choose_evenly(outside, room)])
 
 
-def _evenly(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    if len(order) <= count:
-        return order
-    return order[np.linspace(0, len(order) - 1, count).round().astype(np.int64)]
+def _color_map(theme: str, names: Sequence[str] = CELL_COLOURS) -> Any:
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([THEMES[theme][name] for name in names])
 
 
-def enlarged(codes: Codes) -> Codes:
-    """Return the codes with cells of whole pixels, as large as fits."""
+def draw_cells(codes: Codes, theme: str = "light") -> bytes:
+    """Return a PNG file of cells, each of whole pixels, as large as fits."""
+    with drawing():
+        from matplotlib.image import imsave
+
+        pixels, file = _enlarge(codes, cell_size((codes.shape[0], codes.shape[1]), BOX)), io.BytesIO()
+        colours = _color_map(theme)
+        imsave(file, pixels, cmap=colours, vmin=0, vmax=colours.N - 1, format="png")
+    return file.getvalue()
+
+
+def draw_picture(codes: Codes) -> Image:
+    """Return cells as an image of a page."""
     down, across = cell_size((codes.shape[0], codes.shape[1]), BOX)
-    return np.repeat(np.repeat(codes, down, axis=0), across, axis=1)
+    sources = {theme: _encode("png", draw_cells(codes, theme)) for theme in THEMES}
+    return Image(sources, across * codes.shape[1], down * codes.shape[0])
 
 
-def png(pixels: Codes, palette: tuple[str, ...]) -> bytes:
-    """Return a PNG file with colours from a palette."""
-    high, wide = pixels.shape
-    # Every line of a PNG begins with the number of its filter, here none.
-    lines = np.zeros((high, wide + 1), dtype=np.uint8)
-    lines[:, 1:] = pixels
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", wide, high, 8, 3, 0, 0, 0)),
-        (b"PLTE", b"".join(bytes.fromhex(colour[1:]) for colour in palette)),
-        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
-        (b"IEND", b""),
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
-    )
+# -- Heat maps of shares ---------------------------------------------------------------------------------------------
+
+CELL_INCHES = 0.3
+SQUARE = np.array([[0.03, 0.03], [0.97, 0.03], [0.97, 0.97], [0.03, 0.97], [0.03, 0.03]])
+SHADES, DARK = 20, 0.55
+"""Shades of cells, and a share from which on its cell is so dark that its number is light."""
+
+MOST_NUMBERS = 400
+"""Cells that show their numbers; of a larger map, only the table below it does."""
+
+LONGEST_NAME = 24
+"""Characters of a name beside a heat map; the table below has the whole of it."""
 
 
-def data_uri(pixels: Codes, palette: tuple[str, ...]) -> str:
-    """Return a PNG as a data URL."""
-    return f"data:image/png;base64,{base64.b64encode(png(pixels, palette)).decode()}"
+def draw_heat_map(shares: Any, rows: Sequence[str], columns: Sequence[str]) -> Image:
+    """Return shares between 0 and 1 as an image of a page, the more the darker; NaN leaves a cell empty."""
+    with drawing():
+        return _to_image(_make_heat_map(shares, rows, columns))
 
 
-# -- Curves as inline SVG: text in the page's font, colours from its style sheet, so that both themes and print fit --
+def _make_heat_map(shares: Any, rows: Sequence[str], columns: Sequence[str]) -> Any:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
 
-STYLES = 10
-"""Curves of a chart that can be told apart: five colours, drawn through and dashed."""
+    shares = np.asarray(shares, dtype=float).reshape(len(rows), len(columns))  # None becomes NaN
+    row_names, column_names = ([_shorten(name) for name in names] for names in (rows, columns))
+    widest, highest = (max(map(len, names), default=0) for names in (row_names, column_names))
+    upright = highest <= 3
+    height = CELL_INCHES * len(rows) + 0.3 + (0 if upright else 0.09 * highest)
+    figure = make_figure((CELL_INCHES * len(columns) + 0.3 + 0.09 * widest, height))
+    axes = figure.subplots()
+    # One colour, more or less of it, so that the colour of the other theme can take its place; cells that look alike
+    # are one shape.
+    steps = np.round(SHADES * shares)
+    for step in np.unique(steps[~np.isnan(steps)]):
+        squares = [Outline(SQUARE + np.array([j, i]), closed=True) for i, j in np.argwhere(steps == step)]
+        strength = 0.06 + 0.94 * step / SHADES
+        axes.add_patch(PathPatch(Outline.make_compound_path(*squares), lw=0, color=LIGHT["accent"], alpha=strength))
+    axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
+    axes.set_xticks(np.arange(len(columns)) + 0.5, column_names, rotation=0 if upright else 90, parse_math=False)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, row_names, parse_math=False)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=8, labelcolor=LIGHT["muted"])
+    axes.spines[:].set_visible(False)
+    for (i, j), share in np.ndenumerate(shares):
+        if shares.size <= MOST_NUMBERS and not math.isnan(share):
+            colour = LIGHT["on-accent"] if share >= DARK else LIGHT["ink"]
+            axes.text(j + 0.5, i + 0.5, f"{100 * share:.0f}", ha="center", va="center", fontsize=7.5, color=colour)
+    return figure
 
-MOST_POINTS = 400
-"""Of a curve; more would not be seen."""
 
-SHORTEST, LONGEST = 1e-3, 1e5
-"""Numbers beyond these are written as powers of ten."""
+def _shorten(name: str) -> str:
+    plain = " ".join(to_printable(name).split())
+    return plain if len(plain) <= LONGEST_NAME else f"{plain[: LONGEST_NAME - 1]}…"
 
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 36
-"""Pixels around the plot."""
+
+def write_heat_map(shares: Any, path: Path, *, rows: Sequence[str], columns: Sequence[str], title: str) -> None:
+    """Write a heat map as a PNG file."""
+    with drawing():
+        figure = _make_heat_map(shares, rows, columns)
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(max(width, 5.2), height + 0.4)
+        figure.suptitle(title, fontsize=9, x=0.02, ha="left", color=LIGHT["ink"])
+        write_png(figure, path)
+
+
+# -- Curves ----------------------------------------------------------------------------------------------------------
+
+FEW_POINTS = 24
+"""Points of a curve that are all marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A curve, with its interval where `low` and `high` are given.
-
-    Parameters
-    ----------
-    name : for the legend
-    x, y : points in order of x; a y of None breaks the curve
-    low, high : ends of the interval at each x
-    marks : draw the points too; by default where there are few
-    """
+    """A curve: points in order of x, where a y of None breaks it, and whether few points are marked."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float | None]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
-    marks: bool | None = None
+    marks: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A range of numbers laid over a range of pixels, linear or logarithmic."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-
-    def at(self, value: float) -> float:
-        """Return the pixel of a value."""
-        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
-        share = (at - low) / (high - low) if high > low else 0.5
-        return self.start + share * (self.end - self.start)
+def draw_chart(
+    series: Sequence[Series], *, x_label: str, log_y: bool = False, x_range: tuple[float, float] | None = None
+) -> Image:
+    """Return curves over whole numbers as an image of a page; its title and its legend are text of the page."""
+    if len(series) > MOST_CURVES:
+        raise InputError(f"a chart shows at most {MOST_CURVES} curves, got {len(series)}; split it")
+    with drawing():
+        figure = make_figure((3.75, 2.3))
+        _paint_curves(figure.subplots(), series, x_label=x_label, log_y=log_y, x_range=x_range)
+        return _to_image(figure)
 
 
-def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return round numbers between low and high, about `count` of them, 1, 2 or 5 · 10^z apart.
+def _paint_curves(
+    axes: Any, series: Sequence[Series], *, x_label: str, log_y: bool, x_range: tuple[float, float] | None = None
+) -> None:
+    from matplotlib.ticker import MaxNLocator
 
-    Examples
-    --------
-    >>> nice_ticks(0, 70)
-    [0, 20, 40, 60]
-    """
-    if not high > low:
-        return [low]
-    raw = (high - low) / max(1, count - 1)
-    power = 10 ** math.floor(math.log10(raw))
-    step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda s: abs(math.log(s / raw)))
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [round(i * step, 12) for i in range(first, last + 1)]
-
-
-def log_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return powers of ten between low and high, every second or third if there are many."""
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    if last < first:
-        return [low, high]
-    every = max(1, math.ceil((last - first + 1) / count))
-    return [10.0**i for i in range(first, last + 1, every)]
-
-
-def line_chart(
-    series: Sequence[Series],
-    *,
-    title: str,
-    x_label: str,
-    y_label: str | None = None,
-    size: tuple[int, int] = (360, 220),
-    log_x: bool = False,
-    log_y: bool = False,
-    x_range: tuple[float, float] | None = None,
-    y_range: tuple[float, float] | None = None,
-    whole_x: bool = False,
-) -> Html:
-    """Return curves over one axis, with a legend if there are several.
-
-    Parameters
-    ----------
-    series : at most as many as there are styles
-    title : what is seen, for the heading and for screen readers
-    x_label, y_label : of the axes; the y label stands above the plot
-    size : width and height in pixels; the figure shrinks with the page and never grows beyond it
-    log_x, log_y : logarithmic axes; all values must be above 0
-    x_range, y_range : of the axes; by default what the values need
-    whole_x : mark whole numbers only
-    """
-    if len(series) > STYLES:
-        raise InputError(f"a chart shows at most {STYLES} curves, got {len(series)}; split it")
-    xs = [float(x) for s in series for x in s.x]
-    ys = [float(y) for s in series for values in (s.y, s.low or (), s.high or ()) for y in values if y is not None]
-    if not ys:
-        raise InputError(f"nothing to draw in {title!r}: no series has a value")
-    width, height = size
-    x_axis = Axis(*(x_range or _room(min(xs), max(xs), log=log_x)), LEFT, width - RIGHT, log_x)
-    y_axis = Axis(
-        *(y_range or _room(min(ys), max(ys), log=log_y, pad=0.06)), height - BOTTOM, TOP + (16 if y_label else 0), log_y
-    )
-    content = [
-        tag("title", _summary(title, series)),
-        _grid(x_axis, y_axis, labels=(x_label, y_label), whole_x=whole_x),
-        *(_curve(s, i, x_axis, y_axis) for i, s in enumerate(series)),
-    ]
-    chart = tag("svg", content, viewBox=f"0 0 {width} {height}", width=width, height=height, role="img", class_="chart")
-    entries = {s.name: f"s{i}" for i, s in enumerate(series)} if len(series) > 1 else {}
-    return tag("div", tag("h3", title), chart, legend(entries) if entries else None, class_="plot")
-
-
-def _room(low: float, high: float, *, log: bool, pad: float = 0.0) -> tuple[float, float]:
-    """Return a range with room around the values; one that is not empty even if they are all the same."""
-    if log:
-        room = max(2.0 if low == high else 1.0, (high / low) ** pad)
-        return low / room, high * room
-    if low == high:
-        return (low - 0.5, high + 0.5) if low == 0 else (low - abs(low) / 2, high + abs(high) / 2)
-    room = pad * (high - low)
-    # A quantity that is never negative does not get an axis that is.
-    return (max(0.0, low - room) if low >= 0 else low - room), high + room
-
-
-def _grid(x_axis: Axis, y_axis: Axis, *, labels: tuple[str, str | None], whole_x: bool) -> list[Html]:
-    x_label, y_label = labels
-    drawn = []
-    for tick, label in _labelled(y_axis):
-        y = f"{y_axis.at(tick):.1f}"
-        drawn.append(tag("line", x1=x_axis.start, x2=x_axis.end, y1=y, y2=y, class_="grid"))
-        drawn.append(tag("text", label, x=x_axis.start - 7, y=y, dy=".32em", class_="tick end"))
-    base = y_axis.start
-    drawn.append(tag("line", x1=x_axis.start, x2=x_axis.end, y1=base, y2=base, class_="axis"))
-    for tick, label in _labelled(x_axis):
-        if whole_x and tick != int(tick):
+    for number, one in enumerate(series):
+        y = np.array([np.nan if value is None else value for value in one.y], dtype=float)
+        known = ~np.isnan(y)
+        if not known.any():
             continue
-        x = f"{x_axis.at(tick):.1f}"
-        drawn.append(tag("line", x1=x, x2=x, y1=base, y2=base + 4, class_="axis"))
-        drawn.append(tag("text", label, x=x, y=base + 16, class_="tick middle"))
-    drawn.append(tag("text", x_label, x=x_axis.end, y=base + 31, class_="label end"))
-    if y_label:
-        drawn.append(tag("text", y_label, x=x_axis.start - 40, y=12, class_="label"))
-    return drawn
+        beside = np.r_[False, known[:-1]] | np.r_[known[1:], False]
+        marked = known if one.marks and known.sum() <= FEW_POINTS else known & ~beside
+        if not marked.any():
+            marked = np.arange(len(y)) == np.flatnonzero(known)[-1]
+        axes.plot(
+            one.x,
+            y,
+            color=LIGHT[CURVE_COLOURS[number % len(CURVE_COLOURS)]],
+            linestyle="-" if number < len(CURVE_COLOURS) else "--",
+            linewidth=1.4,
+            marker="o",
+            markersize=3.5,
+            markevery=np.flatnonzero(marked).tolist(),
+            label=one.name,
+            clip_on=False,
+        )
+    if log_y:
+        axes.set_yscale("log")
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+    if x_range is not None and x_range[0] < x_range[1]:
+        axes.set_xlim(*x_range)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.grid(axis="y", color=LIGHT["line"], linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(which="both", labelsize=8, colors=LIGHT["muted"], left=False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(LIGHT["muted"])
+    axes.set_xlabel(x_label, fontsize=8, color=LIGHT["muted"], loc="right")
 
 
-def _labelled(axis: Axis) -> list[tuple[float, str]]:
-    """Return the marks of an axis with their labels: all as powers of ten, or none."""
-    ticks = (log_ticks if axis.log else nice_ticks)(axis.low, axis.high)
-    long = any(tick and not SHORTEST <= abs(tick) < LONGEST for tick in ticks)
-    return [(tick, _power(tick) if long and tick else significant(tick, 4)) for tick in ticks]
-
-
-def _power(value: float) -> str:
-    mantissa, exponent = f"{value:.1e}".split("e")
-    power = f"10{str(int(exponent)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-    return power if mantissa == "1.0" else f"{mantissa.removesuffix('.0')}·{power}"
-
-
-def _curve(series: Series, colour: int, x_axis: Axis, y_axis: Axis) -> Html:
-    chosen = _thinned_points(len(series.x))
-    pieces: list[list[tuple[float, float]]] = [[]]
-    for i in chosen:
-        y = series.y[i]
-        if y is None:
-            pieces.append([])
-        else:
-            pieces[-1].append((x_axis.at(series.x[i]), y_axis.at(y)))
-    pieces = [piece for piece in pieces if piece]
-    drawn: list[Html] = []
-    if series.low is not None and series.high is not None:
-        up = [(x_axis.at(series.x[i]), y_axis.at(series.high[i])) for i in chosen]
-        down = [(x_axis.at(series.x[i]), y_axis.at(series.low[i])) for i in reversed(chosen)]
-        drawn.append(tag("polygon", points=_points(up + down), class_="band"))
-    drawn += [tag("polyline", points=_points(piece), class_="line") for piece in pieces if len(piece) > 1]
-    few = sum(map(len, pieces)) <= 24
-    marks = [p for piece in pieces if (few if series.marks is None else series.marks) or len(piece) == 1 for p in piece]
-    if pieces and not marks:
-        marks = [pieces[-1][-1]]
-    drawn += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=2.6) for x, y in marks]
-    return tag("g", drawn, class_=f"s{colour}")
-
-
-def _thinned_points(n: int) -> list[int]:
-    """Return at most `MOST_POINTS` numbers of points, evenly, with the first and the last."""
-    if n <= MOST_POINTS:
-        return list(range(n))
-    return [round(i * (n - 1) / (MOST_POINTS - 1)) for i in range(MOST_POINTS)]
-
-
-def _points(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-
-
-def _summary(title: str, series: Sequence[Series]) -> str:
-    told = []
-    for s in series:
-        known = [(x, y) for x, y in zip(s.x, s.y, strict=True) if y is not None]
-        if known:
-            (x0, y0), (x1, y1) = known[0], known[-1]
-            told.append(f"{s.name}: {significant(y0)} at {significant(x0)}, {significant(y1)} at {significant(x1)}")
-    return f"{title}. {'; '.join(told)}"
-
-
-# -- Curves of a history: one small chart for every metric with values in several rounds -----------------------------
-
-TITLES = {
+METRIC_TITLES = {
     "loss": "Loss ‖A − UV‖²",
     "errors": "Wrong cells",
     "f1": "F1",
@@ -549,32 +538,24 @@ TITLES = {
     "outside": "Estimated share of ones outside components",
     "clients": "Clients that responded",
 }
-"""Figures that have a name in words, in the order of the charts."""
+"""Metrics of rounds that have a name in words, in the order of the charts."""
 
 LEFT_OUT = {"round", "rmsd", "rmsd_table", "precision", "recall", "coverage", "measured", "tries"}
-"""Figures that say the same as others, or nothing on their own."""
+"""Metrics that say the same as others, or nothing on their own."""
 
 RELAXED = {"factor_statistics"}
 """Tasks whose factors are not Boolean, in methods that go on with Boolean ones."""
 
-MOST_CHARTS = 9
-
 WIDE = 1000
 """Ratio of the largest to the smallest value beyond which the axis is logarithmic."""
 
-FEW = 2
-"""Points that make no curve."""
+FEWEST_POINTS = 3
+"""That make a curve."""
 
 
-def curves(history: History) -> list[Html]:
-    """Return the charts of a history."""
-    last = max((float(row.get("round", number)) for number, row in enumerate(history)), default=0.0)
-    return [_chart(key, series, last) for key, series in list(figures(history).items())[:MOST_CHARTS]]
-
-
-def figures(history: History) -> dict[str, list[Series]]:
+def find_curves(history: History) -> dict[str, list[Series]]:
     """Return the curves of every metric that varies over the rounds, the best known metrics first."""
-    keys = list(dict.fromkeys([*TITLES, *(key for row in history for key in row)]))
+    keys = list(dict.fromkeys([*METRIC_TITLES, *(key for row in history for key in row)]))
     found = {}
     for key in keys:
         points = [
@@ -582,40 +563,33 @@ def figures(history: History) -> dict[str, list[Series]]:
             for number, row in enumerate(history)
             if key not in LEFT_OUT and _is_number(row.get(key))
         ]
-        if len(points) > FEW and len({value for _, value, _ in points}) > 1:
-            found[key] = _series(points)
+        if len(points) >= FEWEST_POINTS and len({value for _, value, _ in points}) > 1:
+            found[key] = _split_at_starts(points)
     return found
 
 
-def _series(points: list[tuple[float, float, bool]]) -> list[Series]:
+def _split_at_starts(points: list[tuple[float, float, bool]]) -> list[Series]:
     """Return one curve, or two where a relaxed search came first; it is broken where another start was tried."""
-    relaxed = [(x, y) for x, y, is_relaxed in points if is_relaxed]
-    groups: dict[str, list[tuple[float, float | None]]] = {
-        "relaxed": _broken(relaxed),
-        "Boolean": [(x, y) for x, y, is_relaxed in points if not is_relaxed],
-    }
+    relaxed: list[tuple[float, float | None]] = []
+    for x, y, is_relaxed in points:
+        if is_relaxed:
+            if relaxed and x > relaxed[-1][0] + 1:
+                relaxed.append((x - 1, None))
+            relaxed.append((x, y))
+    boolean: list[tuple[float, float | None]] = [(x, y) for x, y, is_relaxed in points if not is_relaxed]
     return [
-        Series(name, [x for x, _ in kept], [y for _, y in kept], marks=False) for name, kept in groups.items() if kept
+        Series(name, [x for x, _ in kept], [y for _, y in kept], marks=False)
+        for name, kept in (("relaxed", relaxed), ("Boolean", boolean))
+        if kept
     ]
 
 
-def _broken(points: list[tuple[float, float]]) -> list[tuple[float, float | None]]:
-    """Put a gap wherever rounds are left out."""
-    broken: list[tuple[float, float | None]] = []
-    for number, (x, y) in enumerate(points):
-        if number and x > points[number - 1][0] + 1:
-            broken.append((x - 1, None))
-        broken.append((x, y))
-    return broken
+def title_of(metric: str) -> str:
+    """Return what a metric is called in words."""
+    return METRIC_TITLES.get(metric, metric.replace("_", " "))
 
 
-def _chart(key: str, series: list[Series], last: float) -> Html:
-    """Draw one metric; the axis of rounds is the same for all, so that charts can be compared."""
-    title = TITLES.get(key, key.replace("_", " "))
-    return line_chart(series, title=title, x_label="round", log_y=is_wide(series), x_range=(0.0, last), whole_x=True)
-
-
-def is_wide(series: list[Series]) -> bool:
+def is_wide(series: Sequence[Series]) -> bool:
     """Whether values range so far that only a logarithmic axis shows them."""
     values = [y for one in series for y in one.y if y is not None]
     return min(values) > 0 and max(values) / min(values) > WIDE
@@ -623,3 +597,180 @@ def is_wide(series: list[Series]) -> bool:
 
 def _is_number(value: object) -> bool:
     return type(value) is not bool and isinstance(value, int | float) and math.isfinite(value)
+
+
+def _paint_rounds(make: Callable[[tuple[float, float]], Any], curves: Mapping[str, list[Series]]) -> Any:
+    """Return a figure of the metrics of the rounds, an axis each, up to three side by side."""
+    across = min(3, len(curves))
+    down = -(-len(curves) // across)
+    figure = make((3.6 * across, 2.6 * down))
+    grid = figure.subplots(down, across, squeeze=False).reshape(-1)
+    for axes in grid[len(curves) :]:
+        axes.set_visible(False)
+    for axes, (metric, series) in zip(grid, curves.items(), strict=False):
+        _paint_curves(axes, series, x_label="round", log_y=is_wide(series))
+        axes.set_title(title_of(metric), fontsize=9, loc="left", color=LIGHT["ink"], parse_math=False)
+        if len(series) > 1:
+            axes.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def write_rounds(curves: Mapping[str, list[Series]], path: Path) -> None:
+    """Write the metrics of the rounds as a PNG file."""
+    with drawing():
+        write_png(_paint_rounds(make_figure, curves), path)
+
+
+# -- The figures of a fitted model, which are matplotlib figures for a notebook ---------------------------------------
+
+MOST_FEATURES = 60
+"""Features of a plot of components; those of most components come first."""
+
+
+class ModelPlots:
+    """The figures of a model; each is a new `matplotlib.figure.Figure`, to be shown, changed or saved.
+
+    Examples
+    --------
+    >>> import felb
+    >>> model = felb.FederatedBMF(5, random_state=0).fit(felb.data.load("zoo"))
+    >>> model.plot.components().savefig("components.png")
+    """
+
+    def __init__(self, model: BooleanFactorization) -> None:
+        check_is_fitted(model)
+        self._model = model
+
+    def components(self, *, max_features: int = MOST_FEATURES) -> Any:
+        """Draw which features each component has, by their names; at most so many features, those used most."""
+        V = self._model.components_
+        n_used = int(V.any(axis=0).sum())
+        used = np.argsort(-V.sum(axis=0), kind="stable")[: max(1, min(max_features, n_used))]
+        supports = getattr(self._model, "supports_", None)
+        columns = used[tile_order(np.eye(len(V), dtype=bool), V[:, used]).columns]
+        names = feature_names(getattr(self._model, "feature_names_in_", None), V.shape[1])
+        figure = _make_notebook_figure((2.2 + 0.22 * len(columns), 1.6 + 0.3 * len(V)))
+        axes = figure.subplots()
+        colours = _color_map("light", ("surface", "accent"))
+        axes.imshow(V[:, columns], cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        axes.set_xticks(range(len(columns)), [names[j] for j in columns], rotation=90, parse_math=False)
+        rows = range(len(V)) if supports is None else [f"{i}  ({support})" for i, support in enumerate(supports)]
+        axes.set_yticks(range(len(V)), rows)
+        axes.set_ylabel("component" if supports is None else "component (support)", fontsize=9)
+        more = f"; {n_used - len(columns)} more features are not shown" if n_used > len(columns) else ""
+        axes.set_title(f"Components and their features{more}", fontsize=10, loc="left")
+        axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
+        axes.set_yticks(np.arange(len(V) + 1) - 0.5, minor=True)
+        axes.grid(which="minor", color=LIGHT["line"], linewidth=0.6)
+        axes.tick_params(which="both", length=0, labelsize=8)
+        axes.spines[:].set_visible(False)
+        return figure
+
+    def reconstruction(self, X: Any) -> Any:
+        """Draw X, its reconstruction U∘V, and where they differ; rows and columns in the order of the components."""
+        rows = self._model.new_rows(X)[0]
+        U = np.asarray(self._model.transform(rows))
+        drawn = picture(rows, U, self._model.components_)
+        figure, colours = _make_notebook_figure((10.5, 4.2)), _color_map("light")
+        titles = {"data": "data", "reconstruction": "reconstruction", "residual": "explained, missed, wrong"}
+        for axes, (name, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
+            codes = getattr(drawn, name)
+            axes.imshow(codes, cmap=colours, vmin=0, vmax=colours.N - 1, aspect="auto", interpolation="nearest")
+            axes.set_title(title, fontsize=10, loc="left")
+            axes.set(xticks=[], yticks=[])
+        from matplotlib.patches import Patch
+
+        words = {"explained": "kept", "missed": "accent", "wrong": "wrong"}
+        patches = [Patch(color=LIGHT[name], label=word) for word, name in words.items()]
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.01)}
+        axes.legend(handles=patches, ncols=3, fontsize=8, frameon=False, **place)
+        n, m = drawn.shape
+        part = " An even selection is shown." if drawn.is_selection else ""
+        figure.supxlabel(f"{n} records x {m} features.{part}", fontsize=8)
+        return figure
+
+    def rounds(self) -> Any:
+        """Draw the metrics of the rounds: loss, integrality gap, wrong cells and others that the method reports."""
+        found = find_curves(self._model.history_) if len(getattr(self._model, "history_", ())) else {}
+        if not found:
+            raise InputError(f"{type(self._model).__name__} has no metrics of rounds to draw")
+        return _paint_rounds(_make_notebook_figure, found)
+
+    def stability(self, found: Any = None) -> Any:
+        """Draw how well each component is found again in refits, from the result of `felb.stability`.
+
+        Parameters
+        ----------
+        found : has ``mean``, the mean match of each component, and ``interval``, components × 2
+        """
+        if found is None or not all(hasattr(found, name) for name in ("mean", "interval")):
+            raise InputError("give the result of felb.stability(model, X), which has the means and intervals to draw")
+        means, interval = np.asarray(found.mean, dtype=float), np.asarray(found.interval, dtype=float)
+        k = len(self._model.components_)
+        if means.shape != (k,) or interval.shape != (k, 2):
+            raise InputError(f"the stability is of {means.size} components, and the model has {k}")
+        figure = _make_notebook_figure((5.2, 1.2 + 0.3 * k))
+        axes, places = figure.subplots(), np.arange(k)
+        axes.hlines(places, interval[:, 0], interval[:, 1], color=LIGHT["accent"], linewidth=2)
+        axes.plot(means, places, "o", color=LIGHT["accent"], markersize=6)
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_yticks(places)
+        axes.invert_yaxis()
+        axes.set_ylabel("component", fontsize=9)
+        axes.set_xlabel("Jaccard index of a component and its match in refits: mean, 95% of refits", fontsize=8)
+        axes.grid(axis="x", color=LIGHT["line"], linewidth=0.6)
+        axes.tick_params(labelsize=8)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        return figure
+
+
+def _make_notebook_figure(size: tuple[float, float]) -> Any:
+    """Return a figure that a notebook shows once, when it is the value of a cell."""
+    check_matplotlib()
+    from matplotlib import pyplot
+
+    figure = pyplot.figure(figsize=size, layout="constrained", facecolor="white")
+    pyplot.close(figure)  # not kept by pyplot, which would show it a second time
+    return figure
+
+
+# -- The choice of k: held-out cells, error, stability and description length ----------------------------------------
+
+
+def write_choice(choice: RankChoice, path: str | os.PathLike[str]) -> None:
+    """Draw the scores over the number of components into a PNG file.
+
+    Examples
+    --------
+    >>> import felb
+    >>> choice = felb.choose_k(felb.data.load("zoo"), range(2, 5), cv=2, n_resamples=0)
+    >>> write_choice(choice, "choice.png")
+    """
+    check_drawable(path)
+    rows = choice.scores
+    held_out, length = "F1 of held-out cells", "Description length, kbit"
+    panels = {held_out: [row.mean for row in rows], "Wrong cells of the fit, %": [100 * row.error_rate for row in rows]}
+    if all(row.stability is not None for row in rows):
+        panels["Components found by refits, %"] = [100 * (row.stability or 0.0) for row in rows]
+    panels[length] = [row.description_length / 1000 for row in rows]
+    k, chosen = [row.n_components for row in rows], {length: choice.shortest_k, held_out: choice.best_k}
+    with drawing():
+        figure = make_figure((3.2 * len(panels), 2.8))
+        for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+            _paint_curves(axes, [Series(title, k, values)], x_label="components k", log_y=False)
+            axes.set_title(title, fontsize=9, loc="left", color=LIGHT["ink"])
+            if title == held_out:
+                errors = [row.standard_error for row in rows]
+                axes.errorbar(k, values, yerr=errors, color=LIGHT["accent"], linewidth=0, elinewidth=1)
+            if title in chosen:
+                _mark_choice(axes, chosen[title], values[k.index(chosen[title])], values)
+        write_png(figure, path)
+
+
+def _mark_choice(axes: Any, k: int, value: float, values: Sequence[float]) -> None:
+    """Mark a number of components by a line, a point and its number, away from the curve."""
+    axes.axvline(k, color=LIGHT["wrong"], linewidth=1, linestyle=":")
+    axes.plot([k], [value], color=LIGHT["wrong"], marker="o", markersize=6)
+    height = 0.92 if value < (min(values) + max(values)) / 2 else 0.04
+    where = {"xycoords": ("data", "axes fraction"), "xytext": (4, 0), "textcoords": "offset points"}
+    axes.annotate(f"k = {k}", (k, height), fontsize=8, color=LIGHT["wrong"], **where)

@@ -1,4 +1,7 @@
-"""Tables of scores as papers print them, and comparisons of methods as tables and as a page."""
+"""Tables of scores as papers print them, the best of a column bold and the second best underlined.
+
+One table is written for a terminal, as Markdown and as LaTeX (booktabs); a template of pages writes it as HTML.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,14 @@ import csv
 import io
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from felb.records import replacing
-from felb.report import figures as charts
-from felb.report import parts
-from felb.report.parts import Page, section, tag
 from felb.runs.compare import SCORES, SHOWN
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Sequence
 
-    from felb.report.parts import Html, Section
     from felb.runs.compare import Compared, Score
-
-
-# -- Tables of scores as papers print them: the best of a column bold, the second best underlined --------------------
-#
-# One table is written for a terminal, as Markdown, as LaTeX (booktabs) and as HTML.
 
 Mark = Literal["", "best", "second"]
 LATEX = {
@@ -43,7 +34,7 @@ class TableCell:
     mark: Mark = ""
     published: str | None = None
 
-    def written(self, best: Callable[[str], str], second: Callable[[str], str]) -> str:
+    def format(self, best: Callable[[str], str], second: Callable[[str], str]) -> str:
         """Return the cell with its mark set by one of the functions."""
         text = {"best": best, "second": second}.get(self.mark, str)(self.text)
         return text if self.published is None else f"{text} / {self.published}"
@@ -61,27 +52,27 @@ class MarkedTable:
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """The cells as plain text; the best of a column is marked with *."""
         return tuple(
-            (method, *(cell.written(lambda text: f"{text}*", str) for cell in cells)) for method, cells in self.cells
+            (method, *(cell.format(lambda text: f"{text}*", str) for cell in cells)) for method, cells in self.cells
         )
 
     def markdown(self) -> list[str]:
         """Return the lines of a Markdown table."""
-        head = "| " + " | ".join(escaped(text) for text in self.head) + " |"
+        head = "| " + " | ".join(escape_markdown(text) for text in self.head) + " |"
         rule = "|---|" + "---:|" * (len(self.head) - 1)
-        rows = [(escaped(method), *map(_markdown_cell, cells)) for method, cells in self.cells]
+        rows = [(escape_markdown(method), *map(_markdown_cell, cells)) for method, cells in self.cells]
         return [head, rule, *("| " + " | ".join(row) + " |" for row in rows)]
 
     def latex(self, *, caption: str, label: str) -> list[str]:
         """Return the lines of a LaTeX table, which needs the package booktabs."""
-        rows = [" & ".join((_latex(method), *map(_latex_cell, cells))) + r" \\" for method, cells in self.cells]
+        rows = [" & ".join((_escape_latex(method), *map(_latex_cell, cells))) + r" \\" for method, cells in self.cells]
         return [
             r"\begin{table}",
             r"  \centering",
-            f"  \\caption{{{_latex(caption)}}}",
+            f"  \\caption{{{_escape_latex(caption)}}}",
             f"  \\label{{{label}}}",
             f"  \\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}",
             r"    \toprule",
-            "    " + " & ".join(map(_latex, self.head)) + r" \\",
+            "    " + " & ".join(map(_escape_latex, self.head)) + r" \\",
             r"    \midrule",
             *(f"    {row}" for row in rows),
             r"    \bottomrule",
@@ -89,19 +80,13 @@ class MarkedTable:
             r"\end{table}",
         ]
 
-    def html(self) -> Html:
-        """Return the table as a part of a page."""
-        columns = [parts.Column(title, "number" if number else "words") for number, title in enumerate(self.head)]
-        rows = [(method, *map(_html_cell, cells)) for method, cells in self.cells]
-        return parts.table(columns, rows, caption=self.title)
 
-
-def marks(values: Sequence[float | None], *, better: Literal["high", "low", ""]) -> list[Mark]:
+def mark_best(values: Sequence[float | None], *, better: Literal["high", "low", ""]) -> list[Mark]:
     """Mark the best of a column and, of three or more, the second best; nothing where there is no choice.
 
     Examples
     --------
-    >>> marks([0.5, None, 0.9, 0.9, 0.7], better="high")
+    >>> mark_best([0.5, None, 0.9, 0.9, 0.7], better="high")
     ['', '', 'best', 'best', 'second']
     """
     known = [value for value in values if value is not None]
@@ -112,42 +97,32 @@ def marks(values: Sequence[float | None], *, better: Literal["high", "low", ""])
     return ["" if value is None else names.get(value, "") for value in values]
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return text as Markdown shows it."""
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
 def _markdown_cell(cell: TableCell) -> str:
-    plain = TableCell(escaped(cell.text), cell.mark, cell.published)
-    return plain.written(lambda text: f"**{text}**", lambda text: f"<u>{text}</u>")
+    plain = TableCell(escape_markdown(cell.text), cell.mark, cell.published)
+    return plain.format(lambda text: f"**{text}**", lambda text: f"<u>{text}</u>")
 
 
-def _latex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)
 
 
 def _latex_cell(cell: TableCell) -> str:
-    plain = TableCell(_latex(cell.text), cell.mark, cell.published)
-    return plain.written(lambda text: rf"\textbf{{{text}}}", lambda text: rf"\underline{{{text}}}")
+    plain = TableCell(_escape_latex(cell.text), cell.mark, cell.published)
+    return plain.format(lambda text: rf"\textbf{{{text}}}", lambda text: rf"\underline{{{text}}}")
 
 
-def _html_cell(cell: TableCell) -> object:
-    marked = {"best": "strong", "second": "u"}.get(cell.mark)
-    text = cell.text if marked is None else tag(marked, cell.text)
-    return text if cell.published is None else tag("span", text, f" / {cell.published}")
-
-
-# -- A comparison of methods as tables (terminal, CSV, Markdown, LaTeX) and as one page ------------------------------
-
-TABLES = {"csv": "table.csv", "markdown": "table.md", "latex": "table.tex"}
-PAGE = "comparison.html"
 NO_SCORE = "–"
 OUT_OF_TIME, FAILED = "out of time", "failed"
 
 
 def comparison_tables(compared: Compared) -> list[MarkedTable]:
     """Return a table for each score: mean ± half the 95% interval over the seeds, methods by numbers of components."""
-    return [_table(compared, score) for score in SCORES if score.key in SHOWN]
+    return [_tabulate(compared, score) for score in SCORES if score.key in SHOWN]
 
 
 def comparison_csv(compared: Compared) -> str:
@@ -170,9 +145,9 @@ def comparison_csv(compared: Compared) -> str:
 
 def comparison_markdown(compared: Compared) -> str:
     """Return the tables as Markdown."""
-    lines = [f"{escaped(told(compared))} Bold: best, underlined: second best of a column.", ""]
+    lines = [f"{escape_markdown(describe_comparison(compared))} Bold: best, underlined: second best of a column.", ""]
     for table in comparison_tables(compared):
-        lines += [f"**{escaped(table.title)}**", "", *table.markdown(), ""]
+        lines += [f"**{escape_markdown(table.title)}**", "", *table.markdown(), ""]
     return "\n".join(lines)
 
 
@@ -180,52 +155,12 @@ def comparison_latex(compared: Compared) -> str:
     """Return the tables as LaTeX; they need the package booktabs."""
     lines = ["% Needs \\usepackage{booktabs}."]
     for score, table in zip(SHOWN, comparison_tables(compared), strict=True):
-        caption = f"{table.title}. {told(compared)} Bold: best, underlined: second best."
+        caption = f"{table.title}. {describe_comparison(compared)} Bold: best, underlined: second best."
         lines += ["", *table.latex(caption=caption, label=f"tab:{score}")]
     return "\n".join(lines) + "\n"
 
 
-def comparison_page(compared: Compared) -> Page:
-    """Return the page of a comparison: tables, curves over the number of components, what failed, provenance."""
-    sections: list[Section] = [
-        section("Tables", parts.paragraph(told(compared)), (table.html() for table in comparison_tables(compared)))
-    ]
-    if len(compared.components) > 1:
-        drawn = (_chart(compared, score) for score in SCORES if score.key in ("f1", "rmsd"))
-        sections.append(section("Curves", parts.grid(*drawn)))
-    if wrong := compared.failures():
-        items = (tag("li", f"{', '.join(where)}: {reason}") for reason, where in wrong.items())
-        sections.append(section("Runs without scores", tag("ul", items)))
-    made = compared.provenance
-    facts = {
-        "data": f"{compared.source}, {compared.shape[0]} records x {compared.shape[1]} features",
-        "clients": compared.clients if compared.clients is not None else "by a column of the data",
-        "seeds": compared.seeds,
-        "runs": f"{compared.done} of {compared.planned} done",
-        "felb": made.get("felb"),
-        "date": made.get("date"),
-        "machine": ", ".join(f"{name} {value}" for name, value in dict(made.get("machine", {})).items()),
-    }
-    sections.append(section("Provenance", parts.facts(facts)))
-    return Page(f"Methods on {compared.source}", sections, kicker="Comparison")
-
-
-def write_comparison(compared: Compared, folder: str | os.PathLike[str]) -> dict[str, str]:
-    """Write the tables and the page into the folder of the comparison; return the files by their kind."""
-    place = Path(folder)
-    texts = {
-        "csv": comparison_csv(compared),
-        "markdown": comparison_markdown(compared),
-        "latex": comparison_latex(compared),
-    }
-    for kind, text in texts.items():
-        with replacing(place / TABLES[kind]) as partial:
-            partial.write_text(text, encoding="utf-8")
-    comparison_page(compared).write(place / PAGE, force=True)
-    return {kind: str(place / name) for kind, name in {**TABLES, "page": PAGE}.items()}
-
-
-def told(compared: Compared) -> str:
+def describe_comparison(compared: Compared) -> str:
     """Say what was compared, and whether anything is missing."""
     rows, columns = compared.shape
     over = "clients by a column of the data" if compared.clients is None else f"{compared.clients} clients"
@@ -236,7 +171,7 @@ def told(compared: Compared) -> str:
     return f"{compared.source}, {rows} x {columns}, {over}, {trials}: {spread} over the seeds.{lack}"
 
 
-def _table(compared: Compared, score: Score) -> MarkedTable:
+def _tabulate(compared: Compared, score: Score) -> MarkedTable:
     found = {
         (method, k): compared.interval(score.key, method, k) for method in compared.methods for k in compared.components
     }
@@ -248,7 +183,7 @@ def _table(compared: Compared, score: Score) -> MarkedTable:
         (method, k): mark
         for k in compared.components
         for method, mark in zip(
-            compared.methods, marks([means[each, k] for each in compared.methods], better=score.better), strict=True
+            compared.methods, mark_best([means[each, k] for each in compared.methods], better=score.better), strict=True
         )
     }
     rows = tuple(
@@ -266,14 +201,3 @@ def _text(compared: Compared, score: Score, method: str, k: int) -> str:
     spread = "" if math.isnan(found.half) else f" ±{found.half:.{score.digits}f}"
     some = f" ({found.n} of {len(ended)})" if found.n < len(ended) else ""
     return f"{found.mean:.{score.digits}f}{spread}{some}"
-
-
-def _chart(compared: Compared, score: Score) -> Html:
-    """Draw a score over the number of components."""
-    series = []
-    for method in compared.methods[: charts.STYLES]:
-        found = [compared.interval(score.key, method, k) for k in compared.components]
-        series.append(charts.Series(method, compared.components, [None if i is None else i.mean for i in found]))
-    return charts.line_chart(
-        series, title=f"{score.label} over the number of components", x_label="components", whole_x=True
-    )

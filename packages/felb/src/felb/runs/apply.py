@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.centralized.base import BooleanFactorization
     from felb.centralized.certificate import Certificate
     from felb.data import BinaryMatrix, Table
     from felb.metrics import Counts
     from felb.metrics.comparison import Drift, Share
     from felb.metrics.counts import FeatureCounts
     from felb.runs.result import Component
+    from felb.sklearn.base import BooleanFactorization
 
 
 # -- Writes the components of records, with the names of the records, and tables of drift ----------------------------
@@ -256,7 +256,7 @@ def drift(model: BooleanFactorization, X: Any, reference: Any, *, align: str | N
 
 
 def _names(model: BooleanFactorization) -> list[str]:
-    from felb.centralized.base import feature_names
+    from felb.sklearn.base import feature_names
 
     return feature_names(getattr(model, "feature_names_in_", None), model.n_features_in_)
 
@@ -336,10 +336,16 @@ def certify_file(
 
 
 def matrix_for(found: Result, data: str, **options: Any) -> BinaryMatrix:
+    """Read the matrix of a data file by the schema of a result; see `table_for`."""
+    return table_for(found, data, **options).matrix
+
+
+def table_for(found: Result, data: str, **options: Any) -> Table:
     """Read a data file by the schema of a result; raise unless its features are those of the result."""
     if found.schema is not None and Path(data).suffix != ".felb":  # such a file holds features already
         options = {"schema": found.schema} | options
-    matrix = read_data(data, **options).matrix
+    table = read_data(data, **options)
+    matrix = table.matrix
     if matrix.shape[1] != found.components.shape[1]:
         raise InputError(
             f"{data} has {matrix.shape[1]} columns, the result has {found.components.shape[1]}; "
@@ -351,7 +357,7 @@ def matrix_for(found: Result, data: str, **options: Any) -> BinaryMatrix:
             f"column {at} of {data} is {matrix.columns[at]!r}, in the result it is {found.columns[at]!r}; "
             "bring the columns into the order of the result"
         )
-    return matrix
+    return table
 
 
 # -- Two results side by side: which components correspond, and in what they differ ----------------------------------

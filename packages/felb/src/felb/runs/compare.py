@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from felb._version import __version__
-from felb.centralized.base import BooleanFactorization
 from felb.data import partition, planted
 from felb.errors import InputError
+from felb.federated.algorithms.registry import check_known
 from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.metrics.comparison import Interval, mean_interval
@@ -26,8 +26,9 @@ from felb.records import replacing
 from felb.runs.cells import CELLS, CellRecord, Cells, claim_folder, measure_cells, provenance, serve
 from felb.runs.job import Job
 from felb.runs.result import finite
-from felb.sklearn.methods import METHODS, any_model, check_known, is_path, own_parameters, source_digest
-from felb.tables.databases import source_name
+from felb.sklearn.base import BooleanFactorization
+from felb.sklearn.methods import any_model, is_path, own_parameters, parameters_of, source_digest
+from felb.tables.sources import source_name
 
 if TYPE_CHECKING:
     import os
@@ -93,7 +94,7 @@ class Comparison:
     Parameters
     ----------
     job : the data and how it is read and split; its method, number of components and seed are not used
-    methods : names of `felb.sklearn.methods`, or import paths that the user typed, see `felb.sklearn.methods`
+    methods : names in the table of methods, or import paths that the user typed, see `felb.sklearn.methods`
     components : numbers of components
     seeds : number of trials, with seeds 0, 1, …; a seed is that of the split and of the method
     parameters : further parameters of a method, by its name; "" for all methods that have them
@@ -242,7 +243,7 @@ def compare(
 
 
 def _parameters(method: str) -> list[str]:
-    return own_parameters(method) if is_path(method) else METHODS[method].parameters()
+    return own_parameters(method) if is_path(method) else parameters_of(method)
 
 
 def _key(parameters: Mapping[str, Any]) -> str:

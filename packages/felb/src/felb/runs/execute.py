@@ -9,39 +9,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from felb._version import __version__
-from felb.centralized.base import check_parameters
-from felb.data import planted
+from felb.centralized.base import CentralizedMethod, check_parameters
 from felb.data.files import open_blocks
 from felb.data.partition import check_shards, split
-from felb.engines.dask.worker import check_alive, connected
 from felb.engines.local import run
 from felb.errors import InputError
-from felb.federated.protocol import Participation
+from felb.federated.algorithms.methods import FederatedMethod
+from felb.federated.algorithms.registry import check_federated, plain_parameters
+from felb.federated.protocol import Outcome
 from felb.metrics import confusion
 from felb.metrics.counts import feature_counts
 from felb.privacy.spec import guarantee
 from felb.progress import Deadline
-from felb.records import replacing
 from felb.runs.folder import RunFolder
-from felb.runs.job import plain_parameters
 from felb.runs.result import Provenance, Result
-from felb.sklearn.base import FederatedEstimator, distributed_algorithm, reader
-from felb.sklearn.methods import METHODS, make, make_federated
-from felb.tables.databases import source_name
+from felb.tables.sources import source_name
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from felb.centralized.base import BooleanFactorization
+    from felb.centralized.base import Factors, Method
     from felb.data.binary import BinaryMatrix
     from felb.engines.dask.cluster import DistributedRows
     from felb.federated.loop import Run, RunProgress
     from felb.federated.protocol import Algorithm
-    from felb.metrics.counts import FeatureCounts
+    from felb.metrics.counts import FeatureCounts, History
+    from felb.privacy.spec import PrivacyPlan
     from felb.runs.job import Job
     from felb.tables.schema import Schema
 
@@ -49,8 +45,6 @@ if TYPE_CHECKING:
 # -- Runs a job into a result folder: centralized (`fit`) or as a simulated federation (`simulate`, `resume`) --------
 
 CENTRALIZED = "centralized"
-OF_THE_JOB = ("participation", "secure", "privacy")
-"""Parameters of estimators that a job sets by fields of its own."""
 
 
 def fit(
@@ -58,6 +52,7 @@ def fit(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
+    on_plan: Callable[[int | None], None] = lambda _: None,
     on_round: Callable[[RunProgress], None] = lambda _: None,
 ) -> Result:
     """Fit a method on centralized data and leave the result in the folder `out`.
@@ -72,31 +67,32 @@ def fit(
     """
     folder = RunFolder(out)
     folder.check(force=force)
-    model = make(job.method, **method_parameters(job))
+    method = job.make_method()
     if job.dask is not None:
         return fit_on_cluster(job, folder, force=force, on_round=on_round)
-    if isinstance(model, FederatedEstimator):
-        return simulate(replace(job, centralized=True), out, force=force, on_round=on_round)
+    if isinstance(method, FederatedMethod):
+        alone = replace(job, centralized=True)
+        return _simulate(alone, method, folder, force=force, on_plan=on_plan, on_round=on_round)
+    assert isinstance(method, CentralizedMethod)
+    check_parameters(method)
     matrix, schema = job.read().matrix, job.read_schema()
+    check_shards({CENTRALIZED: matrix})
+    method.check_cells(matrix)
     folder.begin(job, force=force)
     try:
-        U = model.fit_transform(matrix)
-        result = Result(
-            components=model.components_,
-            columns=matrix.columns,
-            supports=tuple(np.count_nonzero(U, axis=0).tolist()),
+        found = method.search(matrix, seed=job.seed)
+        result = make_result(
+            job,
+            method,
+            outcome_of(found, matrix),
+            history=found.attributes["history_"],
             clients={CENTRALIZED: len(matrix)},
-            scores=confusion(matrix, U, model.components_).scores(),
-            converged=bool(model.converged_),
-            integrality_gap=float(model.integrality_gap_),
-            history=model.history_,
-            provenance=_provenance(job, model, _facts_of(job, matrix)),
-            complete=model.complete_,
+            columns=matrix.columns,
+            data=_facts_of(job, matrix),
             schema=schema,
-            n_iter=int(model.n_iter_),
-            features=feature_counts(matrix, U, model.components_),
+            features=feature_counts(matrix, found.U, found.V),
         )
-        folder.finish(result, {CENTRALIZED: U})
+        folder.finish(result, {CENTRALIZED: found.U})
     except BaseException:
         folder.discard()  # keeps no journal
         raise
@@ -108,11 +104,17 @@ def simulate(
     out: str | os.PathLike[str],
     *,
     force: bool = False,
+    on_plan: Callable[[int | None], None] = lambda _: None,
     on_round: Callable[[RunProgress], None] = lambda _: None,
 ) -> Result:
     """Run a federated method over simulated clients and leave the result in the folder `out`.
 
     Interrupted at any point, the last completed round is kept, and `resume` goes on from it.
+
+    Parameters
+    ----------
+    on_plan : called before the first round with the rounds at most, the assignment included; None if that is not known
+    on_round : called after each round
 
     Examples
     --------
@@ -123,7 +125,19 @@ def simulate(
     """
     folder = RunFolder(out)
     folder.check(force=force)
-    federation = Federation.of(job)  # wrong input should not claim the folder
+    return _simulate(job, federated_method(job), folder, force=force, on_plan=on_plan, on_round=on_round)
+
+
+def _simulate(
+    job: Job,
+    method: FederatedMethod,
+    folder: RunFolder,
+    *,
+    force: bool,
+    on_plan: Callable[[int | None], None],
+    on_round: Callable[[RunProgress], None],
+) -> Result:
+    federation = Federation.of(job, method)  # wrong input should not claim the folder
     started = replace(
         job,
         data=_absolute(job.data),
@@ -133,11 +147,15 @@ def simulate(
         version=__version__,
     )
     folder.begin(started, force=force)
-    return _play(replace(federation, job=started), folder, on_round)
+    return _play(replace(federation, job=started), folder, on_plan, on_round)
 
 
 def resume(
-    out: str | os.PathLike[str], *, dask: str | None = None, on_round: Callable[[RunProgress], None] = lambda _: None
+    out: str | os.PathLike[str],
+    *,
+    dask: str | None = None,
+    on_plan: Callable[[int | None], None] = lambda _: None,
+    on_round: Callable[[RunProgress], None] = lambda _: None,
 ) -> Result:
     """Go on with an interrupted run; the result is the one an undisturbed run gives.
 
@@ -164,10 +182,10 @@ def resume(
         return resume_on_cluster(replace(job, dask=dask or job.dask), folder, on_round=on_round)
     if dask is not None:
         raise InputError(f"the run at {out} was not started on Dask and cannot go on there; leave out --dask")
-    federation = Federation.of(job)
+    federation = Federation.of(job, federated_method(job))
     check_unchanged(job, federation.matrix.fingerprint())
     folder.reopen()
-    return _play(federation, folder, on_round)
+    return _play(federation, folder, on_plan, on_round)
 
 
 def check_unchanged(job: Job, fingerprint: str) -> None:
@@ -188,54 +206,66 @@ class Federation:
     """A job made ready to run: everything is read and checked."""
 
     job: Job
-    model: FederatedEstimator
-    participation: Participation
+    method: FederatedMethod
     matrix: BinaryMatrix
     shards: Mapping[str, BinaryMatrix]
     algorithm: Algorithm
     schema: Schema | None = None
 
     @classmethod
-    def of(cls, job: Job) -> Federation:
+    def of(cls, job: Job, method: FederatedMethod) -> Federation:
         """Read the data and check every parameter; the quick checks come first."""
-        model, participation = make_federated(job.method, **method_parameters(job)), Participation(**job.participation)
-        # A method does without comparing rounds where only a sample of the clients plays them.
-        model.set_params(participation=participation, secure=job.secure)
-        check_parameters(model)
+        check_parameters(method)
         table = job.read()
         shards = {CENTRALIZED: table.matrix} if job.centralized else split(table.matrix, job.labels(table))[0]
         check_shards(shards)
-        model.check_rank(job.n_components, table.matrix.shape)
+        method.check_rank(job.n_components, table.matrix.shape)
         if not job.centralized:
-            _check_disclosure(job, model, shards)
-        algorithm = model.algorithm_for(shards, centralized=job.centralized)
-        return cls(job, model, participation, table.matrix, shards, algorithm, job.read_schema())
+            _check_disclosure(job, method, shards)
+        algorithm = method.algorithm_for(shards, centralized=job.centralized, restricted=job.rules is not None)
+        return cls(job, method, table.matrix, shards, algorithm, job.read_schema())
 
 
-def _play(federation: Federation, folder: RunFolder, on_round: Callable[[RunProgress], None]) -> Result:
-    job, model, matrix = federation.job, federation.model, federation.matrix
+def federated_method(job: Job) -> FederatedMethod:
+    """Return the method of a job over several clients."""
+    check_federated(job.method)
+    method = job.make_method()
+    assert isinstance(method, FederatedMethod)
+    return method
+
+
+def _play(
+    federation: Federation,
+    folder: RunFolder,
+    on_plan: Callable[[int | None], None],
+    on_round: Callable[[RunProgress], None],
+) -> Result:
+    job, method, matrix = federation.job, federation.method, federation.matrix
+    on_plan(None if method.max_rounds is None else method.max_rounds + 1)
     plan = federation.algorithm.privacy
     with folder.keeping():
         finished = run(
             federation.algorithm,
             federation.shards,
             seed=job.seed,
-            participation=federation.participation,
+            participation=method.participation,
             workers=job.workers,
             journal=folder.journal(federation.algorithm),
             on_round=on_round,
             # From the owner of all rows nothing leaves but what is released in private.
             outbound=(lambda _: lambda _: None) if job.centralized and plan is None else folder.outbound,
-            deadline=Deadline(model.time_limit),
+            deadline=Deadline(method.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
             disclosure=job.rules,
             secure=job.secure,
         )
-        result = result_of(
+        method.warn_about_outcome(finished.outcome)
+        result = make_result(
             job,
-            model,
-            finished,
-            algorithm=federation.algorithm,
+            method,
+            finished.outcome,
+            history=finished.history,
+            plan=plan,
             clients={name: len(shard) for name, shard in federation.shards.items()},
             columns=matrix.columns,
             data=_facts_of(job, matrix),
@@ -255,7 +285,7 @@ def _features_of(federation: Federation, finished: Run) -> FeatureCounts:
     return sum(parts[1:], parts[0])
 
 
-def _check_disclosure(job: Job, model: FederatedEstimator, shards: Mapping[str, BinaryMatrix]) -> None:
+def _check_disclosure(job: Job, method: FederatedMethod, shards: Mapping[str, BinaryMatrix]) -> None:
     """Raise if the federation does not satisfy the rules that must hold before anything leaves."""
     rules = job.rules
     if rules is None:
@@ -264,7 +294,7 @@ def _check_disclosure(job: Job, model: FederatedEstimator, shards: Mapping[str, 
         raise InputError(
             f"the disclosure rules ask for at least {rules.min_sites} clients, and there are {len(shards)}"
         )
-    most = job.n_components if isinstance(job.n_components, int) else model.get_params()["max_components"]
+    most = job.n_components if isinstance(job.n_components, int) else method.max_components  # type: ignore[attr-defined]
     for name, shard in sorted(shards.items()):
         n, m = shard.shape
         if not rules.rows_suffice(n, n_features=m, n_components=most):
@@ -274,72 +304,62 @@ def _check_disclosure(job: Job, model: FederatedEstimator, shards: Mapping[str, 
             )
 
 
-def result_of(
+def outcome_of(found: Factors, A: BinaryMatrix) -> Outcome:
+    """Return what a centralized method has found, as a run would."""
+    return Outcome(
+        found.V,
+        n_iter=int(found.attributes["n_iter_"]),
+        relaxed=found.attributes.get("relaxed_components_"),
+        integrality_gap=float(found.attributes["integrality_gap_"]),
+        converged=bool(found.attributes["converged_"]),
+        counts=confusion(A, found.U, found.V),
+        supports=np.count_nonzero(found.U, axis=0),
+        complete=found.complete,
+    )
+
+
+def make_result(
     job: Job,
-    model: FederatedEstimator,
-    finished: Run,
+    method: Method,
+    outcome: Outcome,
     *,
-    algorithm: Algorithm,
+    history: History,
+    plan: PrivacyPlan | None = None,
     clients: Mapping[str, int],
     columns: tuple[str, ...] | None,
     data: Mapping[str, Any],
     schema: Schema | None = None,
     features: FeatureCounts | None = None,
 ) -> Result:
-    """Return the result of a finished run, and warn about what is not as hoped for.
+    """Return the result of a finished job.
 
     Parameters
     ----------
+    plan : of a private run
     clients : rows of each
     columns : column names
     data : rows, columns, and what identifies the cells
     schema : by which the data was read
     features : how the records are explained, feature by feature; left out under privacy
     """
-    outcome, plan = finished.outcome, algorithm.privacy
-    model.warn_about_outcome(outcome)
-    return Result(
-        components=outcome.components,
+    return Result.of(
+        outcome,
         columns=columns,
-        supports=(None,) * len(outcome.components) if outcome.supports is None else tuple(outcome.supports.tolist()),
         # How many records a client has is not part of a guarantee, nor does a private server learn it.
         clients={name: rows if plan is None else None for name, rows in clients.items()},
-        scores={} if outcome.counts is None else outcome.counts.scores(),
-        converged=outcome.converged,
-        integrality_gap=outcome.integrality_gap,
-        history=finished.history,
-        provenance=_provenance(job, model, data),
-        complete=outcome.complete,
-        privacy=None if plan is None else guarantee(plan, finished.history),
+        history=history,
+        provenance=_provenance(job, method, data),
+        privacy=None if plan is None else guarantee(plan, history),
         schema=schema,
-        weights=outcome.weights,
-        belief=outcome.belief,
-        n_iter=outcome.n_iter,
         features=features if plan is None else None,
     )
 
 
-def method_parameters(job: Job) -> dict[str, Any]:
-    """Return the parameters of the estimator of a job, or say why it cannot have them."""
-    for name in OF_THE_JOB:
-        if name in job.parameters:
-            raise InputError(
-                f"{name} belongs to the run, not to the method; leave it out of the parameters", parameter=name
-            )
-    parameters = {"n_components": job.n_components, "random_state": job.seed, **job.parameters}
-    if job.spec is None:
-        return parameters
-    able = [method.name for method in METHODS.values() if "privacy" in method.parameters()]
-    if job.method in METHODS and job.method not in able:
-        raise InputError(f"method {job.method!r} adds no noise and can guarantee no privacy; use {' or '.join(able)}")
-    return {**parameters, "privacy": job.spec}
-
-
-def _provenance(job: Job, model: BooleanFactorization, data: Mapping[str, Any]) -> Provenance:
+def _provenance(job: Job, method: Method, data: Mapping[str, Any]) -> Provenance:
     return Provenance(
         method=job.method,
         parameters={
-            **plain_parameters(model),
+            **plain_parameters(method),
             "clients": job.clients,
             "split": job.split,
             "client_column": job.client_column,
@@ -390,7 +410,7 @@ class ClusterRun:
 
     job: Job
     client: Any  # only the engine knows Dask
-    model: FederatedEstimator
+    method: FederatedMethod
     rows: DistributedRows
     algorithm: Algorithm
 
@@ -398,8 +418,9 @@ class ClusterRun:
     def of(cls, job: Job, client: Any) -> ClusterRun:
         """Let the workers read the data, and check every parameter; the quick checks come first."""
         from felb.engines.dask.cluster import DistributedRows
+        from felb.engines.dask.worker import check_alive
 
-        model = make_federated(job.method, **method_parameters(job))
+        method = federated_method(job)
         blocks = open_blocks(
             job.data,
             rows=job.block_rows or BLOCK_ROWS,
@@ -409,9 +430,9 @@ class ClusterRun:
             client_column=job.client_column,
         )
         check_alive(client)
-        rows = DistributedRows.of(blocks, client, read=reader(model), fingerprint=True)
-        model.check_rank(job.n_components, rows.shape)
-        return cls(job, client, model, rows, distributed_algorithm(model, rows))
+        rows = DistributedRows.of(blocks, client, read=method._read, fingerprint=True)
+        method.check_rank(job.n_components, rows.shape)
+        return cls(job, client, method, rows, method.algorithm_for_blocks(rows))
 
     @property
     def fingerprint(self) -> str:
@@ -435,15 +456,17 @@ class ClusterRun:
                 states=folder.states,
                 on_round=on_round,
                 outbound=(lambda _: lambda _: None) if plan is None else folder.outbound,
-                deadline=Deadline(self.model.time_limit),
+                deadline=Deadline(self.method.time_limit),
                 responses=None if plan is None else partial(folder.responses, plan=plan),
                 owner=CENTRALIZED,
             )
-            result = result_of(
+            self.method.warn_about_outcome(finished.outcome)
+            result = make_result(
                 job,
-                self.model,
-                finished,
-                algorithm=self.algorithm,
+                self.method,
+                finished.outcome,
+                history=finished.history,
+                plan=plan,
                 clients={name: fact.rows for name, fact in facts.items()},
                 columns=self.rows.columns,
                 data=data_facts(
@@ -460,8 +483,10 @@ class ClusterRun:
 
 def fit_on_cluster(job: Job, folder: RunFolder, *, force: bool, on_round: Callable[[RunProgress], None]) -> Result:
     """Start a job on the cluster that it names."""
+    from felb.engines.dask.worker import connected
+
     assert job.dask is not None
-    make_federated(job.method, **method_parameters(job))  # wrong input should not start a cluster
+    federated_method(job)  # wrong input should not start a cluster
     with connected(job.dask) as client:
         prepared = ClusterRun.of(replace(job, data=str(Path(job.data).absolute()), centralized=True), client)
         started = replace(prepared.job, fingerprint=prepared.fingerprint, version=__version__)
@@ -471,38 +496,11 @@ def fit_on_cluster(job: Job, folder: RunFolder, *, force: bool, on_round: Callab
 
 def resume_on_cluster(job: Job, folder: RunFolder, *, on_round: Callable[[RunProgress], None]) -> Result:
     """Go on with a job on the cluster that it names."""
+    from felb.engines.dask.worker import connected
+
     assert job.dask is not None
     with connected(job.dask) as client:
         prepared = ClusterRun.of(job, client)
         check_unchanged(job, prepared.fingerprint)
         folder.reopen()
         return prepared.play(folder, on_round)
-
-
-# -- Writes planted data to files ------------------------------------------------------------------------------------
-
-
-def generate(
-    out: str | os.PathLike[str], n: int, m: int, *, k: int, force: bool = False, **options: Any
-) -> dict[str, Path]:
-    """Write planted data and its answer as SciPy ``.npz`` files; return their paths by what they hold."""
-    stem = Path(out)
-    stem = stem.with_suffix("") if stem.suffix == ".npz" else stem
-    if stem.name in ("", ".."):
-        raise InputError(f"{out} is a folder; give a file name in it, such as {stem / 'planted'}")
-    paths = {
-        "data": stem.with_name(f"{stem.name}.npz"),
-        "signal": stem.with_name(f"{stem.name}.signal.npz"),
-        "U": stem.with_name(f"{stem.name}.U.npz"),
-        "V": stem.with_name(f"{stem.name}.V.npz"),
-    }
-    taken = [str(path) for path in paths.values() if path.exists()]
-    if taken and not force:
-        raise InputError(f"{taken[0]} exists; choose another name or replace it with --force")
-    data = planted(n, m, k, **options)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    matrices: dict[str, Any] = {"data": data.A.to_scipy(), "signal": data.signal.to_scipy(), "U": data.U, "V": data.V}
-    for name, path in paths.items():
-        with replacing(path) as partial, partial.open("wb") as file:
-            sp.save_npz(file, sp.csr_array(matrices[name], dtype="uint8"))
-    return paths

@@ -16,8 +16,9 @@ from felb.federated.gate import StoredResponses, answered_rounds
 from felb.federated.journal import Journal
 from felb.privacy.outbound_log import OutboundLog, keep_lines, read_outbound_log
 from felb.records import NEW, beside, clear_leftovers, read_record, remove_folder, replace_folder, replacing, try_lock
+from felb.runs import OUTBOUND, RESULT
 from felb.runs.job import Job
-from felb.runs.result import OUTBOUND, RESULT, file_stem
+from felb.runs.result import file_stem
 
 if TYPE_CHECKING:
     import os
@@ -131,6 +132,8 @@ class RunFolder:
         place = self.work / JOURNAL
         advice = f"delete {place}, then --resume repeats the run from its start"
         self._journal = Journal(place, advice=advice, pace=pace)
+        if self._fresh:
+            return self._journal
         self._journal.rewind_to_states(algorithm.state_type)
         played = set(range(self._journal.next_round))
         for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003  # a stored job is read by its types
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from felb.data.files import check_named, read_data
 from felb.data.partition import PARTITIONS, dealt
 from felb.errors import InputError
-from felb.privacy import Privacy
+from felb.federated.algorithms.registry import METHODS, check_known, check_of_the_method, make_method
 from felb.privacy.disclosure import Disclosure
-from felb.sklearn.methods import check_known
-from felb.tables.databases import check_no_password
 from felb.tables.schema import Schema
+from felb.tables.sources import check_no_password
 
 if TYPE_CHECKING:
-    from felb.centralized.base import BooleanFactorization
+    from felb.centralized.base import Method
     from felb.data import Table
-
-SAID_BY_THE_JOB = {"participation", "secure", "n_jobs", "random_state", "binarize_threshold"}
-"""Parameters of estimators that a job says in another way."""
+    from felb.privacy.spec import Privacy
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +27,9 @@ class Job:
     Parameters
     ----------
     data : path of a data file, URL of a database (without a password), or the name of a shipped data set
-    method : a name in `felb.sklearn.methods.METHODS`
+    method : a name in `felb.federated.algorithms.registry.METHODS`
     n_components, seed : as in the estimators; "mdl" where the method finds the number
-    parameters : further parameters of the estimator
+    parameters : further parameters of the method
     centralized : one owner holds all rows; more computations are possible than in a federation
     clients, split : number of clients, and how the rows are split among them (see `PARTITIONS`)
     client_column : column with the client of each row, instead of `clients`
@@ -100,7 +97,11 @@ class Job:
     @property
     def spec(self) -> Privacy | None:
         """The privacy specification, if there is one."""
-        return None if self.privacy is None else agreed(self.privacy)
+        if self.privacy is None:
+            return None
+        from felb.privacy.spec import read_privacy  # compiled code, not needed to refuse wrong names
+
+        return read_privacy(self.privacy)
 
     @property
     def rules(self) -> Disclosure | None:
@@ -112,6 +113,25 @@ class Job:
         check_known(self.method)
         if self.dask is None:  # which may name a pattern of files
             check_named(self.data)
+
+    def make_method(self) -> Method:
+        """Return the method with its parameters, or say why it cannot have them."""
+        check_of_the_method(self.parameters)
+        check_known(self.method)
+        of_run: dict[str, Any] = {}
+        if METHODS[self.method].federated:
+            from felb.federated.protocol import Participation  # not needed to refuse wrong names
+
+            # A method does without comparing rounds where only a sample of the clients plays them.
+            of_run["participation"] = Participation(**self.participation)
+        if self.spec is not None:
+            able = [method.name for method in METHODS.values() if "privacy" in method.parameters()]
+            if self.method not in able:
+                raise InputError(
+                    f"method {self.method!r} adds no noise and can guarantee no privacy; use {' or '.join(able)}"
+                )
+            of_run["privacy"] = self.spec
+        return make_method(self.method, **{"n_components": self.n_components, **self.parameters, **of_run})
 
     def read(self) -> Table:
         """Read the data."""
@@ -135,26 +155,3 @@ class Job:
             return table.clients
         count = 1 if self.clients is None else self.clients
         return dealt(table.matrix.shape[0], count, split=self.split, seed=self.seed)
-
-
-def agreed(terms: Mapping[str, Any]) -> Privacy:
-    """Return the privacy specification of these keywords, or raise an error that names the wrong one."""
-    known = [entry.name for entry in fields(Privacy)]
-    unknown = sorted(set(terms) - set(known))
-    if unknown:
-        raise InputError(f"a privacy specification has no {unknown[0]!r}; it has {', '.join(known)}")
-    if "epsilon" not in terms:
-        raise InputError("a privacy specification needs epsilon, how much a run may reveal in all; 1 is a good start")
-    try:
-        return Privacy(**terms)
-    except TypeError as error:  # a word where a number belongs
-        raise InputError(f"the privacy specification is not understood ({error}); check its values") from error
-
-
-def plain_parameters(model: BooleanFactorization) -> dict[str, Any]:
-    """Return the parameters of a method as plain data; those of a model within it are named as scikit-learn does."""
-    return {
-        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        for name, value in model.get_params().items()
-        if name.rpartition("__")[2] not in SAID_BY_THE_JOB and not hasattr(value, "get_params")
-    }

@@ -9,7 +9,6 @@ import math
 import os
 import platform
 import tempfile
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -22,41 +21,29 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_is_fitted
 
 from felb._version import __version__
-from felb.centralized.base import check_parameters
-from felb.centralized.elbmf import ELBMF
-from felb.choices import MDL
 from felb.data.binary import check_column_names
-from felb.data.binary_files import read_sparse
-from felb.data.tabular import Limits
+from felb.data.readers import Limits, read_sparse
 from felb.errors import FelbError, InputError, shortened
-from felb.federated.algorithms.bmf import Effort
-from felb.federated.algorithms.felb import Setting
+from felb.federated.algorithms.registry import MDL
+from felb.federated.journal import pack, unpack
+from felb.federated.protocol import Outcome
 from felb.federated.steps.belief import ASSIGN_BY_BELIEF
-from felb.metrics import confusion
-from felb.metrics.counts import History, feature_counts
-from felb.optim.prox import check_weights
-from felb.privacy import Privacy
-from felb.records import Natural, as_record, open_regular, read_bounded, read_record, replacing
-from felb.runs.job import SAID_BY_THE_JOB, plain_parameters
-from felb.sklearn.base import FederatedEstimator
-from felb.sklearn.bmf import FederatedBMF, chosen_objective, rank_curve
-from felb.sklearn.federated import PostHoc
-from felb.sklearn.methods import JOIN, METHODS, make
+from felb.metrics.counts import Counts, FeatureCounts, History
+from felb.optim.belief import Belief
+from felb.records import Natural, open_regular, read_bounded, read_record, replacing
+from felb.runs import MODEL_SUFFIX, RESULT, check_result_folder, is_model_file
 from felb.tables.schema import Schema, conflicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from felb.centralized.base import BooleanFactorization
     from felb.data.binary import BinaryMatrix
-    from felb.metrics.counts import Counts, FeatureCounts
-    from felb.optim.belief import Belief
     from felb.privacy.disclosure import Disclosure
+    from felb.sklearn.base import BooleanFactorization
 
 
 # -- What a result says about itself in sentences: what is known, what is an assumption, and what to look at ---------
@@ -109,9 +96,7 @@ def remarks(result: Result) -> list[str]:
 
 def _why(result: Result) -> str:
     """Say why a result with so many wrong cells was chosen."""
-    from felb.federated.steps.belief import ASSIGN_BY_BELIEF  # compiled code, not needed for errors
-
-    if not any(row.get("task") == ASSIGN_BY_BELIEF for row in result.history):
+    if not any(row.get("task") == ASSIGN_BY_BELIEF.name for row in result.history):
         return "Empty components would have fewer; take fewer components, or another method."
     asked = result.provenance.parameters.get("objective", "auto")
     chosen = 'as objective = "recover" asks' if asked == "recover" else f'and objective = "{asked}" preferred them'
@@ -119,51 +104,6 @@ def _why(result: Result) -> str:
         f"The components are those that are likeliest behind heavy noise, {chosen}: noise makes wrong cells of what is "
         'right. objective = "hamming" gives the fewest wrong cells.'
     )
-
-
-# -- Where a result may be: a folder with ``result.json``, or a model file -------------------------------------------
-#
-# Nothing that takes time is imported here, so that a command can refuse a wrong path at once.
-
-RESULT, OUTBOUND, MODEL_SUFFIX = "result.json", "outbound", ".felbmodel"
-
-
-def is_model_file(path: Path) -> bool:
-    """Tell a model file, also a missing one, by its name; a folder is none."""
-    return path.suffix == MODEL_SUFFIX and not path.is_dir()
-
-
-def result_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the folder of a result, of which the file ``result.json`` may be named, too."""
-    named = Path(path)
-    return named.parent if named.name == RESULT and named.is_file() else named
-
-
-def check_result_folder(folder: str | os.PathLike[str]) -> None:
-    """Raise if a folder holds no result."""
-    path = Path(folder)
-    if not path.exists():
-        raise InputError(f"there is no folder {str(path)!r}; give the folder of a finished run, or a model file")
-    if not (path / RESULT).is_file():
-        raise InputError(
-            f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run, or a model file"
-        )
-
-
-def check_folder_of_result(place: str | os.PathLike[str]) -> None:
-    """Raise if there is no folder of a result to store something in; a model file has none."""
-    if is_model_file(Path(place)):
-        raise InputError(f"{place} is a model file, which stores nothing else; give the folder of the result")
-    check_result_folder(place)
-
-
-def check_result(place: str | os.PathLike[str]) -> None:
-    """Raise if there is neither a model file nor the folder of a result."""
-    path = Path(place)
-    if not is_model_file(path):
-        check_result_folder(result_folder(path))
-    elif not path.is_file():
-        raise InputError(f"there is no model file {path}; check the path")
 
 
 # -- A result and its provenance as a folder of plain files ----------------------------------------------------------
@@ -180,8 +120,7 @@ def check_result(place: str | os.PathLike[str]) -> None:
 #
 # A model file holds the same but for private.json, assignments and outbound logs, see `felb.runs.result`.
 
-FORMATS = ("felb-result-1", "felb-result-2")
-"""The format is the last one; the first has no `weights`, `n_iter` and no model of the noise."""
+FORMAT = "felb-result-2"
 COMPONENTS, ASSIGNMENTS = "components.npz", "assignments"
 STATEMENT, SCHEMA, PRIVATE, BELIEF = "privacy.txt", "schema.toml", "private.json", "belief.safetensors"
 ITERATION = "iterate"
@@ -234,19 +173,16 @@ class Result:
 
     Parameters
     ----------
-    components : Boolean V, components × features
+    outcome : what the run found; its supports are rounded, and its components empty, where rules ask for that
     columns : feature names, if the data had any
-    supports : records of all clients that were assigned each component; None if clients do not release them
     clients : number of rows of each client; None where only their sum is kept
     scores : by name; empty if clients do not release counts
-    complete : False if a time limit ended the search; the result is the best until then
+    history : metrics of the rounds or iterations
+    provenance : where the result comes from
     privacy : what was guaranteed to whom, as plain values and, as ``text``, in words; None if nothing was
     disclosure : rules by which the result was made, as plain values; None if there were none
     withheld : numbers of the components that these rules do not let be published; their rows in `components` are empty
     schema : by which raw data was read; None if the data was binary
-    weights : what covering a one and covering a zero is worth when rows are assigned; None if it is not known
-    belief : the model of the noise under which rows are inferred; None if they are assigned by `weights`
-    n_iter : rounds or iterations of the fit; None if it is not known
     features : how the records of the fit are explained, feature by feature; None if it is not kept
 
     Examples
@@ -258,24 +194,49 @@ class Result:
     (True, ('predator', 'backbone'))
     """
 
-    components: NDArray[np.bool_]
+    outcome: Outcome
     columns: tuple[str, ...] | None
-    supports: tuple[int | None, ...]
     clients: Mapping[str, int | None]
     scores: Mapping[str, float]
-    converged: bool
-    integrality_gap: float
     history: History
     provenance: Provenance
-    complete: bool = True
     privacy: Mapping[str, Any] | None = None
     disclosure: Mapping[str, Any] | None = None
     withheld: tuple[int, ...] = ()
     schema: Schema | None = None
-    weights: tuple[float, float] | None = None
-    belief: Belief | None = None
-    n_iter: int | None = None
     features: FeatureCounts | None = None
+
+    @classmethod
+    def of(cls, outcome: Outcome, **others: Any) -> Result:
+        """Return the result of an outcome, with the scores that follow from its counts; `others` are fields."""
+        return cls(outcome=outcome, scores={} if outcome.counts is None else outcome.counts.scores(), **others)
+
+    @property
+    def components(self) -> NDArray[np.bool_]:
+        """Boolean V, components × features."""
+        return self.outcome.components
+
+    @property
+    def supports(self) -> tuple[int | None, ...]:
+        """Records of all clients that were assigned each component; None if that is not released."""
+        if self.outcome.supports is None:
+            return (None,) * len(self.components)
+        return tuple(None if i in self.withheld else int(n) for i, n in enumerate(self.outcome.supports))
+
+    @property
+    def integrality_gap(self) -> float:
+        """How far the components were from Boolean before the cut."""
+        return self.outcome.integrality_gap
+
+    @property
+    def complete(self) -> bool:
+        """False if a time limit ended the search; the result is the best until then."""
+        return self.outcome.complete
+
+    @property
+    def converged(self) -> bool:
+        """Whether the components were Boolean, or near enough for the cut to be unambiguous."""
+        return self.outcome.converged
 
     def disclosed(self, rules: Disclosure) -> Result:
         """Return the result as disclosure rules let it be published: without small components and client sizes."""
@@ -284,27 +245,30 @@ class Result:
         components[list(withheld)] = False
         rows = self.provenance.data.get("rows")
         data = {**self.provenance.data, "rows": None if rows is None else rules.rounded(rows), **NOT_SHARED}
+        supports = self.outcome.supports
         return replace(
             self,
-            components=components,
-            supports=tuple(
-                None if i in withheld or support is None else rules.rounded(support)
-                for i, support in enumerate(self.supports)
+            outcome=replace(
+                self.outcome,
+                components=components,
+                supports=None if supports is None else np.array([rules.rounded(int(support)) for support in supports]),
+                counts=None,  # they follow from the scores and the rounded number of rows
+                belief=None,  # it tells how frequent each component is, also those that are withheld
             ),
             clients=dict.fromkeys(self.clients),
             provenance=replace(self.provenance, data=data),
             disclosure=rules.to_json(),
             withheld=withheld,
-            belief=None,  # it tells how frequent each component is, also those that are withheld
             features=None,
         )
 
-    def described(self) -> list[Component]:
-        """The components by name, most supported first; without those that are withheld."""
+    def described(self, supports: Sequence[int | None] | None = None) -> list[Component]:
+        """The components by name, most supported first, also by other supports; without those that are withheld."""
         names = self.columns or tuple(f"x{i}" for i in range(self.components.shape[1]))
+        supports = self.supports if supports is None else supports
         found = [
             Component(i, tuple(names[j] for j in np.flatnonzero(row)), support)
-            for i, (row, support) in enumerate(zip(self.components, self.supports, strict=True))
+            for i, (row, support) in enumerate(zip(self.components, supports, strict=True))
             if i not in self.withheld
         ]
         return sorted(found, key=lambda c: (-(c.support or 0), c.number))
@@ -320,6 +284,8 @@ class Result:
     @property
     def counts(self) -> Counts | None:
         """The counts behind the scores; None where not all that is needed is kept."""
+        if self.outcome.counts is not None:
+            return self.outcome.counts
         scores, data = self.scores, self.provenance.data
         rows, columns, ones = (data.get(name) for name in ("rows", "columns", "ones"))
         if ones is None and self.privacy is None and scores.get("errors") and "coverage" in scores:
@@ -331,18 +297,16 @@ class Result:
         errors, rmsd = round(scores["errors"]), scores.get("rmsd")
         # Unknown cells are not counted, so the number of cells follows from RMSD² = errors / cells if there are errors.
         cells = round(errors / rmsd**2) if errors and rmsd else rows * columns
-        from felb.metrics.counts import Counts
-
         return Counts(tp, errors - fn, fn, cells)
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the components as plain data."""
         return {
-            "format": FORMATS[-1],
+            "format": FORMAT,
             "scores": dict(self.scores),
             "converged": self.converged,
             "complete": self.complete,
-            "integrality_gap": self.integrality_gap,
+            "integrality_gap": self.outcome.integrality_gap,
             "n_components": self.components.shape[0],
             "n_features": self.components.shape[1],
             "supports": list(self.supports),
@@ -353,9 +317,9 @@ class Result:
             "privacy": None if self.privacy is None else dict(self.privacy),
             "disclosure": None if self.disclosure is None else dict(self.disclosure),
             "withheld": list(self.withheld),
-            "weights": None if self.weights is None else list(self.weights),
-            "n_iter": self.n_iter,
-            "belief": self.belief is not None,
+            "weights": list(self.outcome.weights),
+            "n_iter": self.outcome.n_iter,
+            "belief": self.outcome.belief is not None,
             **({} if self.schema is None else {"schema": self.schema.digest}),
         }
 
@@ -376,10 +340,8 @@ class Result:
             (folder / STATEMENT).write_text(f"{self.privacy['text']}\n", encoding="utf-8")
         if self.schema is not None:
             self.schema.write(folder / SCHEMA, force=True)
-        if self.belief is not None:
-            from felb.federated.journal import pack
-
-            (folder / BELIEF).write_bytes(pack(self.belief.to_values()))
+        if self.outcome.belief is not None:
+            (folder / BELIEF).write_bytes(pack(self.outcome.belief.to_values()))
         whole = finite(self.to_json())
         made, data = whole["provenance"], whole["provenance"]["data"]
         owned = {
@@ -406,6 +368,8 @@ class Result:
 
     def model(self) -> BooleanFactorization:
         """Return the fitted estimator, which assigns new records as those of the run were assigned."""
+        from felb.runs.model import model_of  # estimators
+
         return model_of(self)
 
     def assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
@@ -422,6 +386,8 @@ class Result:
         data : the records it was fitted on, if their number, scores and counts of each feature are to be kept
         source : name of the data
         """
+        from felb.runs.model import result_from
+
         return result_from(model, data, source=source)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -503,34 +469,6 @@ PACK_AGAIN = "save the model again"
 PIECE = 1 << 20
 
 
-def save(model: BooleanFactorization, path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write a fitted estimator to a file; `felb.load` reads it back.
-
-    Examples
-    --------
-    >>> import felb
-    >>> data = felb.data.planted(300, 40, 3, noise=0.02, seed=0)
-    >>> model = felb.FederatedBMF(3, random_state=0).fit(data.A)
-    >>> felb.save(model, "model.felbmodel", force=True)
-    >>> bool((felb.load("model.felbmodel").transform(data.A) == model.transform(data.A)).all())
-    True
-    """
-    Result.from_model(model).save(path, force=force)
-
-
-def load(path: str | os.PathLike[str]) -> BooleanFactorization:
-    """Read a fitted estimator from a model file or from the folder of a result.
-
-    Examples
-    --------
-    >>> import felb
-    >>> _ = felb.fit(felb.Job("zoo", "grecond", 4), "zoo-run")
-    >>> felb.load("zoo-run").component_features()[0][:2]
-    ('hair', 'milk')
-    """
-    return Result.read(path).model()
-
-
 def write_model_file(result: Result, path: Path, *, force: bool) -> None:
     """Write the members that may be passed on to an archive, which appears complete or not at all."""
     if path.suffix != MODEL_SUFFIX:
@@ -588,7 +526,7 @@ def _unpack_members(file: IO[bytes], size: int, folder: Path) -> None:
                     plain.write(piece)
 
 
-# -- Reads a result back: a folder, or a model file, in this format and the ones before it ---------------------------
+# -- Reads a result back: a folder, or a model file ------------------------------------------------------------------
 
 
 def read_result(path: Path) -> Result:
@@ -605,40 +543,36 @@ def _read_folder(path: Path) -> Result:
     shape, features = (stored.n_components, stored.n_features), None
     if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
         owned = read_record(path / PRIVATE, _Owned, advice=AGAIN)
-        if owned.result not in (None, fingerprint_of(read_bounded(path / RESULT, advice=AGAIN))):
+        if owned.result != fingerprint_of(read_bounded(path / RESULT, advice=AGAIN)):
             raise InputError(f"{path / PRIVATE} is not of the {RESULT} beside it; bring back its own, or remove it")
         stored.clients = {**stored.clients, **owned.clients}
         stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
         if owned.features is not None:
-            from felb.metrics.counts import FeatureCounts
-
             features = FeatureCounts.of_json(owned.features, stored.n_features, source=str(path / PRIVATE))
-    if stored.format == FORMATS[0] and stored.privacy is not None and stored.provenance.data.get("rows") is not None:
-        # The first format told the agreed number of records of a private run as if it were the number of records.
-        data = {**stored.provenance.data, "rows": None, AGREED: stored.provenance.data["rows"]}
-        stored.provenance = replace(stored.provenance, data=data)
     found = Result(
-        components=read_boolean(path / COMPONENTS, shape),
+        outcome=Outcome(
+            read_boolean(path / COMPONENTS, shape),
+            n_iter=stored.n_iter,
+            integrality_gap=math.nan if stored.integrality_gap is None else stored.integrality_gap,
+            converged=stored.converged,
+            supports=None if None in stored.released else np.array(stored.released, dtype=np.int64),
+            weights=stored.weights,
+            complete=stored.complete,
+            belief=_read_belief(path / BELIEF, shape) if stored.belief else None,
+        ),
         columns=None if stored.columns is None else tuple(stored.columns),
-        supports=tuple(stored.supports),
         clients=stored.clients,
         scores={name: math.nan if score is None else score for name, score in stored.scores.items()},
-        converged=stored.converged,
-        integrality_gap=math.nan if stored.integrality_gap is None else stored.integrality_gap,
         history=History(stored.history),
         provenance=stored.provenance,
-        complete=stored.complete,
         privacy=stored.privacy,
         disclosure=stored.disclosure,
         withheld=tuple(stored.withheld),
         schema=_read_schema(path, stored.schema),
-        weights=stored.weights or None,
-        n_iter=None if stored.n_iter is msgspec.UNSET else stored.n_iter,
-        belief=_read_belief(path / BELIEF, shape) if stored.belief else None,
         features=features,
     )
     k, m = shape
-    if len(found.supports) != k or (found.columns is not None and len(found.columns) != m):
+    if len(stored.supports) != k or (found.columns is not None and len(found.columns) != m):
         raise InputError(f"{path / COMPONENTS} does not belong to {RESULT} beside it; {AGAIN}")
     if found.columns is not None:
         check_column_names(found.columns, m)
@@ -647,9 +581,6 @@ def _read_folder(path: Path) -> Result:
 
 def _read_belief(path: Path, shape: tuple[int, int]) -> Belief:
     """Read the model of the noise, whose numbers must be such as can be computed with."""
-    from felb.federated.journal import unpack
-    from felb.optim.belief import Belief
-
     try:
         found = Belief.from_values(unpack(read_bounded(path, advice=AGAIN)))
         rates = np.concatenate([found.row_rates, [found.column_rate, found.threshold or 0.0]])
@@ -675,8 +606,8 @@ class _Owned(msgspec.Struct, forbid_unknown_fields=True):
 
     clients: dict[str, Natural | None]
     data: dict[str, Any]
-    features: dict[str, Any] | None = None
-    result: str | None = None  # earlier versions did not say what it belongs to
+    features: dict[str, Any] | None
+    result: str
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -697,19 +628,21 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     privacy: dict[str, Any] | None
     disclosure: dict[str, Any] | None
     withheld: list[Natural]
+    weights: tuple[float, float]
+    n_iter: Natural
+    belief: bool
     schema: str | None = None
-    weights: tuple[float, float] | msgspec.UnsetType | None = msgspec.UNSET
-    n_iter: Natural | msgspec.UnsetType | None = msgspec.UNSET
-    belief: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def released(self) -> list[Natural | None]:
+        """The supports, with 0 for components that are withheld."""
+        return [0 if i in self.withheld else support for i, support in enumerate(self.supports)]
 
     def __post_init__(self) -> None:
-        if self.format not in FORMATS:
+        if self.format != FORMAT:
             raise ValueError(f"the format {self.format!r} is not known; a newer felb may have written it")
-        for name in ("weights", "n_iter", "belief"):  # the first format did not have them
-            if getattr(self, name) is msgspec.UNSET:
-                if self.format != FORMATS[0]:
-                    raise ValueError(f"Object missing required field `{name}`")
-                setattr(self, name, None)
+        if 0 < self.released.count(None) < len(self.supports):
+            raise ValueError("`supports` are missing of components that are not withheld")
         for number, row in enumerate(self.history):
             if type(row.get("round", 0)) is not int or not isinstance(row.get("task", ""), str):
                 raise ValueError(f"row {number} of the history has no round or task")
@@ -720,136 +653,3 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
                 raise ValueError(f"`provenance.data.{name}` is {type(data[name]).__name__}, not {kind.__name__}")
         if not isinstance((self.privacy or {"text": ""}).get("text"), str):
             raise ValueError("`privacy.text` does not say what was guaranteed")
-
-
-# -- Fitted estimators from results, and results from fitted estimators ----------------------------------------------
-
-RECORDS: dict[str, type[Any]] = {"privacy": Privacy, "effort": Effort, "setting": Setting}
-"""Parameters that are records of their own."""
-
-
-def method_of(model: BooleanFactorization) -> str:
-    """Return the name of the method of an estimator."""
-    if isinstance(model, PostHoc):
-        return f"{method_of(ELBMF() if model.model is None else model.model)}{JOIN}{model.aggregation}"
-    for method in METHODS.values():
-        if method.estimator is type(model):
-            return method.name
-    raise InputError(
-        f"{type(model).__name__} is none of the methods of felb, so felb could not make it again; keep components_ "
-        "and your own settings instead"
-    )
-
-
-def result_from(model: BooleanFactorization, data: Any, *, source: str) -> Result:
-    """Return the result of a fitted estimator; with the data it was fitted on, also what is counted on it."""
-    check_is_fitted(model)
-    names = getattr(model, "feature_names_in_", None)
-    counts, supports, features = getattr(model, "counts_", None), model.supports_, None
-    facts: dict[str, Any] = {"rows": None, "columns": model.n_features_in_, "ones": None, "fingerprint": None}
-    if getattr(model, "privacy", None) is None:  # one record would show in these
-        facts |= {"rows": model.n_records_, "ones": None if counts is None else counts.tp + counts.fn}
-    if data is not None:
-        rows, _ = model.new_rows(data)
-        U = model._assign(rows)
-        counts, supports = confusion(rows, U, model.components_), np.count_nonzero(U, axis=0)
-        features = feature_counts(rows, U, model.components_)
-        unknown = 0 if rows.unknown is None else rows.unknown.nnz
-        facts |= {"rows": len(rows), "ones": rows.nnz, "unknown": unknown, "fingerprint": rows.fingerprint()}
-    return Result(
-        components=model.components_,
-        columns=None if names is None else tuple(map(str, names)),
-        supports=(None,) * len(model.components_) if supports is None else tuple(int(s) for s in supports),
-        clients={},
-        scores={} if counts is None else counts.scores(),
-        converged=bool(model.converged_),
-        integrality_gap=float(model.integrality_gap_),
-        history=model.history_,
-        provenance=Provenance(
-            method_of(model),
-            plain_parameters(model) | {"binarize_threshold": model.binarize_threshold},
-            _seed_of(model),
-            {"source": source, **facts},
-        ),
-        complete=bool(model.complete_),
-        privacy=getattr(model, "privacy_guarantee_", None),
-        weights=getattr(model, "weights_", None),
-        belief=getattr(model, "belief_", None),
-        n_iter=int(model.n_iter_),
-        features=features,
-    )
-
-
-def model_of(result: Result) -> BooleanFactorization:
-    """Return the fitted estimator of a result."""
-    made = result.provenance
-    if made.method not in METHODS:
-        raise InputError(f"the result is of the method {made.method!r}, which this felb does not have")
-    model = make(made.method, **_parameters(made))
-    check_parameters(model)
-    model.components_ = result.components
-    model.n_features_in_ = result.components.shape[1]
-    if result.columns is not None:
-        model.feature_names_in_ = np.array(result.columns, dtype=object)
-    model.n_records_ = made.data.get("rows")
-    model.supports_ = None if None in result.supports else np.array(result.supports, dtype=np.int64)
-    model.history_, model.complete_ = result.history, result.complete
-    model.converged_, model.integrality_gap_ = result.converged, result.integrality_gap
-    model.n_iter_ = len(result.history) if result.n_iter is None else result.n_iter
-    if isinstance(model, FederatedEstimator):
-        model.relaxed_components_, model.counts_ = None, result.counts
-        model.privacy_guarantee_ = result.privacy
-        model.privacy_statement_ = None if result.privacy is None else str(result.privacy["text"])
-    if isinstance(model, FederatedBMF):
-        check_weights(node_cap=(model.node_cap, 1))
-        _warn_of_lost_belief(result)
-        model.weights_ = _weights(model, result)
-        model.belief_ = result.belief
-        model.objective_ = chosen_objective(model.objective, result.belief)
-        if model.n_components == MDL:
-            model.rank_curve_ = rank_curve(result.history)
-    return model
-
-
-def _warn_of_lost_belief(result: Result) -> None:
-    """Warn if rows were inferred under a model of the noise that is not kept."""
-    tasks = [row.get("task") for row in result.history]
-    if result.belief is None and ASSIGN_BY_BELIEF in tasks[-1:]:
-        warnings.warn(
-            "the records of this run were assigned under a model of the noise, which results of earlier versions and "
-            "under disclosure rules do not keep; new records are assigned for the fewest wrong cells instead",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def _weights(model: FederatedBMF, result: Result) -> tuple[float, float]:
-    """Return the weights of the assignment; a result of the first format does not tell them, but its costs do."""
-    costs = model.false_positive_cost, model.false_negative_cost
-    one, zero = (float(costs[1]), -float(costs[0])) if result.weights is None else result.weights
-    if not (one >= 0 >= zero and math.isfinite(one - zero)):
-        raise InputError(f"the weights {one} and {zero} of the result are damaged; make the result again")
-    return one, zero
-
-
-def _parameters(made: Provenance) -> dict[str, Any]:
-    """Return the keywords that make the estimator of a result again."""
-    known = METHODS[made.method].parameters()
-    found: dict[str, Any] = {}
-    for name, value in made.parameters.items():
-        short = name.removeprefix("model__")
-        if short in known and short not in SAID_BY_THE_JOB - {"binarize_threshold"}:
-            found[short] = _value(short, value)
-    return {**found, "random_state": made.seed}
-
-
-def _value(name: str, value: Any) -> Any:
-    if name not in RECORDS or not isinstance(value, dict):
-        return value
-    return as_record(value, RECORDS[name], source=f"the parameter {name} of the result", advice="make it again")
-
-
-def _seed_of(model: BooleanFactorization) -> int:
-    """Return the seed, if the estimator was given one; a generator cannot be kept."""
-    state = model.random_state
-    return int(state) if isinstance(state, int | np.integer) else 0

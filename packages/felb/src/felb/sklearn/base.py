@@ -1,161 +1,323 @@
-"""The base classes of federated estimators: rows are split by client, and an algorithm runs on an engine."""
+"""The base classes of estimators: input conversion, methods that need V only, and fits at one or several clients."""
 
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from felb.centralized.base import BooleanFactorization, check_parameters, warn_of_time_limit
+from felb.centralized.base import LARGEST_SEED, CentralizedMethod, Method, check_parameters
 from felb.data.binary import BinaryMatrix
+from felb.data.coercion import Alignment, align_columns, describe_mismatch, select_known
 from felb.data.files import Blocks, is_distributed
 from felb.data.partition import check_shards, is_list_of_matrices, named, split
 from felb.engines.dask.worker import current_client, has_client
 from felb.engines.local import run
 from felb.errors import InputError
-from felb.federated.algorithms.wrappers import NODE_CAP, private_uploads, refined
-from felb.federated.steps.refine import REFINE_ROUNDS
+from felb.federated.algorithms.methods import FederatedMethod
+from felb.federated.algorithms.wrappers import NODE_CAP
+from felb.kernels.assign import assign_rows
+from felb.kernels.boolean import boolean_product, boolean_product_dense
 from felb.kernels.exact import assign_rows_exact
-from felb.privacy.spec import Population, Privacy, guarantee
+from felb.metrics.counts import History, confusion, to_boolean
+from felb.metrics.interpretation import profile_components
+from felb.privacy.spec import guarantee
 from felb.progress import Deadline, steps_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from os import PathLike
 
+    import scipy.sparse as sp
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.data.coercion import Alignment
-    from felb.engines.dask.cluster import DistributedRows
     from felb.federated.loop import Run, RunProgress
-    from felb.federated.protocol import Algorithm, Outcome, Participation
-    from felb.metrics import Counts
-    from felb.privacy.releases import Uploads
+    from felb.federated.protocol import Algorithm
+    from felb.metrics.counts import Counts
 
     OnRound = Callable[[RunProgress], None]
 
 
-# -- Estimators on data in blocks: which engine they run on, and what they fit there ---------------------------------
+# -- All estimators --------------------------------------------------------------------------------------------------
 
 
-def runs_here(X: Any) -> bool:
-    """Tell data in files that this process reads itself, since there is no Dask client."""
-    return isinstance(X, Blocks) and not has_client()
+class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of all estimators: A ≈ U∘V with Boolean ``components_`` V.
+
+    A subclass defines ``fit`` and sets ``components_`` (bool, n_components × n_features).
+    """
+
+    n_components: Any
+    binarize_threshold: float | None
+    random_state: Any
+    components_: NDArray[np.bool_]
+    supports_: NDArray[np.int64] | None
+    relaxed_components_: NDArray[np.floating[Any]] | None
+    counts_: Counts | None
+    privacy_guarantee_: Mapping[str, Any] | None
+    history_: History
+    n_records_: int | None
+    n_iter_: int
+    integrality_gap_: float
+    converged_: bool
+    complete_: bool
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[np.bool_]:
+        """Fit and return the assignment U of the rows of X, in their order."""
+        return np.asarray(self.fit(X, y, **fit_params).transform(X))
+
+    def transform(self, X: Any, *, align: str | None = None) -> NDArray[np.bool_]:
+        """Assign rows to the components: U that minimises |X ⊕ U∘V| row by row (greedily, then by coordinate descent).
+
+        Every row is assigned on its own, so new rows need no refit.
+
+        Parameters
+        ----------
+        X : records × features, 0/1
+        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
+            features that X does not have are unknown. Without it, X must have the very columns of the fit
+        """
+        return self._assign(self.new_rows(X, align=align)[0])
+
+    def new_rows(self, X: Any, *, align: str | None = None) -> tuple[BinaryMatrix, Alignment]:
+        """Return X with the features of the fit as its columns, and how its own columns stand to them.
+
+        Parameters
+        ----------
+        X, align : as in `transform`
+        """
+        check_is_fitted(self)
+        if align is None:
+            return self._matrix(X, reset=False), Alignment()
+        if align != "name":
+            raise InputError(f"align must be None or 'name', got {align!r}", parameter="align")
+        fitted = getattr(self, "feature_names_in_", None)
+        if fitted is None:
+            raise InputError("align='name' needs a model with feature names; fit it on data with column names")
+        X, found = select_known(X, fitted)
+        return align_columns(fitted, self._read(X)), found
+
+    def inverse_transform(self, X: ArrayLike, *, sparse_output: bool = False) -> NDArray[np.bool_] | sp.csr_array:
+        """Return the reconstruction U∘V of assignments U, dense or as a SciPy CSR array."""
+        check_is_fitted(self)
+        U = to_boolean(X, "U")
+        if U.shape[1] != self.components_.shape[0]:
+            raise InputError(f"U has {U.shape[1]} components, the model has {self.components_.shape[0]}")
+        if sparse_output:
+            return boolean_product(U, self.components_).to_scipy(bool)
+        return boolean_product_dense(U, self.components_)
+
+    def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002
+        """F1 of the reconstruction of X under the fixed components; greater is better."""
+        matrix, _ = self.new_rows(X)
+        return confusion(matrix, self._assign(matrix), self.components_).f1
+
+    def component_features(self) -> list[tuple[str, ...]]:
+        """Names of the features of each component; x0, x1, … if the data had no names."""
+        check_is_fitted(self)
+        fitted = getattr(self, "feature_names_in_", None)
+        names = feature_names(fitted, self.n_features_in_)
+        return [tuple(names[j] for j in np.flatnonzero(row)) for row in self.components_]
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write the fitted model to one file, ``NAME.felbmodel``, which `felb.load` reads back; not a pickle."""
+        check_is_fitted(self)
+        # The package that stores results is above this one, and is known here by name only.
+        import_module("felb.runs.model").save(self, path, force=force)
+
+    def report(self, path: str | PathLike[str], X: Any = None, *, force: bool = False) -> None:
+        """Write a self-contained HTML page of the fitted model.
+
+        Parameters
+        ----------
+        path : file to write
+        X : the records it was fitted on, or others, for plots of the data and intervals over records
+        force : replace the file if it exists
+        """
+        check_is_fitted(self)
+        import_module("felb.report.pages").report_model(self, path, X, force=force)
+
+    def to_frame(self, X: Any) -> Any:
+        """Return a tidy table of what the components mean in X: a row for each component and feature of it.
+
+        Features of a component are in the order of their lift, P(feature | component) / P(feature | not the component).
+        The other columns are its support, coverage and exclusive gain; see `felb.metrics.interpretation`. A pandas
+        DataFrame, or a dict of columns where pandas is not installed.
+        """
+        matrix = self._matrix(X, reset=False)
+        profile = profile_components(matrix, self.transform(matrix), self.components_)
+        return frame(profile.columns(feature_names(getattr(self, "feature_names_in_", None), self.n_features_in_)))
+
+    @property
+    def plot(self) -> Any:
+        """Figures of the fitted model: ``components()``, ``reconstruction(X)``, ``rounds()``, ``stability(found)``."""
+        return import_module("felb.report.figures").ModelPlots(self)
+
+    def _repr_html_inner(self) -> str:
+        """Return what a notebook shows: the components by name, and before the fit what scikit-learn shows."""
+        if not hasattr(self, "components_"):
+            return str(super()._repr_html_inner())
+        return str(import_module("felb.report.pages").summarize_model(self))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        return {**bundle, "text/html": self._repr_html_inner()} if "text/html" in bundle else bundle
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    # -- for subclasses ------------------------------------------------------------------------------------------
+
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        """Assign rows that have the features of the fit."""
+        return assign_rows(rows, self.components_)
+
+    def _matrix(self, X: Any, *, reset: bool) -> BinaryMatrix:
+        """Make X a `BinaryMatrix` and check it against what was fitted (names, number of features)."""
+        matrix = self._read(X)
+        self._check_columns(matrix, reset=reset)
+        if matrix.shape[0] == 0:
+            raise InputError(f"Found array with 0 sample(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+        if matrix.shape[1] == 0:
+            raise InputError(f"Found array with 0 feature(s) (shape={matrix.shape}) while a minimum of 1 is required.")
+        return matrix
+
+    def _check_columns(self, matrix: BinaryMatrix, *, reset: bool) -> None:
+        if reset:
+            self.n_features_in_ = matrix.shape[1]
+            if matrix.columns is not None:
+                self.feature_names_in_ = np.asarray(matrix.columns, dtype=object)
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            return
+        fitted, own = getattr(self, "feature_names_in_", None), type(self).__name__
+        if fitted is not None and matrix.columns is not None and tuple(fitted) != matrix.columns:
+            raise InputError(describe_mismatch(fitted, matrix.columns))
+        if matrix.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {matrix.shape[1]} features, but {own} is expecting {self.n_features_in_} features as input"
+            )
+        if (fitted is None) != (matrix.columns is None):
+            told = (
+                f"X has feature names, but {own} was fitted without feature names"
+                if fitted is None
+                else f"X does not have valid feature names, but {own} was fitted with feature names"
+            )
+            warnings.warn(told, UserWarning, stacklevel=4)
+
+    def _seed(self) -> int:
+        """Return an integer seed for `random_state`, which may also be a RandomState or None."""
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(LARGEST_SEED))
 
 
-def fit_on_dask(
-    model: FederatedEstimator, X: Any, on_round: Callable[[RunProgress], None] | None
-) -> tuple[Run, Algorithm]:
-    """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
-    if model.secure:
-        raise InputError(
-            "all blocks on Dask workers belong to one owner, so secure aggregation protects nobody; leave out secure",
-            parameter="secure",
-        )
-    client = current_client()
-    from felb.engines.dask.cluster import DistributedRows, run
-
-    deadline = Deadline(model.limit())
-    rows = DistributedRows.of(X, client, read=reader(model))
-    model._check_columns(rows.template, reset=True)
-    model.check_rank(model.rank(), rows.shape)
-    model.n_records_ = rows.shape[0]
-    algorithm = distributed_algorithm(model, rows)
-    finished = run(
-        algorithm,
-        rows.blocks,
-        client=client,
-        seed=model._seed(),
-        participation=model.participation,
-        deadline=deadline,
-        on_round=on_round or (lambda _: None),
-    )
-    return finished, algorithm
+def feature_names(names: Sequence[str] | None, n_features: int) -> list[str]:
+    """Return the given names, or x0, x1, … as scikit-learn would call them."""
+    return [f"x{i}" for i in range(n_features)] if names is None else [str(name) for name in names]
 
 
-def reader(model: FederatedEstimator) -> Callable[[Any], Any]:
-    """Return what makes a chunk a `BinaryMatrix` as this estimator does, without what it has fitted."""
-    return clone(model)._read  # type: ignore[no-any-return]
+def frame(columns: Mapping[str, list[Any]]) -> Any:
+    """Return columns as a pandas DataFrame, or as they are where pandas is not installed."""
+    try:
+        import pandas as pd
+    except ImportError:
+        return dict(columns)
+    return pd.DataFrame(columns)
 
 
-def distributed_algorithm(model: FederatedEstimator, rows: DistributedRows) -> Algorithm:
-    """Return the algorithm for these blocks. Where records are protected, the owner of all blocks is the one client."""
-    if getattr(model, "privacy", None) is not None and any(fact.unknown is not None for fact in rows.facts.values()):
-        raise InputError("under privacy, all cells must be known; fill the unknown ones, or leave out privacy")
-    n_records, n_features = rows.shape
-    algorithm = model.algorithm(n_features, population=Population(n_records=n_records, n_clients=len(rows.blocks)))
-    if algorithm.privacy is None or algorithm.privacy.uploads is not None:
-        return algorithm
-    return model.algorithm(n_features, population=Population(n_records=n_records, n_clients=1))
+# -- Estimators of methods for centralized data ----------------------------------------------------------------------
 
 
-# -- The base class of federated estimators: rows are split by client, and an algorithm runs on the local engine -----
+@dataclass(eq=False, repr=False)
+class CentralizedFactorization(CentralizedMethod, BooleanFactorization):
+    """Base of the estimators for centralized data: a method that defines `factorize`, and fits.
+
+    Parameters
+    ----------
+    n_components : number of components
+    time_limit : seconds after which the search ends, with what was found until then
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None
+    """
+
+    _: KW_ONLY
+    binarize_threshold: float | None = None
+    random_state: Any = None
+
+    def fit(self, X: Any, y: Any = None, *, verbose: bool = False) -> Self:  # noqa: ARG002
+        """Find the components of X (records × features, 0/1).
+
+        Parameters
+        ----------
+        X : records × features, 0/1
+        verbose : show a progress bar over the components, or the iterations of a method that has some
+        """
+        self._fit(X, verbose=verbose)
+        return self
+
+    def fit_transform(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,  # noqa: ARG002
+        *,
+        verbose: bool = False,
+    ) -> NDArray[np.bool_]:
+        """Fit and return the assignment U that the algorithm found along with the components.
+
+        `transform` assigns rows anew for the fixed components, which may fit better.
+        """
+        return self._fit(X, verbose=verbose)
+
+    def _fit(self, X: Any, *, verbose: bool) -> NDArray[np.bool_]:
+        check_parameters(self)
+        A = self._matrix(X, reset=True)
+        found = self.search(A, seed=self._seed(), verbose=verbose)
+        self.components_ = found.V
+        self.supports_ = np.count_nonzero(found.U, axis=0)
+        self.n_records_, self.complete_ = len(A), found.complete
+        for name, value in found.attributes.items():
+            setattr(self, name, value)
+        return found.U
+
+
+# -- Federated estimators: rows are split by client, and an algorithm runs on the local engine or on Dask -------------
 
 ONE_CLIENT = "client-01"
 
 
-class FederatedEstimator(BooleanFactorization):
-    """Base class of federated estimators; a subclass defines `algorithm`."""
+@dataclass(eq=False, repr=False)
+class FederatedEstimator(FederatedMethod, BooleanFactorization):
+    """Base of federated estimators: a method that defines `algorithm`, and fits on the engines of this machine.
 
-    participation: Participation | None
+    Parameters
+    ----------
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of clients that compute in parallel; does not change the result
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None
+    """
+
+    _: KW_ONLY
     secure: bool = False
-    n_jobs: int | None
-    relaxed_components_: NDArray[np.floating[Any]] | None
-    privacy_guarantee_: Mapping[str, Any] | None
-    counts_: Counts | None
-    time_limit: float | None = None
-
-    @abstractmethod
-    def algorithm(
-        self, n_features: int, *, population: Population | None = None, centralized: bool = False
-    ) -> Algorithm:
-        """Return the algorithm with this estimator's parameters, to be run over any transport.
-
-        Parameters
-        ----------
-        population : numbers of records and clients, from which noise is calibrated; required with privacy
-        centralized : the only client owns all rows; more computations are possible than in a federation
-        """
-
-    def algorithm_for(self, shards: Mapping[str, BinaryMatrix], *, centralized: bool = False) -> Algorithm:
-        """Return the algorithm for these clients, whose rows are checked; `centralized` as in `algorithm`."""
-        self.check_cells(shards)
-        population = Population(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
-        return self.algorithm(next(iter(shards.values())).shape[1], population=population, centralized=centralized)
-
-    def check_cells(self, shards: Mapping[str, BinaryMatrix]) -> None:
-        """Raise if cells are unknown and the method does not support that."""
-        for shard in shards.values():
-            self._check_cells(shard)
-
-    def limit(self) -> float | None:
-        """Return the seconds that a run, or a part of it, may take."""
-        return self.time_limit
-
-    def rank(self) -> Any:
-        """Return the requested number of components."""
-        return self.n_components
-
-    @property
-    def max_rounds(self) -> int | None:
-        """Rounds at most before the assignment; None if it is not known before the run."""
-        return getattr(self, "max_iter", None)
-
-    @property
-    def sampled(self) -> bool:
-        """Whether some clients may be missing from a round, so that the metrics of rounds cannot be compared."""
-        played = self.participation
-        return played is not None and (played.fraction < 1 or played.dropout > 0 or played.quorum is not None)
-
-    @property
-    def joined_late(self) -> bool:
-        """Whether some clients join later; only metrics of the same cells can be compared."""
-        return self.participation is not None and bool(self.participation.joins)
+    n_jobs: int | None = None
+    binarize_threshold: float | None = None
+    random_state: Any = None
 
     def fit(
         self,
@@ -266,8 +428,7 @@ class FederatedEstimator(BooleanFactorization):
             raise InputError("the matrices of the list have different columns; align them one by one")
         return BinaryMatrix.vstack([rows for rows, _ in parts]), parts[0][1]
 
-    def _fit_blocks(self, X: Any, on_round: Callable[[RunProgress], None] | None) -> None:
-
+    def _fit_blocks(self, X: Any, on_round: OnRound | None) -> None:
         self._keep(*fit_on_dask(self, X, on_round))
 
     @staticmethod
@@ -277,7 +438,6 @@ class FederatedEstimator(BooleanFactorization):
             return False
         if groups is not None:
             raise InputError("every block of the data is a client; leave out groups, or give one matrix and groups")
-
         return not runs_here(X)
 
     def _fit(
@@ -331,15 +491,11 @@ class FederatedEstimator(BooleanFactorization):
         self.complete_ = outcome.complete
         self.warn_about_outcome(outcome)
 
-    def warn_about_outcome(self, outcome: Outcome) -> None:
-        """Warn about data without ones and about a result that collapsed, is not Boolean, or is incomplete."""
-        counts = outcome.counts
-        ones = None if counts is None or not counts.cells else counts.tp + counts.fn
-        too_early = not (outcome.complete or outcome.components.any())  # nothing was found, and that is why
-        if not too_early and (ones is None or not self.warn_of_few_ones(ones, len(outcome.components)) or ones):
-            self.warn_about(outcome.components, outcome.supports, outcome.integrality_gap)
-        if not outcome.complete:
-            warn_of_time_limit(type(self).__name__, self.limit())
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        """Assign rows as in the fit."""
+        if not self.assigns_exactly:
+            return super()._assign(rows)
+        return assign_rows_exact(rows, self.components_, node_cap=NODE_CAP)[0]
 
     def _shards(self, X: Any, groups: ArrayLike | None) -> tuple[dict[str, BinaryMatrix], dict[str, NDArray[Any]]]:
         """Return the rows of each client and where they stand in X."""
@@ -365,142 +521,39 @@ def effective_workers(n_jobs: int) -> int:
     return int(effective_n_jobs(n_jobs))
 
 
-# -- Estimators whose components can be refined before rows are assigned ---------------------------------------------
-
-SAMPLED_MEMORY = 0.5
-"""Share of earlier rounds in the gains where a sample of the clients plays a round."""
+# -- Data in blocks: which engine it is fitted on, and what is fitted there ------------------------------------------
 
 
-class RefinableEstimator(FederatedEstimator):
-    """Base of the estimators with a parameter `refine`; a subclass says what is refined in `plain_algorithm`."""
-
-    refine: bool
-
-    @abstractmethod
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
-
-    @property
-    def refines(self) -> bool:
-        """Whether components are refined."""
-        if self.refine not in (True, False):
-            raise InputError(f"refine must be True or False, got {self.refine!r}")
-        return bool(self.refine)
-
-    @property
-    def refine_memory(self) -> float:
-        """Share of earlier rounds in the gains of the refinement."""
-        return SAMPLED_MEMORY if self.sampled else 0.0
-
-    @property
-    def max_rounds(self) -> int | None:
-        """Rounds at most before the assignment, those of the refinement included."""
-        plain = self.plain_rounds()
-        return plain if plain is None or not self.refines else plain + REFINE_ROUNDS + 1
-
-    def plain_rounds(self) -> int | None:
-        """Return the rounds at most before refinement."""
-        return super().max_rounds
-
-    def algorithm(
-        self,
-        n_features: int,
-        *,
-        population: Population | None = None,  # noqa: ARG002
-        centralized: bool = False,  # noqa: ARG002
-    ) -> Algorithm:
-        """Return the algorithm with this estimator's parameters, to be run over any transport."""
-        plain = self.plain_algorithm(n_features)
-        return refined(plain, memory=self.refine_memory) if self.refines else plain
-
-    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
-        """Assign rows as in the fit: to refined components by branch and bound."""
-        if not self.refines:
-            return super()._assign(rows)
-        return assign_rows_exact(rows, self.components_, node_cap=NODE_CAP)[0]
+def runs_here(X: Any) -> bool:
+    """Tell data in files that this process reads itself, since there is no Dask client."""
+    return isinstance(X, Blocks) and not has_client()
 
 
-# -- Estimators whose clients upload components, with or without a privacy specification -----------------------------
+def fit_on_dask(
+    model: FederatedEstimator, X: Any, on_round: Callable[[RunProgress], None] | None
+) -> tuple[Run, Algorithm]:
+    """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
+    if model.secure:
+        raise InputError(
+            "all blocks on Dask workers belong to one owner, so secure aggregation protects nobody; leave out secure",
+            parameter="secure",
+        )
+    client = current_client()
+    from felb.engines.dask.cluster import DistributedRows, run
 
-
-class UploadingEstimator(RefinableEstimator):
-    """Base of the estimators with a parameter `privacy` for uploads; a subclass says what is uploaded in `uploads`."""
-
-    privacy: Privacy | None
-
-    @abstractmethod
-    def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
-        """Return what a client uploads, in as many rounds as were agreed on, if so."""
-
-    @abstractmethod
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm without refinement that makes these uploads."""
-
-    def algorithm(
-        self, n_features: int, *, population: Population | None = None, centralized: bool = False
-    ) -> Algorithm:
-        """Return the algorithm, with noise calibrated for the population if there is a privacy specification."""
-        privacy: Any = self.privacy
-        if privacy is None:
-            return super().algorithm(n_features, population=population, centralized=centralized)
-        if population is None:
-            raise InputError(
-                "population is required with privacy, because noise depends on the number of clients; or use "
-                "algorithm_for"
-            )
-        if not isinstance(privacy, Privacy):
-            raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
-        if self.refines:
-            raise InputError("refinement sums exact gains over clients, which privacy does not allow; use refine=False")
-        if (self.sampled or self.joined_late) and privacy.noise == "distributed":
-            raise InputError("distributed noise needs every client's share; leave out participation")
-        uploads = self.uploads(n_features, rounds=privacy.rounds)
-        plan = privacy.plan(**asdict(population), n_columns=n_features, uploads=uploads)
-        return private_uploads(self.uploading_algorithm(n_features, uploads), plan)
-
-
-# -- The base of federated estimators that have neither refinement nor privacy; their parameters are fields ----------
-
-
-@dataclass(eq=False, repr=False)
-class PlainEstimator(FederatedEstimator):
-    """Base of estimators whose algorithm assigns rows by branch and bound.
-
-    A subclass is a dataclass too (``eq=False, repr=False``, which scikit-learn brings): it adds its parameters as
-    fields and says in `plain_algorithm` what is played.
-
-    Parameters
-    ----------
-    n_components : number of components
-    participation : who plays a round, see `felb.Participation`; everybody without it
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : clients that work at the same time; does not change the result
-    binarize_threshold : make ones of values above it; without it, X must hold only 0 and 1
-    random_state : int, RandomState or None
-    """
-
-    n_components: int = 10
-    _: KW_ONLY
-    participation: Participation | None = None
-    secure: bool = False
-    n_jobs: int | None = None
-    binarize_threshold: float | None = None
-    random_state: Any = None
-
-    @abstractmethod
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-
-    def algorithm(
-        self,
-        n_features: int,
-        *,
-        population: Population | None = None,  # noqa: ARG002
-        centralized: bool = False,  # noqa: ARG002
-    ) -> Algorithm:
-        """Return the algorithm with this estimator's parameters, to be run over any transport."""
-        return self.plain_algorithm(n_features)
-
-    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
-        """Assign each row to the best set of components by branch and bound, as in the fit."""
-        return assign_rows_exact(rows, self.components_, node_cap=NODE_CAP)[0]
+    deadline = Deadline(model.limit())
+    rows = DistributedRows.of(X, client, read=clone(model)._read)  # without what was fitted before
+    model._check_columns(rows.template, reset=True)
+    model.check_rank(model.rank(), rows.shape)
+    model.n_records_ = rows.shape[0]
+    algorithm = model.algorithm_for_blocks(rows)
+    finished = run(
+        algorithm,
+        rows.blocks,
+        client=client,
+        seed=model._seed(),
+        participation=model.participation,
+        deadline=deadline,
+        on_round=on_round or (lambda _: None),
+    )
+    return finished, algorithm

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, SchemaWarning
-from felb.tables.apply import applied_blocks
+from felb.tables.apply import apply_schema
 from felb.tables.propose import infer
 from felb.tables.schema import Schema
 
@@ -109,7 +109,7 @@ class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  #
     def transform(self, X: Any) -> Any:
         """Apply the schema; values that are new to it are told as a `SchemaWarning` where it says to leave them out."""
         check_is_fitted(self, "schema_")
-        blocks = list(applied_blocks(X, self.schema_))
+        blocks = list(apply_schema(X, self.schema_))
         self.applied_ = blocks[0][3]
         for note in self.applied_.notes():
             warnings.warn(note, SchemaWarning, stacklevel=2)

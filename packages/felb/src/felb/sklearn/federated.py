@@ -1,30 +1,225 @@
-"""The federated methods beside the default as estimators: FELB, FELB-MU, their competitors, and post-hoc votes."""
+"""The federated methods as estimators: the default, FELB and FELB-MU, their competitors, and post-hoc votes."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
-from felb.centralized.base import CentralizedFactorization
-from felb.centralized.elbmf import ELBMF
+from felb.data.files import is_distributed
+from felb.data.partition import is_list_of_matrices
 from felb.errors import InputError
-from felb.federated.aggregate import ALIGNED_AGGREGATIONS, BOOLEAN_AGGREGATIONS
-from felb.federated.algorithms.competitors import fednmf, fedprox, proxskip, scaffold
-from felb.federated.algorithms.felb import SETTINGS, UNWEIGHTED, Setting, felb, felb_mu
-from felb.federated.algorithms.post_hoc import PASSES, aligned, check_passes, post_hoc
-from felb.privacy.releases import Uploads
-from felb.sklearn.base import SAMPLED_MEMORY, PlainEstimator, UploadingEstimator
+from felb.federated.algorithms.methods import (
+    FederatedBMFMethod,
+    FedNMFMethod,
+    FedProxMethod,
+    FELBMethod,
+    FELBMUMethod,
+    PostHocMethod,
+    ProxSkipMethod,
+    ScaffoldMethod,
+)
+from felb.federated.algorithms.registry import MDL
+from felb.kernels.exact import assign_rows_exact
+from felb.optim.belief import assign_new_rows
+from felb.sklearn.base import FederatedEstimator
 
 if TYPE_CHECKING:
-    from felb.federated.protocol import Algorithm, Participation
-    from felb.privacy.spec import Privacy
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.loop import Run, RunProgress
+    from felb.federated.protocol import Algorithm
+    from felb.metrics.counts import History
+    from felb.optim.belief import Belief
 
 
-# -- `FELB` and `FELBMU`, the paper's methods as estimators ----------------------------------------------------------
+@dataclass(eq=False, repr=False)
+class FederatedBMF(FederatedBMFMethod, FederatedEstimator):
+    """Boolean matrix factorization from sums over clients, the recommended method.
+
+    Rows never leave a client, only counts that are added up over clients do. The sums are integers and the same however
+    the rows are split, so the components are exactly those of centralized data; without `groups` this is a
+    centralized method. The method starts with a non-negative factorization, makes it Boolean by thresholds, and flips
+    single entries of the components as long as the summed loss decreases. Cells that are missing (NaN), or unknown by
+    the missing mask of `fit`, are left out of all counts.
+
+    Parameters
+    ----------
+    n_components : int, or "mdl" for rank selection by minimum description length (see `rank_curve_`)
+    max_components : with "mdl", the number at which the search starts; it should be well above the expected one
+    objective : "hamming" for the fewest (or cheapest) wrong cells, "f1" for the largest F1, "recover" for components
+        behind heavy or one-sided noise, which is not the best fit; "auto" tries "hamming" and, unless the data is
+        large (rows × features × components > 2²⁸), costs are given, clients are sampled or the number of components is
+        to be found, "recover", and takes the latter if it has at most 1.05 times the wrong cells (1.1 times, if F1 is
+        no smaller) or 1.25 times the F1
+    effort : "fast", "default" or "high": how much computation is spent on leaving local minima; or an `Effort`. With
+        "high", and without `groups`, patterns for the search come from single rows too; then the components may differ
+        from those of a federation with the same rows
+    time_limit : seconds after which the run ends with the best components so far; see `complete_`
+    false_positive_cost, false_negative_cost : costs of a covered zero and of an uncovered one; only their
+        ratio matters, and only for the objectives "hamming" and "auto". One of them may be infinite:
+        ``false_positive_cost=inf`` gives a factorization from below, which covers no zero (role mining), and
+        ``false_negative_cost=inf`` one from above, which covers every one
+    privacy : `felb.privacy.Privacy`, the privacy specification of records, with the mechanism
+        "cooccurrence", "statistics" or "hybrid"; None for no noise. Then only noisy sums leave the clients, each
+        charged to the budget, and the server computes the components from them (objective "hamming"). The noise
+        cannot be seeded, so runs differ whatever `random_state` is. The guarantee is for one call of ``fit``; another
+        one on the same records spends as much again
+    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part. If
+        clients are sampled, statistics are averaged over rounds, and steps that compare losses are omitted
+    secure : add up by secure aggregation, as a deployed federation can; the result is the same
+    n_jobs : number of threads that share the rows of one owner (default: one for each core that the process may use),
+        or of clients that compute in parallel (default: one after the other); -1 for all cores. It does not change the
+        result
+    node_cap : limit of the search for the best assignment of a row
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    relaxed_components_ : the non-negative components they were cut from; None where they were found without
+    history_ : metrics per round; ``history_["loss"]`` gives one of them over time
+    counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
+        where clients keep them to themselves, or noisy if `score_share` was agreed on
+    supports_ : records of all clients that have each component; None likewise
+    privacy_statement_ : the guarantee in words, in words; None without `privacy`
+    integrality_gap_ : 0, the components are Boolean
+    converged_ : the refinement ended because nothing was left to improve
+    complete_ : False if the time limit ended the run
+    rank_curve_ : with ``n_components="mdl"``, the description length in bits of each number of components tried
+    objective_ : which objective the components were taken from; with "auto" "hamming" or "recover"
+    weights_ : what covering a one and covering a zero is worth when rows are assigned
+    belief_ : the model of the noise that rows are inferred under (`felb.optim.belief.Belief`), if that was chosen
+    n_iter_ : rounds played
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(600, 60, 4, noise=0.05, seed=0)
+    >>> centralized = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A)
+    >>> hospitals = felb.data.partition.uneven(600, 5)
+    >>> shared = felb.FederatedBMF(n_components=4, random_state=0).fit(data.A, groups=hospitals)
+    >>> bool((centralized.components_ == shared.components_).all())
+    True
+    """
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
+    ) -> Self:
+        """Find components shared by all clients.
+
+        Parameters
+        ----------
+        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client; or
+            data in blocks (Dask arrays and frames, AnnData on one, `felb.data.open_blocks`), which the workers of the
+            current Dask client fit. A missing cell (NaN, None, NA, masked) is unknown
+        groups : client label of each row; without it all rows are one client's
+        unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
+            there. For a list of matrices, a list of them, None for a client that knows all its cells
+        on_round : called after each round; the `history` of what it is given has a row for every round so far
+        verbose : show a progress bar over the rounds
+        """
+        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose)
+
+    def fit_transform(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        unknown: Any = None,
+        on_round: Callable[[RunProgress], None] | None = None,
+        verbose: bool = False,
+    ) -> NDArray[np.bool_]:
+        """Fit and return the assignments: in the order of the rows, or client by client for a list."""
+        return super().fit_transform(
+            self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose
+        )
+
+    def transform(self, X: Any, *, unknown: Any = None, align: str | None = None) -> NDArray[np.bool_]:
+        """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
+
+        Where the components were recovered from noise, rows are inferred under its model instead: a component is
+        assigned if it is likely enough given the row. Cells that are missing or unknown are left out of all counts;
+        ``inverse_transform`` then predicts them.
+
+        Parameters
+        ----------
+        X, unknown : as in `fit`
+        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
+            features that X does not have are unknown. Without it, X must have the very columns of the fit
+        """
+        return super().transform(self._partly_known(X, unknown), align=align)
+
+    def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        if self.belief_ is not None:
+            return assign_new_rows(rows, self.belief_)
+        one, zero = self.weights_
+        cap = int(self.node_cap)
+        return assign_rows_exact(rows, self.components_, weight_one=one, weight_zero=zero, node_cap=cap)[0]
+
+    def score(self, X: Any, y: Any = None, *, unknown: Any = None) -> float:
+        """F1 of the reconstruction of the known cells of X under the fixed components; greater is better."""
+        return super().score(self._partly_known(X, unknown), y)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _partly_known(self, X: Any, unknown: Any) -> Any:
+        """Return X, or the matrices of a list, with their missing masks."""
+        if unknown is None:
+            return X
+        if is_distributed(X):
+            raise InputError("unknown cells of data in blocks are NaN in dense chunks; leave out unknown")
+        if not is_list_of_matrices(X):
+            return self._read(X).with_unknown(unknown)
+        if not isinstance(unknown, list | tuple) or len(unknown) != len(X):
+            raise InputError(
+                f"X is a list of {len(X)} matrices; unknown must be a list as long, with None where all is known"
+            )
+        return [
+            part if cells is None else self._read(part).with_unknown(cells)
+            for part, cells in zip(X, unknown, strict=True)
+        ]
+
+    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
+        self.weights_ = finished.outcome.weights
+        self.belief_ = finished.outcome.belief
+        self.objective_ = chosen_objective(self.objective, self.belief_)
+        if self.n_components == MDL:
+            self.rank_curve_ = rank_curve(finished.history)
+        super()._keep(finished, algorithm)
 
 
-class FELB(UploadingEstimator):
+def chosen_objective(asked: str, belief: Belief | None) -> str:
+    """Return the objective that the components are of: "auto" takes those of one of two."""
+    if belief is not None:
+        return "recover"
+    return "hamming" if asked == "auto" else asked
+
+
+def rank_curve(history: History) -> dict[int, float]:
+    """Return the description length in bits of each number of components that rank selection has tried."""
+    return {
+        int(row["n_components"]): float(row["description_length"]) for row in history if "description_length" in row
+    }
+
+
+@dataclass(eq=False, repr=False)
+class FELB(FELBMethod, FederatedEstimator):
     """Federated Boolean matrix factorization by proximal optimisation (paper, Alg. 1).
 
     The paper is Dalleiger, Vreeken and Kamp: Federated Binary Matrix Factorization using Proximal Optimization, AAAI
@@ -50,7 +245,7 @@ class FELB(UploadingEstimator):
     setting : "recommended", "unweighted" (equal weights, from a random start), "literal" (Alg. 1 as
         printed) or a `felb.FelbSetting`
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` (needs `theta`) hides a
-        client, in total over the run; ``mechanism="paper"`` adds the paper's noise to each upload, for reproduction.
+        client, in total over the run.
         Then only noisy V leave the clients, `counts_` and `supports_` are None, and `refine` is not available
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
@@ -66,7 +261,7 @@ class FELB(UploadingEstimator):
     history_ : metrics per round; ``history_["loss"]`` gives one of them over time
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : the guarantee in words; None without `privacy`
     integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
     converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
     n_iter_ : rounds played before the assignment, those of the spectral start included
@@ -81,90 +276,9 @@ class FELB(UploadingEstimator):
     (4, 60)
     """
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        l1: float | None = None,
-        l2: float | None = None,
-        l2_rate: float | None = None,
-        inertia: float = 0.001,
-        proximity: float | None = None,
-        local_steps: int = 10,
-        max_iter: int | None = None,
-        tol: float | None = None,
-        refine: bool = False,
-        setting: str | Setting = "recommended",
-        privacy: Privacy | None = None,
-        participation: Participation | None = None,
-        secure: bool = False,
-        n_jobs: int | None = None,
-        dtype: str = "float32",
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.l1 = l1
-        self.l2 = l2
-        self.l2_rate = l2_rate
-        self.inertia = inertia
-        self.proximity = proximity
-        self.local_steps = local_steps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.refine = refine
-        self.setting = setting
-        self.privacy = privacy
-        self.participation = participation
-        self.secure = secure
-        self.n_jobs = n_jobs
-        self.dtype = dtype
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
 
-    _make = staticmethod(felb)
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
-        return self._with_rounds(n_features, self._rounds())
-
-    def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
-        """V in every round, of which there are `max_iter` unless the specification says otherwise."""
-        return Uploads(rounds or self._rounds(), int(self.n_components) * n_features)
-
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm with as many rounds as there may be uploads, in which V alone leaves a client."""
-        alone = {name: getattr(UNWEIGHTED, name) for name in ("start", "step", "average")}
-        return self._with_rounds(n_features, uploads.rounds, **alone)
-
-    def plain_rounds(self) -> int:
-        """Return the rounds at most before refinement: those of the start and of local steps."""
-        return as_setting(self.setting).start_rounds + self._rounds()
-
-    def _rounds(self) -> int:
-        return as_setting(self.setting).max_iter if self.max_iter is None else int(self.max_iter)
-
-    def _with_rounds(self, n_features: int, rounds: int, **changes: Any) -> Algorithm:
-        setting = as_setting(self.setting)
-        if changes and setting.start != "independent":
-            setting = replace(setting, **changes)
-        return self._make(
-            n_features,
-            int(self.n_components),
-            kappa=self.l1,
-            lam=self.l2,
-            rate=self.l2_rate,
-            beta=self.inertia,
-            gamma=self.proximity,
-            local_steps=self.local_steps,
-            max_rounds=rounds,
-            tol=self.tol,
-            setting=setting,
-            dtype=self.dtype,
-        )
-
-
-class FELBMU(FELB):
+@dataclass(eq=False, repr=False)
+class FELBMU(FELBMUMethod, FELB):
     """FELB with multiplicative steps, one step size per entry.
 
     Parameters and attributes are those of `FELB`.
@@ -179,24 +293,9 @@ class FELBMU(FELB):
     (True, 36000)
     """
 
-    _make = staticmethod(felb_mu)
-
-
-def as_setting(setting: str | Setting) -> Setting:
-    """Return the setting of that name, or the setting itself."""
-    if isinstance(setting, Setting):
-        return setting
-    if not isinstance(setting, str) or setting not in SETTINGS:
-        names = ", ".join(SETTINGS)
-        raise InputError(f"setting must be one of {names}, or a felb.FelbSetting, got {setting!r}", parameter="setting")
-    return SETTINGS[setting]
-
-
-# -- `FedNMF`, `FedProx`, `Scaffold` and `ProxSkip`: competitors of FELB as estimators -------------------------------
-
 
 @dataclass(eq=False, repr=False)
-class FedNMF(PlainEstimator):
+class FedNMF(FedNMFMethod, FederatedEstimator):
     """Federated non-negative matrix factorization, thresholded once.
 
     Clients keep their rows of U and send UᵀA and UᵀU, from whose sums the server finds the non-negative V of all rows
@@ -231,61 +330,9 @@ class FedNMF(PlainEstimator):
     True
     """
 
-    if_collapsed = "another random_state"
-
-    _: KW_ONLY
-    max_iter: int = 50
-
-    @property
-    def max_rounds(self) -> int | None:
-        """Rounds before the assignment: those of the start, the factorization and the thresholds."""
-        return int(self.max_iter) + 5
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm; where a sample of the clients plays a round, statistics are averaged over rounds."""
-        memory = SAMPLED_MEMORY if self.sampled else 0.0
-        return fednmf(n_features, int(self.n_components), max_rounds=self.max_iter, memory=memory)
-
 
 @dataclass(eq=False, repr=False)
-class LocalStepsEstimator(PlainEstimator):
-    """Base of the optimisers on the objective of FELB.
-
-    Parameters
-    ----------
-    l1, l2 : weights κ and λ of the regularizer
-    l2_rate : λ grows by this factor each round
-    local_steps : b, steps between two averages
-    max_iter : rounds at most
-    tol : stop when V̂ is Boolean up to `tol` and changes by no more
-    """
-
-    _: KW_ONLY
-    l1: float = 0.001
-    l2: float = 0.1
-    l2_rate: float = 1.05
-    local_steps: int = 10
-    max_iter: int = 150
-    tol: float = 0.01
-
-    def settings(self) -> dict[str, Any]:
-        """Return what every optimiser of this file is told, in the symbols of the paper."""
-        return {
-            "kappa": self.l1,
-            "lam": self.l2,
-            "rate": self.l2_rate,
-            "local_steps": self.local_steps,
-            "max_rounds": self.max_iter,
-            "tol": self.tol,
-        }
-
-    @abstractmethod
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-
-
-@dataclass(eq=False, repr=False)
-class FedProx(LocalStepsEstimator):
+class FedProx(FedProxMethod, FederatedEstimator):
     """The objective of FELB by FedProx: a pull towards the shared components, plain averages.
 
     Every client takes `local_steps` proximal gradient steps on its own rows, held near the shared V̂; the server
@@ -323,16 +370,9 @@ class FedProx(LocalStepsEstimator):
     (4, 60)
     """
 
-    _: KW_ONLY
-    proximity: float = 0.3
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-        return fedprox(n_features, int(self.n_components), gamma=self.proximity, **self.settings())
-
 
 @dataclass(eq=False, repr=False)
-class Scaffold(LocalStepsEstimator):
+class Scaffold(ScaffoldMethod, FederatedEstimator):
     """The objective of FELB by SCAFFOLD: control variates against the drift of clients.
 
     A client corrects each of its `local_steps` steps by the difference between its own gradient and that of all, as
@@ -352,13 +392,9 @@ class Scaffold(LocalStepsEstimator):
     (4, 60)
     """
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-        return scaffold(n_features, int(self.n_components), **self.settings())
-
 
 @dataclass(eq=False, repr=False)
-class ProxSkip(LocalStepsEstimator):
+class ProxSkip(ProxSkipMethod, FederatedEstimator):
     """The objective of FELB by ProxSkip: gradient steps with a control variate, and the prox once a round.
 
     Clients take plain gradient steps; after each one, with probability 1/`local_steps`, the server averages the V_i and
@@ -378,15 +414,9 @@ class ProxSkip(LocalStepsEstimator):
     (4, 60)
     """
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with this estimator's parameters."""
-        return proxskip(n_features, int(self.n_components), **self.settings())
 
-
-# -- `PostHoc`: any centralized method, run once at every client, with aggregated components -------------------------
-
-
-class PostHoc(UploadingEstimator):
+@dataclass(eq=False, repr=False)
+class PostHoc(PostHocMethod, FederatedEstimator):
     """Post-hoc federation (paper, Alg. 2): every client factorizes its own rows, the Boolean components are aggregated.
 
     Clients share nothing while they search. As in the paper, components are aggregated by their number, so those of
@@ -404,9 +434,9 @@ class PostHoc(UploadingEstimator):
     refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
         and assign rows by branch and bound; useful for heavy noise or few rows per client
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
-        flipping bits of its uploads; ``mechanism="paper"`` flips as many as the paper does, for reproduction. An
-        aligned aggregation uploads once more for each pass, or ``Privacy(rounds=…)`` times in all. Then nothing else
-        leaves the clients, `counts_` and `supports_` are None, and `refine` is not available
+        flipping bits of its uploads. An aligned aggregation uploads once more for each pass, or
+        ``Privacy(rounds=…)`` times in all. Then nothing else leaves the clients, `counts_` and `supports_` are None,
+        and `refine` is not available
     participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
     secure : add up by secure aggregation, as a deployed federation can; the result is the same
     n_jobs : number of clients that compute in parallel; does not change the result
@@ -419,7 +449,7 @@ class PostHoc(UploadingEstimator):
     history_ : metrics per round
     counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
     supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words, or what the paper's noise adds up to; None without `privacy`
+    privacy_statement_ : the guarantee in words; None without `privacy`
     complete_ : False if a time limit of `model` ended the search of a client
     n_iter_ : rounds before the assignment, 1 without alignment and refinement
 
@@ -435,75 +465,3 @@ class PostHoc(UploadingEstimator):
     >>> aligned.counts_.f1 > model.counts_.f1
     True
     """
-
-    if_collapsed = 'another aggregation (such as "aligned-vote" or "or")'
-
-    def __init__(
-        self,
-        model: CentralizedFactorization | None = None,
-        aggregation: str = "vote",
-        *,
-        alignment_passes: int = PASSES,
-        refine: bool = False,
-        privacy: Privacy | None = None,
-        participation: Participation | None = None,
-        secure: bool = False,
-        n_jobs: int | None = None,
-        binarize_threshold: float | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.model = model
-        self.aggregation = aggregation
-        self.alignment_passes = alignment_passes
-        self.refine = refine
-        self.privacy = privacy
-        self.participation = participation
-        self.secure = secure
-        self.n_jobs = n_jobs
-        self.binarize_threshold = binarize_threshold
-        self.random_state = random_state
-
-    def rank(self) -> int:
-        """Return the number of components of `model`."""
-        return self._model().n_components
-
-    def limit(self) -> float | None:
-        """Return the time limit of `model`, for each client."""
-        return self._model().time_limit
-
-    def plain_rounds(self) -> int:
-        """One, and one for each pass of an alignment."""
-        return 1 + (check_passes(self.alignment_passes) if self._aligned else 0)
-
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
-        return self._with_passes(n_features, self.alignment_passes)
-
-    def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
-        """V as bits, once; for an alignment as often as was agreed on, or as it may have passes."""
-        times = (rounds or self.plain_rounds()) if self._aligned else 1
-        return Uploads(times, int(self.rank()) * n_features, boolean=True)
-
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm without refinement that aligns as often as there may be uploads."""
-        return self._with_passes(n_features, uploads.rounds - 1)
-
-    @property
-    def _aligned(self) -> bool:
-        known = (*BOOLEAN_AGGREGATIONS, *ALIGNED_AGGREGATIONS)
-        if self.aggregation not in known:
-            raise InputError(f"unknown aggregation {self.aggregation!r}; use one of {', '.join(known)}")
-        return self.aggregation in ALIGNED_AGGREGATIONS
-
-    def _with_passes(self, n_features: int, passes: int) -> Algorithm:
-        if not self._aligned:
-            return post_hoc(self._model(), self.aggregation, n_features)
-        return aligned(
-            post_hoc(self._model(), ALIGNED_AGGREGATIONS[self.aggregation], n_features), n_features, passes=passes
-        )
-
-    def _model(self) -> CentralizedFactorization:
-        model = ELBMF() if self.model is None else self.model
-        if not isinstance(model, CentralizedFactorization):
-            raise InputError(f"model must be a method for centralized data such as felb.Asso(10), got {model!r}")
-        return model

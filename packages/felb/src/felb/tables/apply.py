@@ -1,34 +1,51 @@
 """Apply a schema to raw data: every record becomes a row of zeros and ones.
 
-The work is DuckDB's. Each rule becomes a query that gives cells as numbers ``row * n_features + feature``; their sorted
-union is the matrix. Rows are in the order of their records, so that neither the order of lines nor repeated events nor
-the origin of the data changes the matrix.
+The work is DuckDB's. Rules and raw data are tables, and their joins give cells as numbers ``row * n_features +
+feature``; the sorted union is the matrix. Rows are in the order of their records, so that neither the order of lines
+nor repeated events nor the origin of the data changes the matrix.
 """
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.tables.databases import as_number, literal, open_source, reading_of
-from felb.tables.sources import EVENTS, ROWS, Layout, apply_rules, laid_out
+from felb.tables.schema import Handling
+from felb.tables.sources import (
+    POSITION,
+    WHOLE,
+    as_number,
+    as_text,
+    as_time,
+    explain_errors,
+    identifier,
+    literal,
+    open_source,
+    record_order,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from felb.tables.databases import RawSource
-    from felb.tables.schema import Feature, Schema
-    from felb.tables.sources import Variables
+    from felb.tables.schema import Feature, Roles, Schema
+    from felb.tables.sources import RawSource
 
 CELLS_AT_A_TIME = 1 << 22
 """Ones that are taken from DuckDB at once."""
+ONES, UNKNOWN = "felb_cells", "felb_unknown"
+"""Tables of DuckDB: the ones and the unknown cells of the matrix, as ``row * n_features + feature``."""
+YES, NO = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
+"""What a column holds whose name is a code."""
 SHOWN = 3
 """Unlisted values that a message names."""
 
@@ -64,7 +81,7 @@ class Applied:
         return found
 
 
-def applied_blocks(
+def apply_schema(
     data: Any, schema: Schema, *, client_column: str | None = None
 ) -> Generator[tuple[BinaryMatrix, tuple[str, ...] | None, tuple[str, ...] | None, Applied]]:
     """Yield the matrix block of rows after block of rows, with the clients and names of its rows; at least one block.
@@ -79,8 +96,8 @@ def applied_blocks(
     def needed(name: str) -> bool:
         return name in wanted or bool(schema.about_codes and schema.of_code(name))
 
-    with open_source(data, needed=needed) as source, reading_of(source.name):
-        layout = laid_out(source, schema, client_column)
+    with open_source(data, needed=needed) as source, explain_errors(source.name):
+        layout = lay_out(source, schema, client_column)
         application = _Application(source, schema, layout)
         applied = application.collect()
         with closing(application.blocks()) as blocks:
@@ -88,212 +105,248 @@ def applied_blocks(
                 yield matrix, clients, rows, applied
 
 
+@dataclass(frozen=True)
+class _Item:
+    """A column that features are about, or in a wide table one whose name is a code; then it holds 0 or 1."""
+
+    name: str
+    features: tuple[int, ...]
+    handling: Handling
+    is_code: bool = False
+    is_variable: bool = False
+
+
 class _Application:
-    """One schema on one source."""
+    """One schema on one source.
+
+    Rules are tables of DuckDB, by the number of their column (``item``), and are joined with the facts: rows
+    (row, item, value, number, time). The same joins serve all columns of all sources.
+    """
 
     def __init__(self, source: RawSource, schema: Schema, layout: Layout) -> None:
         self._source, self._schema, self._layout = source, schema, layout
         self._m = len(schema.features)
-        self._cells: list[str] = []
-        self._unknown: list[str] = []
-        self._windows: dict[tuple[str | None, str | None], int] = {}
         self._unlisted: dict[str, dict[str, int]] = {}
         self._left_out: dict[str, int] = {}
         self._missing: dict[str, int] = {}
+        variables = () if source.variables is None or layout.long else source.variables.positions
+        self._items = [
+            _Item(column, features, schema.handling(column), is_variable=column in variables)
+            for column, features in schema.column_features.items()
+        ]
+        if schema.about_codes and not layout.long:
+            for rule in schema.features:
+                if rule.column is None and (rule.any or rule.other or rule.windowed):
+                    raise InputError(
+                        f"{source.name}: feature {rule.name!r} needs a long table with the column {schema.roles.item!r}"
+                    )
+            self._items += [
+                _Item(column, schema.of_code(column), Handling("zero", "error"), True, column in variables)
+                for column in source.columns
+                if column not in schema.column_features and schema.of_code(column)
+            ]
 
     def collect(self) -> Applied:
         """Run every rule; afterwards the cells are in DuckDB, sorted."""
-        variables = None if self._layout.long else self._source.variables
-        for position, column in enumerate(self._schema.column_features):
-            if variables is None or column not in variables.positions:
-                self._column(position, column)
-        if variables is not None:
-            self._variables(variables)
-        if self._schema.about_codes:
-            self._codes()
-        self._gather("felb_cells", self._cells)
-        self._gather("felb_unknown", self._unknown)
+        self._make_rules()
+        relational = [(number, item) for number, item in enumerate(self._items) if not item.is_variable]
+        if relational:
+            self._apply_to_relation(self._layout.facts([(number, item.name) for number, item in relational]))
+        if len(relational) < len(self._items):
+            self._apply_to_variables()
+        self._report()
+        if self._schema.about_codes and self._layout.long:
+            self._apply_codes()
+        for table, found in ((ONES, "felb_ones"), (UNKNOWN, "felb_no_values")):
+            self._run(f"CREATE TEMP TABLE {table} AS SELECT DISTINCT cell FROM {found} ORDER BY cell")
         return Applied(self._schema.digest, self._layout.n_rows, self._unlisted, self._left_out, self._missing)
 
     def _run(self, sql: str, parameters: Iterable[Any] = ()) -> Any:
         return self._source.connection.execute(sql, list(parameters))
 
-    def _gather(self, table: str, queries: list[str]) -> None:
-        united = " UNION ALL ".join(queries) or "SELECT 0::BIGINT AS cell WHERE false"
-        self._run(f"CREATE TEMP TABLE {table} AS SELECT DISTINCT cell FROM ({united}) ORDER BY cell")
+    # -- rules as tables ---------------------------------------------------------------------------------------
 
-    def _cell(self, feature: str) -> str:
-        return f"row * {self._m} + {feature} AS cell"
-
-    # -- columns -----------------------------------------------------------------------------------------------
-
-    def _column(self, position: int, column: str) -> None:
-        schema, facts = self._schema, self._layout.facts(column)
-        numbers = schema.column_features[column]
-        listed, table = schema.listed(column), f"felb_listed_{position}"
-        self._list(table, [(value, number) for value, found in listed.items() for number in found])
-        intervals = [number for number in numbers if schema.features[number].numeric]
-        known = [f"value NOT IN (SELECT value FROM {table})"]
-        known += [f"value <> {literal(zero)}" for zero in schema.handling(column).zeros]
-        rest = f"(SELECT * FROM {facts} WHERE {' AND '.join(known)})"
-        if intervals:
-            self._check_numbers(column, rest)
-        for window in {self._window(schema.features[number]) for number in numbers}:
-            self._cells.append(
-                f"SELECT {self._cell('feature')} FROM {facts} JOIN {table} USING (value) "
-                f"WHERE window_number = {window} AND {self._during(window)}"
-            )
-        for number in intervals:
-            rule = schema.features[number]
-            inside = f"{_within(rule)} AND {self._during(self._window(rule))}"
-            self._cells.append(f"SELECT {self._cell(str(number))} FROM {rest} WHERE {inside}")
-        for number in numbers:
-            rule = schema.features[number]
-            if rule.any:
-                during = self._during(self._window(rule))
-                self._cells.append(
-                    f"SELECT {self._cell(str(number))} FROM {facts} WHERE value IS NOT NULL AND {during}"
-                )
-        self._without_a_rule(column, rest, [schema.features[number] for number in intervals])
-        self._without_a_value(column, facts)
-
-    def _list(self, table: str, pairs: list[tuple[str, int]]) -> None:
-        """Make a table of values and the features that list them."""
-        windows = [self._window(self._schema.features[number]) for _, number in pairs]
-        self._run(
-            f"CREATE TEMP TABLE {table} AS SELECT unnest($1::VARCHAR[]) AS value, unnest($2::INTEGER[]) AS feature, "
-            "unnest($3::INTEGER[]) AS window_number",
-            ([value for value, _ in pairs], [number for _, number in pairs], windows),
-        )
-
-    def _window(self, rule: Feature) -> int:
-        return self._windows.setdefault((rule.since, rule.before), len(self._windows))
-
-    def _during(self, window: int) -> str:
-        since, before = list(self._windows)[window]
-        if (since, before) != (None, None) and self._layout.time is None:
+    def _make_rules(self) -> None:
+        listed: list[tuple[int, str, int | None]] = []
+        ranges: list[tuple[int, int, float, float]] = []
+        # Features that any value has, or one that no rule lists, or none; and those that are unknown without a value.
+        simple: dict[str, list[tuple[int, int]]] = {f"felb_{word}": [] for word in ("any", "other", "absent", "open")}
+        for item, about in enumerate(self._items):
+            if about.is_code:
+                listed += [(item, word, feature) for word in YES for feature in about.features]
+                listed += [(item, word, None) for word in NO]
+                continue
+            listed += [(item, value, None) for value in about.handling.zeros]
+            for number in about.features:
+                rule = self._schema.features[number]
+                listed += [(item, value, number) for value in rule.values]
+                ranges += [(item, number, *_range_of(rule))] if rule.numeric else []
+                for table, holds in (("felb_any", rule.any), ("felb_other", rule.other), ("felb_absent", rule.missing)):
+                    simple[table] += [(item, number)] if holds else []
+                simple["felb_open"] += [(item, number)] if about.handling.missing == "unknown" else []
+        self._make_table("felb_listed", listed, item="INTEGER", value="VARCHAR", feature="INTEGER")
+        self._make_table("felb_ranges", ranges, item="INTEGER", feature="INTEGER", low="DOUBLE", high="DOUBLE")
+        for table, pairs in simple.items():
+            self._make_table(table, pairs, item="INTEGER", feature="INTEGER")
+        told = [(item,) for item, about in enumerate(self._items) if self._is_reported(about)]
+        self._make_table("felb_reported", told, item="INTEGER")
+        windows = [(i, rule.since, rule.before) for i, rule in enumerate(self._schema.features) if rule.windowed]
+        if windows and self._layout.time is None:
             raise InputError(
                 f"{self._source.name}: features look at dates, and the source has no column {self._schema.roles.time!r}"
             )
-        bounds = [f"time >= TIMESTAMP {literal(since)}"] if since else []
-        bounds += [f"time < TIMESTAMP {literal(before)}"] if before else []
-        return " AND ".join(bounds) or "true"
+        self._make_table("felb_windows", windows, feature="INTEGER", since="TIMESTAMP", before="TIMESTAMP")
+        during = "(since IS NULL OR time >= since) AND (before IS NULL OR time < before)"
+        self._window = f" LEFT JOIN felb_windows USING (feature) WHERE {during}" if windows else ""
+        for table in ("felb_ones", "felb_no_values"):
+            self._run(f"CREATE TEMP TABLE {table} (cell BIGINT)")
+        self._run("CREATE TEMP TABLE felb_outside (item INTEGER, value VARCHAR, n BIGINT, first BIGINT)")
+        self._run("CREATE TEMP TABLE felb_missing (item INTEGER, n BIGINT, first BIGINT)")
 
-    def _check_numbers(self, column: str, rest: str) -> None:
-        number = as_number("value")
-        wrong = f"{number} IS NULL OR isnan({number})"
-        found = self._run(f"SELECT value FROM {rest} WHERE value IS NOT NULL AND ({wrong}) LIMIT 1").fetchone()
-        if found:
+    def _make_table(self, table: str, rows: list[tuple[Any, ...]], **columns: str) -> None:
+        values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
+        made = ", ".join(f"unnest(${i}::{kind}[]) AS {name}" for i, (name, kind) in enumerate(columns.items(), 1))
+        self._run(f"CREATE TEMP TABLE {table} AS SELECT {made}", values)
+
+    def _is_reported(self, about: _Item) -> bool:
+        """Whether values without a rule are counted; a cut at 65 says nothing of younger people."""
+        rules = [self._schema.features[number] for number in about.features]
+        return about.handling.unlisted != "ignore" or not any(rule.numeric or rule.any for rule in rules)
+
+    # -- rules joined with facts -------------------------------------------------------------------------------
+
+    def _matches(self, facts: str, absent: str) -> tuple[str, str]:
+        """Return the SQL of (row, item, feature, time) of all ones, and that of the facts that no rule lists."""
+        within = "f.item = r.item AND f.number >= r.low AND f.number <= r.high"
+        known = f"(FROM {facts} WHERE value IS NOT NULL)"
+        rest = f"(FROM {known} ANTI JOIN felb_listed USING (item, value))"
+        outside = f"(FROM {rest} AS f ANTI JOIN felb_ranges AS r ON {within})"
+        return (
+            f"SELECT row, item, feature, time FROM {known} JOIN felb_listed USING (item, value) "
+            "WHERE feature IS NOT NULL UNION ALL "
+            f"SELECT f.row, f.item, r.feature, f.time FROM {rest} AS f JOIN felb_ranges AS r ON {within} UNION ALL "
+            f"SELECT row, item, feature, time FROM {known} JOIN felb_any USING (item) UNION ALL "
+            f"SELECT row, item, feature, time FROM {outside} JOIN felb_other USING (item) UNION ALL "
+            f"SELECT row, item, feature, NULL::TIMESTAMP FROM {absent} JOIN felb_absent USING (item)"
+        ), f"(FROM {outside} SEMI JOIN felb_reported USING (item))"
+
+    def _apply(self, facts: str, absent: str | None = None) -> None:
+        """Keep what the rules make of facts; `absent` gives rows without a value, if there is a fact for each other."""
+        absent = absent or f"(SELECT row, item FROM {facts} WHERE value IS NULL)"
+        matches, outside = self._matches(facts, absent)
+        self._keep(matches)
+        unknown = f"SELECT row * {self._m} + feature FROM {absent} JOIN felb_open USING (item)"
+        self._run(f"INSERT INTO felb_no_values {unknown}")
+        self._run(f"INSERT INTO felb_outside SELECT item, value, count(*), min(row) FROM {outside} GROUP BY ALL")
+        self._run(f"INSERT INTO felb_missing SELECT item, count(*), min(row) FROM {absent} GROUP BY ALL")
+
+    def _keep(self, matches: str) -> None:
+        self._run(f"INSERT INTO felb_ones SELECT row * {self._m} + feature FROM ({matches}){self._window}")
+
+    def _apply_to_relation(self, facts: str) -> None:
+        wrong = self._run(
+            f"SELECT item, value FROM {facts} ANTI JOIN felb_listed USING (item, value) WHERE value IS NOT NULL AND "
+            "(number IS NULL OR isnan(number)) AND item IN (SELECT item FROM felb_ranges) ORDER BY item LIMIT 1"
+        ).fetchone()
+        if wrong:
             raise InputError(
-                f"{self._where(column, found[0])} holds {found[0]!r}, which is not a number; list it with is, or among "
-                "the missing_values of the schema"
+                f"{self._where(self._items[wrong[0]].name, wrong[1])} holds {wrong[1]!r}, which is not a number; list "
+                "it with is, or among the missing_values of the schema"
             )
-
-    def _where(self, column: str, value: str) -> str:
-        place = self._source.place(self._layout.holds(column, value), self._layout.roles.record)
-        return f"{self._source.name}: {place}: column {column!r}"
-
-    def _without_a_rule(self, column: str, rest: str, intervals: list[Feature]) -> None:
-        handling = self._schema.handling(column)
-        own = [self._schema.features[number] for number in self._schema.column_features[column]]
-        if any(rule.any for rule in own) and handling.unlisted == "ignore":
+        if not self._layout.long:
+            self._apply(facts)
             return
-        outside = " AND ".join(["value IS NOT NULL", *(f"NOT ({_within(rule)})" for rule in intervals)])
-        self._report(column, f"(SELECT value, 1 AS n FROM {rest} WHERE {outside})")
-        if handling.unlisted == "error" and column in self._unlisted:
-            value = next(iter(self._unlisted[column]))
-            self._refuse_unlisted(self._where(column, value), column, value)
-        if handling.unlisted == "other":
-            other = next(
-                number for number in self._schema.column_features[column] if self._schema.features[number].other
-            )
-            during = self._during(self._window(self._schema.features[other]))
-            self._cells.append(f"SELECT {self._cell(str(other))} FROM {rest} WHERE {outside} AND {during}")
+        # A record without a line about the column has no value either.
+        known = f"(SELECT row, item FROM {facts} WHERE value IS NOT NULL)"
+        every = f"(SELECT row, item FROM {ROWS}, range({len(self._items)}) AS t(item))"
+        self._apply(facts, f"(FROM {every} ANTI JOIN {known} USING (row, item))")
 
-    def _refuse_unlisted(self, where: str, column: str, value: str) -> NoReturn:
-        known = ", ".join(list(self._schema.listed(column))[:20])
+    def _apply_to_variables(self) -> None:
+        """Apply the rules to columns of numbers that are not in the relation, block of rows after block of rows.
+
+        Zeros that a sparse matrix does not store are facts only of columns where a zero makes a one, or is reported.
+        """
+        assert self._source.variables is not None
+        names, items = zip(*((about.name, i) for i, about in enumerate(self._items) if about.is_variable), strict=True)
+        zero = "(SELECT 0 AS row, unnest($1::INTEGER[]) AS item, '0' AS value, 0.0 AS number, NULL::TIMESTAMP AS time)"
+        matches, outside = self._matches("felb_zeros", "(SELECT row, item FROM felb_zeros WHERE false)")
+        self._run(f"CREATE TEMP TABLE felb_zeros AS FROM {zero}", [list(items)])
+        made = self._run(f"SELECT item FROM ({matches}) UNION SELECT item FROM {outside}").fetchnumpy()["item"]
+        with_zeros = np.flatnonzero(np.isin(items, np.asarray(made)))
+        text = as_text("number", "DOUBLE")
+        facts = f"(SELECT row, item, {text} AS value, number, NULL::TIMESTAMP AS time FROM felb_block)"
+        order = self._layout.row_order()
+        for start, block in self._source.variables.blocks(names):
+            stored = block.tocoo()
+            rows, columns, numbers = [stored.row], [stored.col], [stored.data]
+            for j in with_zeros:
+                at = np.setdiff1d(np.arange(block.shape[0]), block.indices[block.indptr[j] : block.indptr[j + 1]])
+                rows, columns, numbers = [*rows, at], [*columns, np.full(at.size, j)], [*numbers, np.zeros(at.size)]
+            table = {
+                "row": order[start + np.concatenate(rows)],
+                "item": np.array(items)[np.concatenate(columns)],
+                "number": np.concatenate(numbers),
+            }
+            self._source.connection.register("felb_block", table)
+            self._apply(facts)
+            self._source.connection.unregister("felb_block")
+
+    # -- what the schema does not cover ------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        found = self._run(
+            "SELECT item, value, sum(n), sum(sum(n)) OVER (PARTITION BY item), min(first) FROM felb_outside "
+            "GROUP BY item, value QUALIFY row_number() OVER (PARTITION BY item ORDER BY sum(n) DESC, value) <= 100 "
+            "ORDER BY item, sum(n) DESC, value"
+        ).fetchall()
+        outside = {item: list(group) for item, group in groupby(found, key=itemgetter(0))}
+        missing = self._run("SELECT item, sum(n), min(first) FROM felb_missing GROUP BY item").fetchall()
+        absent = {item: (int(count), first) for item, count, first in missing}
+        for item, about in enumerate(self._items):
+            if item in outside:
+                _, value, _, total, first = outside[item][0]
+                if about.handling.unlisted == "error":
+                    self._refuse_unlisted(about, value, first)
+                counts = {text: int(count) for _, text, count, _, _ in outside[item]}
+                self._note(about.name, counts, int(total), about.handling)
+            if item in absent and not about.is_code:
+                count, first = absent[item]
+                self._missing[about.name] = count
+                if about.handling.missing == "error":
+                    raise InputError(
+                        f"{self._source.name}: {self._layout.name_of(first)} has no value of {about.name!r} ({count} "
+                        f"records have none); set missing of [columns.{about.name}] to unknown, zero or category in "
+                        "the schema"
+                    )
+
+    def _refuse_unlisted(self, about: _Item, value: str, row: int) -> NoReturn:
+        if about.is_variable:
+            where = f"{self._source.name}: {self._layout.name_of(row)}: column {about.name!r}"
+        else:
+            where = self._where(about.name, value)
+        if about.is_code:
+            raise InputError(f"{where} holds {value!r}; a column of a code holds 0 or 1")
+        known = ", ".join(list(self._schema.listed(about.name))[:20])
         raise InputError(
             f"{where} holds {value!r}, which the schema does not list"
             + (f"; it lists {known}" if known else " in any bin")
             + "; add it, or set unlisted to ignore or other"
         )
 
-    def _report(self, column: str, values: str) -> None:
-        """Count values that no feature lists."""
-        top = self._run(
-            f"SELECT value, sum(n), sum(sum(n)) OVER () FROM {values} GROUP BY value ORDER BY 2 DESC, 1 LIMIT 100"
-        ).fetchall()
-        if top:
-            self._note(column, {value: int(count) for value, count, _ in top}, int(top[0][2]))
+    def _where(self, column: str, value: str) -> str:
+        place = self._source.place(self._layout.holds(column, value), self._layout.roles.record)
+        return f"{self._source.name}: {place}: column {column!r}"
 
-    def _note(self, column: str, values: dict[str, int], count: int) -> None:
-        of_codes = self._layout.long and column == self._layout.roles.item
+    def _note(self, column: str, values: dict[str, int], count: int, handling: Handling) -> None:
+        """Count values that no feature lists."""
         self._unlisted[column] = values
-        # A number outside all bins is no news: a cut at 65 says nothing of younger people.
-        numeric = any(self._schema.features[i].numeric for i in self._schema.column_features.get(column, ()))
-        if not numeric and self._schema.handling(None if of_codes else column).unlisted == "ignore":
+        if handling.unlisted == "ignore":
             self._left_out[column] = count
 
-    def _without_a_value(self, column: str, facts: str) -> None:
-        handling, numbers = self._schema.handling(column), self._schema.column_features[column]
-        absent = f"(SELECT row FROM {ROWS} WHERE row NOT IN (SELECT row FROM {facts} WHERE value IS NOT NULL))"
-        ((count, first),) = self._run(f"SELECT count(*), min(row) FROM {absent}").fetchall()
-        if not count:
-            return
-        self._note_missing(column, count, first)
-        if handling.missing == "category":
-            own = next(number for number in numbers if self._schema.features[number].missing)
-            self._cells.append(f"SELECT {self._cell(str(own))} FROM {absent}")
-        elif handling.missing == "unknown":
-            listed = ", ".join(map(str, numbers))
-            self._unknown.append(f"SELECT {self._cell('feature')} FROM {absent}, unnest([{listed}]) AS t(feature)")
+    # -- codes of events ---------------------------------------------------------------------------------------
 
-    def _note_missing(self, column: str, count: int, first: int) -> None:
-        """Count records without a value, of which `first` is one; an error where the schema says so."""
-        self._missing[column] = count
-        if self._schema.handling(column).missing == "error":
-            raise InputError(
-                f"{self._source.name}: {self._layout.name_of(first)} has no value of {column!r} ({count} records have "
-                f"none); set missing of [columns.{column}] to unknown, zero or category in the schema"
-            )
-
-    # -- variables ---------------------------------------------------------------------------------------------
-
-    def _variables(self, variables: Variables) -> None:
-        """Apply the rules of columns that are not in the relation."""
-        for table, queries in (("felb_ones", self._cells), ("felb_no_values", self._unknown)):
-            self._run(f"CREATE TEMP TABLE {table} (cell BIGINT)")
-            queries.append(f"SELECT cell FROM {table}")
-
-        def keep(ones: NDArray[np.int64], unknown: NDArray[np.int64]) -> None:
-            for table, cells in (("felb_ones", ones), ("felb_no_values", unknown)):
-                if cells.size:
-                    self._source.connection.register("felb_block", {"cell": cells})
-                    self._run(f"INSERT INTO {table} SELECT cell FROM felb_block")
-                    self._source.connection.unregister("felb_block")
-
-        for column, (rules, facts) in apply_rules(variables, self._schema, self._layout.row_order(), keep).items():
-            if facts.unlisted:
-                value, (_, row) = max(facts.unlisted.items(), key=lambda pair: pair[1][0])
-                where = f"{self._source.name}: {self._layout.name_of(row)}: column {column!r}"
-                if rules.is_code:
-                    raise InputError(f"{where} holds {value!r}; a column of a code holds 0 or 1")
-                if self._schema.handling(column).unlisted == "error":
-                    self._refuse_unlisted(where, column, value)
-                counts = sorted(((v, n) for v, (n, _) in facts.unlisted.items()), key=lambda pair: (-pair[1], pair[0]))
-                self._note(column, dict(counts[:100]), sum(n for _, n in counts))
-            if facts.first_missing is not None and not rules.is_code:
-                self._note_missing(column, facts.missing, facts.first_missing)
-
-    # -- codes -------------------------------------------------------------------------------------------------
-
-    def _codes(self) -> None:
-        if self._layout.long:
-            self._codes_of_events()
-        else:
-            self._codes_of_columns()
-
-    def _codes_of_events(self) -> None:
+    def _apply_codes(self) -> None:
+        """Look at each code once, and join the events with the features of their codes."""
         schema, item = self._schema, self._layout.roles.item or ""
         columns = ", ".join(map(literal, schema.column_features)) or "''"
         counted = self._run(
@@ -311,57 +364,29 @@ class _Application:
                 unlisted.append((code, count))
         if unlisted:
             unlisted.sort(key=lambda pair: (-pair[1], pair[0]))
-            self._note(item, dict(unlisted[:100]), sum(count for _, count in unlisted))
+            self._note(item, dict(unlisted[:100]), sum(count for _, count in unlisted), schema.codes)
             if schema.codes.unlisted == "error":
                 code = unlisted[0][0]
                 raise InputError(
                     f"{self._where(item, code)} holds the code {code!r}, which the schema does not list; add it, or "
                     "set unlisted of [codes] to ignore or other"
                 )
-        self._list("felb_codes", pairs)
-        for window in {self._window(schema.features[number]) for _, number in pairs}:
-            self._cells.append(
-                f"SELECT {self._cell('feature')} FROM {EVENTS} JOIN felb_codes ON item = felb_codes.value "
-                f"JOIN {ROWS} USING (key) WHERE window_number = {window} AND {self._during(window)}"
-            )
-
-    def _codes_of_columns(self) -> None:
-        """In a wide table, a code is a column that says yes or no."""
-        schema, source = self._schema, self._source
-        for rule in schema.features:
-            if rule.column is None and (rule.any or rule.other or rule.windowed):
-                raise InputError(
-                    f"{source.name}: feature {rule.name!r} needs a long table with the column {schema.roles.item!r}"
-                )
-        elsewhere = () if source.variables is None else source.variables.positions
-        for column in source.columns:
-            numbers = () if column in schema.column_features or column in elsewhere else schema.of_code(column)
-            if not numbers:
-                continue
-            facts = self._layout.facts(column)
-            known = "lower(value) IN ('0', '1', 'true', 'false')"
-            wrong = self._run(f"SELECT value FROM {facts} WHERE value IS NOT NULL AND NOT {known} LIMIT 1").fetchone()
-            if wrong:
-                raise InputError(f"{self._where(column, wrong[0])} holds {wrong[0]!r}; a column of a code holds 0 or 1")
-            listed = ", ".join(map(str, numbers))
-            self._cells.append(
-                f"SELECT {self._cell('feature')} FROM {facts}, unnest([{listed}]) AS t(feature) "
-                "WHERE lower(value) IN ('1', 'true')"
-            )
+        self._make_table("felb_codes", pairs, item="VARCHAR", feature="INTEGER")
+        self._keep(f"SELECT row, feature, time FROM {EVENTS} JOIN felb_codes USING (item) JOIN {ROWS} USING (key)")
 
     # -- rows --------------------------------------------------------------------------------------------------
 
     def blocks(self) -> Generator[tuple[BinaryMatrix, tuple[str, ...] | None, tuple[str, ...] | None]]:
         """Yield the matrix in blocks of rows."""
         n = self._layout.n_rows
-        ((ones,),) = self._run("SELECT count(*) FROM felb_cells").fetchall()
-        ((unknown,),) = self._run("SELECT count(*) FROM felb_unknown").fetchall()
+        ((ones,),) = self._run(f"SELECT count(*) FROM {ONES}").fetchall()
+        ((unknown,),) = self._run(f"SELECT count(*) FROM {UNKNOWN}").fetchall()
         step = max(1, n * CELLS_AT_A_TIME // max(ones, unknown, n, 1))
         for start in range(0, n, step):
             stop = min(n, start + step)
-            matrix = self._block("felb_cells", start, stop).with_columns(self._schema.names)
+            matrix = self._block(ONES, start, stop).with_columns(self._schema.names)
             if unknown:
-                matrix = matrix.with_unknown(self._block("felb_unknown", start, stop))
+                matrix = matrix.with_unknown(self._block(UNKNOWN, start, stop))
             names = self._run(
                 f"SELECT record, client FROM {ROWS} WHERE row >= {start} AND row < {stop} ORDER BY row"
             ).fetchnumpy()
@@ -380,8 +405,210 @@ class _Application:
         return BinaryMatrix(indptr, columns, self._m)
 
 
-def _within(rule: Feature) -> str:
-    number = as_number("value")
-    bounds = [] if rule.lower is None else [f"{number} {'>' if rule.lower_open else '>='} {rule.lower!r}::DOUBLE"]
-    bounds += [] if rule.upper is None else [f"{number} {'<=' if rule.upper_closed else '<'} {rule.upper!r}::DOUBLE"]
-    return " AND ".join(bounds)
+def _range_of(rule: Feature) -> tuple[float, float]:
+    """Return the smallest and the largest number that obey a rule."""
+    low = -math.inf if rule.lower is None else rule.lower
+    high = math.inf if rule.upper is None else rule.upper
+    return (
+        math.nextafter(low, math.inf) if rule.lower_open else low,
+        high if rule.upper_closed or rule.upper is None else math.nextafter(high, -math.inf),
+    )
+
+
+# -- Raw tables of two layouts, wide and long, as facts: which record has which value of what, and when --------------
+
+ROWS, EVENTS, WIDE, VALUES = "felb_rows", "felb_events", "felb_wide", "felb_values"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How facts are asked for.
+
+    Parameters
+    ----------
+    source : the raw table
+    roles : which of its columns name records, codes, values and dates
+    long : whether a row is one event or value of a record, rather than a whole record
+    n_rows : number of records, which are in the table `ROWS` (row, key, record, client)
+    missing : texts that stand for no value
+    clients : whether each record has a client
+    """
+
+    source: RawSource
+    roles: Roles
+    long: bool
+    n_rows: int
+    missing: tuple[str, ...]
+    clients: bool
+
+    @property
+    def time(self) -> str | None:
+        """The column of dates, if the source has it."""
+        return self.roles.time if self.long and self.roles.time in self.source.columns else None
+
+    def facts(self, columns: Sequence[tuple[int, str]]) -> str:
+        """Return the SQL of (row, item, value, number, time) of columns, each with the number that is its item."""
+        if self.long:
+            numbers = " ".join(f"WHEN {literal(name)} THEN {number}" for number, name in columns)
+            found = f"SELECT row, CASE item {numbers} END AS item, value, time FROM {VALUES}"
+        else:
+            found = " UNION ALL ".join(
+                f"SELECT row, {number} AS item, {identifier(name)} AS value, NULL::TIMESTAMP AS time FROM {WIDE}"
+                for number, name in columns
+            )
+        return f"(SELECT *, {as_number('value')} AS number FROM ({found}))"
+
+    def holds(self, column: str, value: str) -> str:
+        """Return the condition on a raw row that a column holds a value."""
+        if not self.long or column == self.roles.item:
+            return f"{self.text(column)} = {literal(value)}"
+        of_column = f"{self.text(self.roles.item or '')} = {literal(column)}"
+        return f"{of_column} AND {self.text(self.roles.value or '')} = {literal(value)}"
+
+    def text(self, column: str) -> str:
+        """Return the SQL of a raw column as canonical text."""
+        return as_text(column, self.source.kind(column), self.missing)
+
+    def row_order(self) -> NDArray[np.int64]:
+        """Return the row of the matrix of each row of the source."""
+        found = self.source.connection.execute(f"SELECT row FROM {WIDE} ORDER BY {POSITION}").fetchnumpy()
+        return np.asarray(found["row"], dtype=np.int64)
+
+    def name_of(self, row: int) -> str:
+        """Return how a message calls a row of the matrix."""
+        if self.roles.record is None:
+            first = self.source.first_line
+            return f"row {row + 1}" if first is None else f"line {row + first}"
+        ((record,),) = self.source.rows(f"SELECT record FROM {ROWS} WHERE row = {row}")
+        return f"record {record!r}"
+
+
+def lay_out(source: RawSource, schema: Schema, client_column: str | None) -> Layout:
+    """Number the records of a source and make its facts ready; raise if a column is not there or a record unnamed."""
+    roles = source.roles or schema.roles
+    long = roles.item is not None and roles.item in source.columns
+    layout = Layout(source, roles, long, 0, schema.missing_values, client_column is not None)
+    if client_column is not None:
+        source.kind(client_column)
+    if long:
+        _long(layout, schema, client_column)
+    else:
+        _wide(layout, schema, client_column)
+    ((n_rows,),) = source.rows(f"SELECT count(*) FROM {ROWS}")
+    if n_rows == 0:
+        raise InputError(f"{source.name}: holds no records; check the table, the query and its conditions")
+    if client_column is not None:
+        _check_clients(source, client_column)
+    return Layout(source, roles, long, n_rows, schema.missing_values, client_column is not None)
+
+
+def _record_column(layout: Layout) -> str:
+    if layout.roles.record is None:
+        raise InputError(f"{layout.source.name}: a long table needs a column that names records; add record to [table]")
+    return layout.roles.record
+
+
+def _refuse_unnamed(layout: Layout, record: str) -> None:
+    """Raise the error that says where a row names no record."""
+    place = layout.source.place(f"{layout.text(record)} IS NULL", None)
+    raise InputError(
+        f"{layout.source.name}: {place}: the column {record!r} names no record; fill it, or leave the row out"
+    )
+
+
+def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
+    source, record = layout.source, layout.roles.record
+    elsewhere = set() if source.variables is None else set(source.variables.positions)
+    kept = [name for name in schema.column_features if name not in elsewhere]
+    if schema.about_codes:
+        known = {*kept, *elsewhere}
+        kept += [name for name in source.columns if name not in known and schema.of_code(name)]
+    if schema.about_codes and not any(schema.of_code(name) for name in source.columns):
+        source.kind(schema.roles.item or "")
+    texts = [f"{layout.text(column)} AS {identifier(column)}" for column in kept]
+    client = "NULL::VARCHAR" if client_column is None else layout.text(client_column)
+    if record is None:
+        number, named = "row_number() OVER ()", "NULL::VARCHAR"
+    else:
+        named = layout.text(record)
+        number = f"row_number() OVER (ORDER BY {record_order(named)})"
+    position = [] if source.variables is None else [POSITION]
+    columns = ", ".join(
+        [f"{number} - 1 AS row", f"{named} AS felb_record", f"{client} AS felb_client", *position, *texts]
+    )
+    source.rows(f"CREATE TEMP TABLE {WIDE} AS SELECT {columns} FROM {source.relation}")
+    source.rows(
+        f"CREATE TEMP VIEW {ROWS} AS SELECT row, felb_record AS key, felb_record AS record, felb_client AS client "
+        f"FROM {WIDE}"
+    )
+    if record is not None:
+        if source.rows(f"SELECT 1 FROM {ROWS} WHERE record IS NULL LIMIT 1"):
+            _refuse_unnamed(layout, record)
+        twice = source.rows(f"SELECT record FROM {ROWS} GROUP BY record HAVING count(*) > 1 ORDER BY 1 LIMIT 1")
+        if twice:
+            place = source.place(f"{layout.text(record)} = {literal(twice[0][0])}", None)
+            raise InputError(
+                f"{source.name}: {place}: record {twice[0][0]!r} has more than one row; in a wide table each "
+                "record has one. A table of events needs item in [table]"
+            )
+
+
+def _long(layout: Layout, schema: Schema, client_column: str | None) -> None:
+    source, roles = layout.source, layout.roles
+    record = _record_column(layout)
+    time = "NULL::TIMESTAMP"
+    if any(feature.windowed for feature in schema.features) and roles.time is not None:
+        kind = source.kind(roles.time)
+        time = as_time(roles.time, kind, schema.missing_values)
+        _check_times(layout, roles.time, time)
+    client = "NULL::VARCHAR" if client_column is None else layout.text(client_column)
+    found = f"SELECT {identifier(record)} AS key, {client} AS client FROM {source.relation}"
+    if source.records is not None:
+        found += f" UNION ALL SELECT record AS key, NULL::VARCHAR AS client FROM {source.records}"
+    named = as_text("key", source.kind(record), schema.missing_values)
+    clients = "min(client) AS client, count(DISTINCT client) AS clients" if client_column else "NULL::VARCHAR AS client"
+    order = "key" if source.kind(record) in WHOLE else record_order("record")  # the same order, sooner
+    source.rows(
+        f"CREATE TEMP TABLE {ROWS} AS SELECT row_number() OVER (ORDER BY {order}) - 1 AS row, * FROM "
+        f"(SELECT key, {named} AS record, {clients} FROM ({found}) GROUP BY key)"
+    )
+    if source.rows(f"SELECT 1 FROM {ROWS} WHERE record IS NULL LIMIT 1"):
+        _refuse_unnamed(layout, record)
+    # Codes are not compared with the texts for no value line by line; they are left out when each is looked at once.
+    item = as_text(roles.item or "", source.kind(roles.item or ""))
+    source.rows(
+        f"CREATE TEMP VIEW {EVENTS} AS SELECT {identifier(record)} AS key, {item} AS item, {time} AS time "
+        f"FROM {source.relation}"
+    )
+    if schema.column_features:
+        if roles.value is None:
+            raise InputError(f"{source.name}: features look at values, and the schema names no value column")
+        listed = ", ".join(map(literal, schema.column_features))
+        source.rows(
+            f"CREATE TEMP TABLE {VALUES} AS SELECT row, item, value, time FROM (SELECT {identifier(record)} AS key, "
+            f"{item} AS item, {layout.text(roles.value)} AS value, {time} AS time FROM {source.relation} "
+            f"WHERE {item} IN ({listed})) JOIN {ROWS} USING (key)"
+        )
+
+
+def _check_times(layout: Layout, column: str, time: str) -> None:
+    text = layout.text(column)
+    wrong = f"{text} IS NOT NULL AND {time} IS NULL"
+    found = layout.source.rows(f"SELECT {text} FROM {layout.source.relation} WHERE {wrong} LIMIT 1")
+    if found:
+        place = layout.source.place(f"{wrong} AND {text} = {literal(found[0][0])}", layout.roles.record)
+        raise InputError(
+            f"{layout.source.name}: {place}: column {column!r} holds {found[0][0]!r}, which is no date such as "
+            "2024-12-31"
+        )
+
+
+def _check_clients(source: RawSource, client_column: str) -> None:
+    if source.rows(f"SELECT 1 FROM {ROWS} WHERE client IS NULL LIMIT 1"):
+        raise InputError(f"{source.name}: some records have no client in the column {client_column!r}; fill it")
+    if source.rows(f"SELECT 1 FROM (DESCRIBE {ROWS}) WHERE column_name = 'clients'"):
+        several = source.rows(f"SELECT record FROM {ROWS} WHERE clients > 1 ORDER BY row LIMIT 1")
+        if several:
+            raise InputError(
+                f"{source.name}: record {several[0][0]!r} has more than one client in the column {client_column!r}"
+            )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from felb.errors import InputError
-from felb.records import MAX_BYTES, read_text, replacing
-from felb.tables.databases import as_number, as_text, identifier, literal, open_source
-from felb.tables.schema import MISSING_VALUES, Feature, Handling, Roles, Schema, interval_name
+from felb.records import Natural, read_record, replacing
+from felb.tables.schema import MISSING_VALUES, Feature, Handling, Roles, Schema, name_interval
+from felb.tables.sources import as_number, as_text, identifier, literal, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from os import PathLike
 
-    from felb.tables.databases import RawSource
+    from felb.tables.sources import RawSource
 
 
 # -- What a raw table holds, counted: the categories of each column, quantiles of its numbers, the codes of its events
@@ -32,8 +33,7 @@ MOST_CATEGORIES = 1000
 """Categories of a column that are counted; a column with more holds free text or identifiers."""
 
 
-@dataclass(frozen=True)
-class ColumnSummary:
+class ColumnSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A column: how many records have which category, or between which quantiles its numbers lie.
 
     Parameters
@@ -45,16 +45,15 @@ class ColumnSummary:
     known, missing : records with and without a value
     """
 
-    counts: Mapping[str, int] = field(default_factory=dict)
-    rest: int = 0
+    counts: dict[str, Natural] = {}
+    rest: Natural = 0
     edges: tuple[float, ...] = ()
     whole: bool = False
-    known: int = 0
-    missing: int = 0
+    known: Natural = 0
+    missing: Natural = 0
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table: its columns and codes with the number of records of each.
 
     Parameters
@@ -68,11 +67,19 @@ class Summary:
     """
 
     roles: Roles
-    records: int
-    columns: Mapping[str, ColumnSummary] = field(default_factory=dict)
-    codes: Mapping[str, int] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    records: Natural
+    columns: dict[str, ColumnSummary] = {}
+    codes: dict[str, Natural] = {}
+    labels: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+
+
+class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site proposes, as it is stored; `prefixes` tells whether its codes are beginnings of codes."""
+
+    summary: Summary
+    prefixes: bool
+    format: Literal["felb-schema-proposal-1"] = "felb-schema-proposal-1"
 
 
 def summarize(
@@ -96,7 +103,7 @@ def summarize(
     leave_out : columns that are no features, such as the client's name
     """
     with open_source(data) as source:
-        roles = source.roles or guessed_roles(source, roles or Roles())
+        roles = source.roles or guess_roles(source, roles or Roles())
         for name in (roles.record, roles.item, roles.value, roles.time, *leave_out):
             if name is not None:
                 source.kind(name)
@@ -106,7 +113,7 @@ def summarize(
         return counting.long(prefix_length)
 
 
-def guessed_roles(source: RawSource, given: Roles) -> Roles:
+def guess_roles(source: RawSource, given: Roles) -> Roles:
     """Take columns by their usual names for those that were not given; a long table has few columns."""
 
     def first(names: tuple[str, ...]) -> str | None:
@@ -184,7 +191,7 @@ class _Counting:
         if numbers == lines and distinct > self._most:
             at = [step / self._bins for step in range(1, self._bins)]
             ((edges,),) = source.rows(f"SELECT quantile_cont({number}, {at}) FROM {values} WHERE value IS NOT NULL")
-            cuts = tuple(sorted({rounded(edge, whole=bool(whole)) for edge in edges}))
+            cuts = tuple(sorted({round_edge(edge, whole=bool(whole)) for edge in edges}))
             return ColumnSummary(edges=cuts, whole=bool(whole), known=known, missing=records - known)
         if dates == lines:
             self._skipped[column] = "holds dates; make categories or numbers of them in a query"
@@ -201,12 +208,12 @@ class _Counting:
         return ColumnSummary(counts, known=known, missing=records - known)
 
 
-def rounded(edge: float, *, whole: bool) -> float:
+def round_edge(edge: float, *, whole: bool) -> float:
     """Round a quantile to two significant digits, or to a whole number: easier to read, and no value of a record.
 
     Examples
     --------
-    >>> rounded(0.012345, whole=False), rounded(47.6, whole=True), rounded(51234.0, whole=True)
+    >>> round_edge(0.012345, whole=False), round_edge(47.6, whole=True), round_edge(51234.0, whole=True)
     (0.012, 48.0, 51000.0)
     """
     if edge == 0:
@@ -217,7 +224,6 @@ def rounded(edge: float, *, whole: bool) -> float:
 
 # -- From summaries to a schema: of one table, or of several sites that tell each other no small counts --------------
 
-FORMAT = "felb-schema-proposal-1"
 OPPOSITE = {"1": "0", "true": "false", "True": "False", "TRUE": "FALSE"}
 """Values of a column that is a feature already."""
 
@@ -319,7 +325,7 @@ def _column(
     if found.edges:
         unlisted, per_bin = "ignore", found.known // (len(found.edges) + 1)
         for lower, upper in zip([None, *found.edges], [*found.edges, None], strict=True):
-            name = interval_name(column, lower, upper, whole=found.whole)
+            name = name_interval(column, lower, upper, whole=found.whole)
             made.append((per_bin, Feature(name=name, column=column, lower=lower, upper=upper)))
     elif yes := next(
         (yes for yes, no in OPPOSITE.items() if yes in found.counts and set(found.counts) <= {yes, no}), ""
@@ -346,7 +352,7 @@ def _column(
 # -- proposals of sites ----------------------------------------------------------------------------------------
 
 
-def disclosed(summary: Summary, *, min_count: int = 10, base: int = 5) -> Summary:
+def limit_disclosure(summary: Summary, *, min_count: int = 10, base: int = 5) -> Summary:
     """Return what a site may tell of its summary: nothing that fewer than `min_count` records share.
 
     Counts are rounded down to multiples of `base`. Categories and codes of fewer than `min_count` records are not
@@ -375,7 +381,7 @@ def disclosed(summary: Summary, *, min_count: int = 10, base: int = 5) -> Summar
     return Summary(summary.roles, told(summary.records), columns, codes, labels)
 
 
-def merged(proposals: Sequence[Summary]) -> Summary:
+def merge_summaries(proposals: Sequence[Summary]) -> Summary:
     """Add up the proposals of sites; quantiles are averaged, weighted by the records they are of."""
     if not proposals:
         raise InputError("there is no proposal to merge")
@@ -408,50 +414,17 @@ def _added(name: str, a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
     return ColumnSummary(counts, a.rest + b.rest, edges, a.whole and b.whole, a.known + b.known, a.missing + b.missing)
 
 
-def check_new(path: str | PathLike[str], *, force: bool) -> None:
-    """Raise if there is a file that must not be replaced."""
-    if Path(path).exists() and not force:
-        raise InputError(f"{path} exists; choose another name or replace it with force=True")
-
-
 def write_proposal(summary: Summary, path: str | PathLike[str], *, prefixes: bool, force: bool = False) -> None:
     """Write what a site proposes as JSON, for a person to look at before it is sent."""
-    check_new(path, force=force)
+    if Path(path).exists() and not force:
+        raise InputError(f"{path} exists; choose another name or replace it with force=True")
     with replacing(Path(path)) as partial:
-        text = json.dumps({"format": FORMAT, "prefixes": prefixes, **asdict(summary)}, indent=1, ensure_ascii=False)
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(Proposal(summary, prefixes)), indent=1))
 
 
-def read_proposal(path: str | PathLike[str]) -> tuple[Summary, bool]:
-    """Read a proposal back, and whether its codes are beginnings of codes."""
+def read_proposal(path: str | PathLike[str]) -> Proposal:
+    """Read a proposal back."""
     try:
-        raw = json.loads(read_text(path, advice="a proposal is made with felb schema propose", limit=MAX_BYTES))
-        if raw.pop("format") != FORMAT:
-            raise InputError(f"{path} is no proposal of this felb")
-        prefixes = bool(raw.pop("prefixes"))
-        columns = {
-            str(name): ColumnSummary(**{**found, "edges": tuple(map(float, found["edges"]))})
-            for name, found in raw.pop("columns").items()
-        }
-        summary = Summary(Roles(**raw.pop("roles")), columns=columns, **raw)
-        _check_counts(summary)
-        return summary, prefixes
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(
-            f"{path} is no proposal, or damaged ({error}); make it again with felb schema propose"
-        ) from error
-
-
-def _check_counts(summary: Summary) -> None:
-    counts = [summary.records, *summary.codes.values()]
-    for found in summary.columns.values():
-        counts += [found.rest, found.known, found.missing, *found.counts.values()]
-    if any(type(count) is not int or count < 0 for count in counts):
-        raise ValueError("a count is no whole number")
-    if not all(math.isfinite(edge) for found in summary.columns.values() for edge in found.edges):
-        raise ValueError("a quantile is no finite number")
-    texts = [*summary.labels.values(), *summary.skipped.values()]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("a label is no text")
+        return read_record(path, Proposal, advice="make it again with felb schema propose")
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {str(path)!r}; a proposal is made with felb schema propose") from error

@@ -117,7 +117,7 @@ class Feature:
                 raise InputError(f"feature {self.name!r}: no number lies between {self.lower:g} and {self.upper:g}")
 
     def _check_window(self) -> None:
-        ends = [parsed_time(self.name, text) for text in (self.since, self.before) if text is not None]
+        ends = [parse_time(self.name, text) for text in (self.since, self.before) if text is not None]
         if len(ends) == 2 and ends[0] >= ends[1]:
             raise InputError(f"feature {self.name!r}: no event is since {self.since} and before {self.before}")
 
@@ -391,7 +391,7 @@ def _exclude(a: Feature, b: Feature, listed: Mapping[str, Any]) -> bool:
     return not set(a.values) & set(b.values)
 
 
-def parsed_time(name: str, text: Any) -> datetime:
+def parse_time(name: str, text: Any) -> datetime:
     """Return a date or time of a schema, or raise."""
     try:
         return datetime.fromisoformat(str(text)).replace(tzinfo=None)
@@ -520,7 +520,7 @@ def _shorthand(entry: dict[str, Any], where: str) -> Iterator[Feature]:
         if any(a >= b for a, b in pairwise(edges)):
             raise InputError(f"{where}: edges is a list of ascending numbers")
         rules = [{"lower": a, "upper": b} for a, b in zip([None, *edges], [*edges, None], strict=True)]
-        made = [interval_name(column, rule["lower"], rule["upper"]) for rule in rules]
+        made = [name_interval(column, rule["lower"], rule["upper"]) for rule in rules]
     names = _texts(entry.get("names", made), where)
     if len(names) != len(rules):
         raise InputError(f"{where} has {len(names)} names for {len(rules)} features")
@@ -528,12 +528,12 @@ def _shorthand(entry: dict[str, Any], where: str) -> Iterator[Feature]:
         yield Feature(name=name, column=column, **rule | window)
 
 
-def interval_name(column: str, lower: float | None, upper: float | None, *, whole: bool = False) -> str:
+def name_interval(column: str, lower: float | None, upper: float | None, *, whole: bool = False) -> str:
     """Return a name such as "age 40-59" for whole numbers, "glucose 5.1 to below 7" for others.
 
     Examples
     --------
-    >>> interval_name("age", 40, 60, whole=True), interval_name("bmi", None, 18.5), interval_name("bmi", 18.5, 25)
+    >>> name_interval("age", 40, 60, whole=True), name_interval("bmi", None, 18.5), name_interval("bmi", 18.5, 25)
     ('age 40-59', 'bmi below 18.5', 'bmi 18.5 to below 25')
     """
     if lower is None:
@@ -618,12 +618,12 @@ def write_schema(schema: Schema, path: str | PathLike[str], *, force: bool = Fal
         raise InputError(f"{target} exists; choose another name or replace it with force=True")
     try:
         with replacing(target) as partial:
-            partial.write_text(schema_text(schema), encoding="utf-8")
+            partial.write_text(format_schema(schema), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{target} cannot be written: {error.strerror}") from error
 
 
-def schema_text(schema: Schema) -> str:
+def format_schema(schema: Schema) -> str:
     """Return a schema as TOML that reads back to the same digest."""
     lines = [f"format = {_toml(FORMAT)}"]
     lines += [f"title = {_toml(schema.title)}"] if schema.title else []
@@ -674,14 +674,14 @@ def _toml(value: str | float | list[str]) -> str:
 # -- How two schemas differ, in words --------------------------------------------------------------------------------
 
 
-def differences(old: Schema, new: Schema) -> list[str]:
+def find_differences(old: Schema, new: Schema) -> list[str]:
     """Return what changed between two schemas, a sentence each; empty if they give the same matrix.
 
     Examples
     --------
     >>> from felb.data import Feature, Schema
     >>> old = Schema((Feature(name="old", column="age", lower=60),))
-    >>> differences(old, Schema((Feature(name="old", column="age", lower=65),)))
+    >>> find_differences(old, Schema((Feature(name="old", column="age", lower=65),)))
     ["feature 'old' was: from 60, is: from 65"]
     """
     found = []

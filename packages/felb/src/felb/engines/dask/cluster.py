@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
     from numpy.typing import NDArray
 
-    from felb.centralized.base import BooleanFactorization
     from felb.federated.gate import Gate, Responses
     from felb.federated.journal import Journal
     from felb.federated.protocol import Algorithm, Participation
@@ -171,7 +170,7 @@ def _check_alike(chunks: Sequence[_Chunk], facts: Sequence[tasks.BlockFacts]) ->
 # -- with a fitted model ---------------------------------------------------------------------------------------------
 
 
-def transform_lazily(model: BooleanFactorization, X: Any) -> Any:
+def transform_lazily(model: Any, X: Any) -> Any:
     """Return the assignments as a Dask array that is computed when it is asked for, chunk by chunk."""
     try:
         import dask.array as da
@@ -188,7 +187,7 @@ def transform_lazily(model: BooleanFactorization, X: Any) -> Any:
     return da.concatenate(parts, axis=0)
 
 
-def score_of(model: BooleanFactorization, X: Any, client: Client) -> Counts:
+def score_of(model: Any, X: Any, client: Client) -> Counts:
     """Return the summed confusion counts of the reconstruction of X under the fixed components."""
     from dask import delayed
 
@@ -200,9 +199,7 @@ def score_of(model: BooleanFactorization, X: Any, client: Client) -> Counts:
     return sum(counts[1:], counts[0])
 
 
-def assign_chunk(
-    model: BooleanFactorization, chunk: Any, label: str, columns: Sequence[str] | None
-) -> NDArray[np.bool_]:
+def assign_chunk(model: Any, chunk: Any, label: str, columns: Sequence[str] | None) -> NDArray[np.bool_]:
     """Assign the rows of a chunk."""
     rows = tasks.rows_of(tasks.make_block(chunk, label, model._read, columns))
     if not len(rows):
@@ -210,7 +207,7 @@ def assign_chunk(
     return np.asarray(model.transform(rows))
 
 
-def count_chunk(model: BooleanFactorization, chunk: Any, label: str, columns: Sequence[str] | None) -> Counts:
+def count_chunk(model: Any, chunk: Any, label: str, columns: Sequence[str] | None) -> Counts:
     """Count right and wrong cells of a chunk."""
     rows = tasks.rows_of(tasks.make_block(chunk, label, model._read, columns))
     return confusion(rows, assign_chunk(model, rows, label, None), model.components_)

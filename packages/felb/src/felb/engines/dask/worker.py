@@ -24,7 +24,7 @@ from felb.federated import client as clients
 from felb.federated.gate import Gate
 from felb.federated.journal import SUFFIX, read_entry, states_from_arrays, states_to_arrays, write_entry
 from felb.federated.protocol import Release, Sums, Update, add_in_pairs
-from felb.kernels.schedule import one_blas_thread_again, threads_at_most
+from felb.kernels.schedule import one_blas_thread, threads_at_most
 from felb.records import replacing
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def respond(algorithm: Algorithm, before: Held | None, block: Rows, request: Req
     states = None if before is None else before.state
     algorithm.check_request(request)
     # Dask counts a task as one thread, and runs as many at a time as the worker has.
-    with one_blas_thread_again(), threads_at_most(1):
+    with one_blas_thread(), threads_at_most(1):
         return Held(
             *clients.compute_update(algorithm, states, rows_of(block), request, name=client.name, seed=client.seed)
         )
@@ -299,7 +299,7 @@ def respond_and_release(
     """Do the task of a request on a block, and let the update pass its gate."""
     states = None if before is None else before.state
     own = clients.Client(client.name, algorithm, Gate(client.name, lambda _: None), client.seed)
-    with one_blas_thread_again(), threads_at_most(1):
+    with one_blas_thread(), threads_at_most(1):
         return Held(*own.answer(states, rows_of(block), request))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 @cache
 def all_tasks() -> dict[str, TaskSpec]:
     """Return the tasks of all algorithms of felb, by name, as they are declared beside their functions."""
-    from felb.centralized.asso import Asso
+    from felb.centralized.asso import AssoMethod
     from felb.federated.algorithms.bmf import federated_bmf
     from felb.federated.algorithms.competitors import fedprox, proxskip, scaffold
     from felb.federated.algorithms.felb import felb
@@ -22,7 +22,7 @@ def all_tasks() -> dict[str, TaskSpec]:
     from felb.federated.algorithms.private import PRIVATE_TASKS
     from felb.federated.tasks import declare
 
-    voting = post_hoc(Asso(1), "vote", 1)
+    voting = post_hoc(AssoMethod(1), "vote", 1)
     others = (felb(1, 1), fedprox(1, 1), scaffold(1, 1), proxskip(1, 1), federated_bmf(1, 1, centralized=True))
     found = declare(*PRIVATE_TASKS)
     for algorithm in (voting, aligned(voting, 1), *others):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.choices import MDL
 from felb.errors import InputError
+from felb.federated.algorithms.registry import MDL
 from felb.federated.protocol import Algorithm, Request, TimeUp
 from felb.federated.steps import belief as bp
 from felb.federated.steps.assignment import (

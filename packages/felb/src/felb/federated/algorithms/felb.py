@@ -20,7 +20,7 @@ from felb.federated.steps.state import Known, stream
 from felb.federated.tasks import BOXED, Bounds, Input, Limits, Output, TaskSpec, Work, declare, require
 from felb.kernels.passes import SKETCH_BITS, on_grid, whole_multiples
 from felb.metrics import DECIDED, integrality_gap
-from felb.optim.palm import Objective, Point, loss_at, palm_blocks, palm_step
+from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.prox import Geometric, check_inertia, check_local_steps, check_weights, prox_elb, prox_elb_exact
 from felb.optim.steps import Lipschitz, Multiplicative, typical_scale, uniform_columns
 
@@ -328,7 +328,7 @@ class LocalSteps:
         common: dict[str, Any] = {"rule": p.rule, "beta": p.beta, "target": target}
         if p.setting.order == "blocks":
             lam = p.lam_at(t)
-            point, statistics = palm_blocks(shard, point, p.objective, lam=lam, steps=p.local_steps, **common)
+            point, statistics = palm_step(shard, point, p.objective, lam=lam, steps=p.local_steps, **common)
         else:
             for step in range(p.local_steps):
                 point, statistics = palm_step(shard, point, p.objective, lam=p.lam_at(t, step), **common)

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.centralized.base import CentralizedFactorization
+    from felb.centralized.base import CentralizedMethod
     from felb.federated.protocol import Outcome, Server, Sums
 
 LOCAL_COMPONENTS = "local_components"
 
 
-def post_hoc(model: CentralizedFactorization, aggregation: str, n_features: int) -> Algorithm:
+def post_hoc(model: CentralizedMethod, aggregation: str, n_features: int) -> Algorithm:
     """Return the algorithm that runs `model` at every client and aggregates in the named way."""
     if aggregation not in BOOLEAN_AGGREGATIONS:
         raise InputError(f"unknown aggregation {aggregation!r}; use one of {', '.join(BOOLEAN_AGGREGATIONS)}")
@@ -53,11 +53,11 @@ def post_hoc(model: CentralizedFactorization, aggregation: str, n_features: int)
         outputs={"V": own_components(model), "unfinished": Output("i", high=1)},
     )
     limits = Limits(n_features, int(model.n_components))
-    name = f"{type(model).__name__}+{aggregation}"
+    name = f"{model.label}+{aggregation}"
     return Algorithm(name, declare(local, assign_task(VotingState)), VotingState, server, limits)
 
 
-def own_components(model: CentralizedFactorization) -> Output:
+def own_components(model: CentralizedMethod) -> Output:
     """Declare V_i of a client, whose rows are components of its own."""
     return Output("i", (int(model.n_components), "m"), high=1, by_component=True)
 
@@ -73,7 +73,7 @@ class VotingState:
 class LocalComponents:
     """The task: k components of the own rows, with the client's own randomness."""
 
-    model: CentralizedFactorization
+    model: CentralizedMethod
 
     def __call__(self, work: Work) -> tuple[None, Update]:
         """Send V_i, and whether there was time enough to find it."""

@@ -22,7 +22,7 @@ from felb.federated.tasks import (
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
 from felb.kernels.exact import assign_rows_exact
-from felb.metrics.counts import Counts, cell_counts
+from felb.metrics.counts import Counts, count_cells
 from felb.progress import current_deadline
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def assignment_counts(
 
     `factors` are the masks of U and V, where they have been made already.
     """
-    counts = cell_counts(shard, FactorMasks.of(U, V) if factors is None else factors)
+    counts = count_cells(shard, FactorMasks.of(U, V) if factors is None else factors)
     return {"counts": counts_array(counts), "supports": np.count_nonzero(U, axis=0)}
 
 

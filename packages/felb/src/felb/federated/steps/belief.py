@@ -34,7 +34,7 @@ from felb.federated.tasks import (
     require,
 )
 from felb.kernels.boolean import overlap_grid
-from felb.kernels.schedule import sampled_rows
+from felb.kernels.schedule import sample_rows
 from felb.optim.belief import (
     MAX_ROUNDS,
     THRESHOLDS,
@@ -76,7 +76,7 @@ def sum_belief_statistics(work: Work) -> tuple[ClientState, Update]:
     if "share" not in work.values:
         L, sums = infer(shard, before, belief)
         return ClientState(log_odds=L), Update(sums)
-    rows = sampled_rows(shard, float(work.values["share"]))
+    rows = sample_rows(shard, float(work.values["share"]))
     kept = first_rows(len(shard), belief) if before is None else before.copy()
     kept[rows], sums = infer(shard.take(rows), kept[rows], belief)
     return ClientState(log_odds=kept), Update(sums)
@@ -86,7 +86,7 @@ def count_belief_thresholds(work: Work) -> tuple[None, Update]:
     """What each threshold would cover: in truth as far as is believed (`count_thresholds`), and of ones and zeros."""
     belief, shard = Belief.from_values(work.values), work.rows
     if "share" in work.values:
-        shard = shard.take(sampled_rows(shard, float(work.values["share"])))
+        shard = shard.take(sample_rows(shard, float(work.values["share"])))
     L = infer_new_rows(shard, belief)
     tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
     update = {

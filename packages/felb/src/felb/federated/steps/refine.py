@@ -36,7 +36,7 @@ from felb.federated.tasks import (
 )
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
-from felb.kernels.gains import switch_counts
+from felb.kernels.gains import count_switches
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -106,7 +106,7 @@ def assigned_gains(shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[n
     one, zero = (float(weight) for weight in weights)
     U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
     factors = FactorMasks.of(U, V)
-    ones, cells = switch_counts(shard, factors)
+    ones, cells = count_switches(shard, factors)
     update = assignment_counts(shard, U, V, factors)
     if one.is_integer() and zero.is_integer():
         ones *= int(one) - int(zero)  # in place: new memory takes longer than the sums

@@ -43,13 +43,13 @@ from felb.kernels.passes import (
     fixed_statistics,
     from_squares,
     in_units,
-    moved_rows,
+    move_rows,
     squared_loss,
     sweep_known_into,
     units_of,
 )
 from felb.metrics import Counts
-from felb.metrics.counts import cell_counts
+from felb.metrics.counts import count_cells
 from felb.optim.belief import Belief, first_belief
 from felb.optim.steps import HalsStep
 
@@ -80,7 +80,7 @@ def swept_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.flo
     if U is None:
         U = np.full((len(shard), len(V)), FIRST_ROWS, dtype=np.float32)
     Vt = np.ascontiguousarray(V.T)
-    swept = moved_rows(shard, U, Vt, rule=HalsStep(SWEEPS))
+    swept = move_rows(shard, U, Vt, rule=HalsStep(SWEEPS))
     if shard.unknown is not None:
         sweep_known_into(swept, shard, U, Vt, sweeps=SWEEPS)
     return swept
@@ -329,7 +329,7 @@ def count_cuts(work: Work) -> tuple[ClientState | None, Update]:
     for share in np.asarray(work.values["shares"]):
         components = cut_at(V, share)
         U = assign_rows(work.rows, components, weight_one=one, weight_zero=zero)
-        found.append(counts_array(cell_counts(work.rows, FactorMasks.of(U, components))))
+        found.append(counts_array(count_cells(work.rows, FactorMasks.of(U, components))))
     return work.state, Update({"counts": np.stack(found)})
 
 

@@ -28,7 +28,7 @@ from felb.federated.steps.state import (
 from felb.federated.tasks import COMPONENTS, ROWS, WEIGHTS, Bounds, Input, Output, TaskSpec, Work, require
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
-from felb.kernels.gains import addition_counts, residual_pairs, residual_sums
+from felb.kernels.gains import count_additions, count_residual_pairs, sum_residual
 from felb.optim.prox import check_weights
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ LEAST_PROGRESS = 1e-4
 def count_residual(work: Work) -> tuple[ClientState, Update]:
     """Ones of each column that the requested components leave."""
     state, factors = _covered(work)
-    return state, Update({"residual": residual_sums(work.rows, factors), "rows": np.asarray(len(work.rows))})
+    return state, Update({"residual": sum_residual(work.rows, factors), "rows": np.asarray(len(work.rows))})
 
 
 def count_pairs(work: Work) -> tuple[ClientState, Update]:
     """How often columns are left together with each seed column."""
     state, factors = _covered(work)
-    return state, Update({"pairs": residual_pairs(work.rows, factors, np.asarray(work.values["seeds"]))})
+    return state, Update({"pairs": count_residual_pairs(work.rows, factors, np.asarray(work.values["seeds"]))})
 
 
 def sum_candidate_gains(work: Work) -> tuple[ClientState, Update]:
@@ -73,7 +73,7 @@ def sum_candidate_gains(work: Work) -> tuple[ClientState, Update]:
     state, factors = _covered(work)
     one, zero = work.weights
     candidates = np.asarray(work.values["candidates"], dtype=bool)
-    ones, zeros = addition_counts(work.rows, factors, candidates, weight_one=one, weight_zero=zero)
+    ones, zeros = count_additions(work.rows, factors, candidates, weight_one=one, weight_zero=zero)
     return state, Update({"ones": ones, "zeros": zeros})
 
 

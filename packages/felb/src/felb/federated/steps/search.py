@@ -18,7 +18,7 @@ from felb.federated.steps.state import Cost, Known, Objective, as_array, best_so
 from felb.federated.tasks import MOST_STEPS, WEIGHTS, Input, Output, TaskSpec, Work, check_counts
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.boolean import FactorMasks
-from felb.metrics.counts import cell_counts
+from felb.metrics.counts import count_cells
 from felb.optim.prox import check_weights
 
 if TYPE_CHECKING:
@@ -484,7 +484,7 @@ def _descend(
     for _ in range(rounds):
         V = np.ascontiguousarray(descend_rows(turned, U.T, V.T, **worth).T)
         U = descend_rows(A, V, U, **worth)
-        counts = cell_counts(A, FactorMasks.of(U, V))
+        counts = count_cells(A, FactorMasks.of(U, V))
         last, cost = cost, weights[0] * counts.fn - weights[1] * counts.fp
         if cost >= last:
             break

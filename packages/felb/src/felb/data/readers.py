@@ -1,0 +1,1007 @@
+"""Readers of data files, a format each: blocks of rows, and how much a file may ask for."""
+
+from __future__ import annotations
+
+import atexit
+import csv
+import gzip
+import io
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+
+from felb.data.binary import (
+    MISSING,
+    NOT_BINARY,
+    SAY_MISSING,
+    BinaryMatrix,
+    check_column_names,
+)
+from felb.data.coercion import (
+    check_sparse,
+    convert_anndata,
+    convert_csr,
+    convert_dense,
+    from_columns,
+    from_csr,
+    from_values,
+    to_checked_csr,
+)
+from felb.data.isolated_reader import BYTES_A_SECOND
+from felb.errors import InputError, missing_extra, shortened
+from felb.records import open_regular, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from felb.tables.apply import Applied
+
+
+# -- How much a file may ask for: limits that keep memory in proportion to what is really there ----------------------
+#
+# A few bytes can announce a billion rows, and a small packed file can hold one line of a gigabyte. A reader compares
+# what a file announces, and what it has unpacked so far, with these limits before it makes room for it.
+
+ALWAYS_ROWS, ALWAYS_COLUMNS, ALWAYS_BYTES = 10_000_000, 1_000_000, 1 << 27
+"""What any file may have, however small it is."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on what is read from a file; raise one where a file is meant to be that large.
+
+    Parameters
+    ----------
+    max_rows : most rows; by default 10 million, or as many as the file has bytes
+    max_columns : most columns; by default 1 million, or as many as the file has bytes
+    max_line : longest line of a text file in bytes
+    max_expansion : most bytes after unpacking, and of the ones in memory, for each byte of the file, beside 128 MiB
+        that are always allowed
+
+    Examples
+    --------
+    >>> Limits(max_rows=50_000_000).max_rows
+    50000000
+    >>> Limits(max_line=0)
+    Traceback (most recent call last):
+    ...
+    felb.errors.InputError: max_line must be a positive number, got 0
+    """
+
+    max_rows: int | None = None
+    max_columns: int | None = None
+    max_line: int = 1 << 24
+    max_expansion: float = 64.0
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            optional = value is None and entry.name in ("max_rows", "max_columns")
+            number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+            if not optional and not (number and value > 0):
+                raise InputError(f"{entry.name} must be a positive number, got {value!r}")
+
+    def of(self, size: int) -> Bounds:
+        """Return the limits for a file of this many bytes."""
+        return Bounds(
+            rows=max(ALWAYS_ROWS, size) if self.max_rows is None else int(self.max_rows),
+            columns=max(ALWAYS_COLUMNS, size) if self.max_columns is None else int(self.max_columns),
+            line=int(min(self.max_line, 1 << 62)),
+            bytes=int(min(ALWAYS_BYTES + size * self.max_expansion, 1 << 62)),
+        )
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The limits for one file."""
+
+    rows: int
+    columns: int
+    line: int
+    bytes: int
+
+    def check_shape(self, n_rows: int, n_columns: int) -> None:
+        """Raise if a matrix has, or announces, more rows or columns than the file may have."""
+        for count, most, what in ((n_rows, self.rows, "rows"), (n_columns, self.columns, "columns")):
+            if count > most:
+                raise InputError(
+                    f"the file has or announces {count} {what}, and at most {most} are read from a file of its size; "
+                    f"if they are meant, allow them with limits=Limits(max_{what}={count})"
+                )
+
+    def check_bytes(self, count: int) -> None:
+        """Raise if the file unpacks to, or announces, more bytes than it may."""
+        if count > self.bytes:
+            raise InputError(
+                f"the file unpacks to {count} bytes or more, and at most {self.bytes} are read from a file of its "
+                "size; if they are meant, allow them with limits=Limits(max_expansion=1000), or more"
+            )
+
+    def check_line(self, length: int) -> None:
+        """Raise if a line has more bytes than a line may have."""
+        if length > self.line:
+            raise InputError(
+                f"a line has more than {self.line} bytes; check the file, or allow it with limits=Limits(max_line=...)"
+            )
+
+
+def split_suffix(path: Path) -> tuple[str, bool]:
+    """Return the end of a name that tells the format, in lower case, and whether the file is packed (.gz)."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    packed = suffixes[-1:] == [".gz"]
+    return "".join(suffixes[-2:-1] if packed else suffixes[-1:]), packed
+
+
+def open_bounded(path: Path, bounds: Bounds) -> IO[bytes]:
+    """Open a regular file for reading, unpacked if its name ends in .gz and up to as many bytes as it may have."""
+    file = open_regular(path)
+    if path.suffix.lower() != ".gz":
+        return file
+    unpacked = cast("io.RawIOBase", gzip.GzipFile(fileobj=file))
+    return io.BufferedReader(_Counted(file, unpacked, bounds), 1 << 16)
+
+
+class _Counted(io.RawIOBase):
+    """Reads what another file unpacks, and counts it."""
+
+    def __init__(self, packed: IO[bytes], unpacked: io.RawIOBase, bounds: Bounds) -> None:
+        self._packed, self._unpacked, self._bounds = packed, unpacked, bounds
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        content = self._unpacked.read(len(buffer)) or b""
+        self._count += len(content)
+        self._bounds.check_bytes(self._count)
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._unpacked.close()
+            self._packed.close()
+        super().close()
+
+
+# -- What a data file holds, as a whole or block of rows after block of rows -----------------------------------------
+#
+# Some of its columns may be left out, one may say to which client a row belongs, and files beside it may add column
+# names and a missing mask.
+
+SAME = "mark each unknown cell by a 1 in a matrix of the same shape"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a data file holds.
+
+    Parameters
+    ----------
+    matrix : the 0/1 data, one row per record
+    clients : the client each row belongs to, if the file says so
+    rows : the name of each row, if the file says so and the loader keeps it
+    applied : what the schema met, if the data was read by one
+    ignored : names of the columns that were left out because they were not asked for
+    """
+
+    matrix: BinaryMatrix
+    clients: tuple[str, ...] | None = None
+    rows: tuple[str, ...] | None = field(default=None, repr=False)
+    applied: Applied | None = None
+    ignored: tuple[str, ...] = ()
+
+
+def mark_blocks(tables: Iterable[Table], marks: BinaryMatrix, name: str) -> Iterator[Table]:
+    """Yield blocks of rows with the missing mask `marks`, which was read from the file `name`."""
+    n = 0
+    for table in tables:
+        rows, columns = table.matrix.shape
+        if columns != marks.shape[1]:
+            raise InputError(f"{name} has {marks.shape[1]} columns, but the data has {columns}; {SAME}")
+        if None not in (table.matrix.columns, marks.columns) and table.matrix.columns != marks.columns:
+            raise InputError(f"{name} has other column names than the data; bring its columns into the same order")
+        if n + rows <= len(marks):
+            yield replace(table, matrix=table.matrix.with_unknown(marks.rows(n, n + rows)))
+        n += rows
+    if n != len(marks):
+        raise InputError(f"{name} has {len(marks)} rows, but the data has {n}; {SAME}")
+
+
+def read_names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
+    """Return the column names in NAME.columns.txt beside NAME.npz or NAME.mat, if that file is there and fits."""
+    beside = source.with_suffix(".columns.txt")
+    if not beside.is_file():
+        return None
+    try:
+        names = read_text(beside, advice="it holds one name per line").removesuffix("\n").split("\n")
+        return check_column_names(names, n_columns) if len(names) == n_columns else None
+    except InputError as error:
+        raise InputError(
+            f"column names in {beside.name}: {error}; correct that file or move it to another folder"
+        ) from error
+
+
+def find_client_column(name: str, columns: Sequence[str] | None) -> int:
+    """Return where the column that names each row's client stands, or raise and say which columns there are."""
+    if columns is None:
+        raise InputError(
+            f"client_column={name!r} needs column names, but the file has no header line", parameter="client_column"
+        )
+    if name not in columns:
+        shown = ", ".join(repr(column) for column in columns[:10])
+        more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
+        raise InputError(
+            f"client_column={name!r} is not a column; the columns are {shown or 'none'}{more}",
+            parameter="client_column",
+        )
+    return list(columns).index(name)
+
+
+def make_client_labels(values: Iterable[Any], first_row: int) -> list[str]:
+    """Return the values as text, one string per client; a missing one is an error."""
+    known: dict[str, str] = {}
+    labels = []
+    for row, value in enumerate(values, first_row):
+        if value is None or value != value or value == "":
+            raise InputError(f"row {row} has no client in the client column; fill it")
+        text = str(value)
+        labels.append(known.setdefault(text, text))
+    return labels
+
+
+def split_columns(
+    names: Sequence[str] | int, wanted: Collection[str] | None, *, without: int | None = None
+) -> tuple[list[int], tuple[str, ...]]:
+    """Return the numbers of the columns to read, and the names of those that are left out because of `wanted`.
+
+    Parameters
+    ----------
+    names : of all columns, or their number if they have none; then all are read
+    wanted : names of the columns to read; None for all
+    without : number of a column that is no feature
+    """
+    if isinstance(names, int) or wanted is None:
+        count = names if isinstance(names, int) else len(names)
+        return [i for i in range(count) if i != without], ()
+    kept = [i for i, name in enumerate(names) if i != without and name in wanted]
+    if not kept:
+        raise InputError(f"none of the {len(names)} columns is a feature of the model, such as {min(wanted)!r}")
+    return kept, tuple(name for i, name in enumerate(names) if i != without and name not in wanted)
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a file is read: the parameters of `felb.data.read` that its format takes.
+
+    Parameters
+    ----------
+    bounds : how much the file may ask for
+    client_column, header, binarize_threshold, missing, columns : as in `felb.data.read`
+    hold : whether all of the content may be held in memory, which spares reading item lists twice
+    """
+
+    bounds: Bounds
+    client_column: str | None = None
+    header: bool | None = None
+    binarize_threshold: float | None = None
+    missing: str = "error"
+    columns: Collection[str] | None = None
+    hold: bool = True
+
+
+# -- Tables of cells (CSV, TSV): only the ones are kept, and the text is held a block at a time ---------------------
+#
+# Python's reader of CSV gives the line of every record, needs no extra, and is not slower on tables of thousands of
+# columns than DuckDB or Arrow, which would have to split them into texts all the same.
+
+BLOCK_CELLS = 1 << 22
+"""Cells of a table that are held before their ones are taken out."""
+
+REMEMBERED_CELLS = 1 << 16
+"""Spellings of cells whose meaning is remembered; measurements may have as many spellings as cells."""
+
+MISSING_WORDS = frozenset({"", "?", "n/a", "na", "nan", "none", "null"})
+"""What files write where a value is missing, in lower case."""
+
+MOST_EMPTY_LINES = 100_000
+"""At the end of a table."""
+
+UNKNOWN, UNCLEAR = 2, 3
+"""Stand for an unknown cell, and for one that is neither 0 nor 1, among zeros and ones."""
+
+
+def read_table(path: Path, options: ReadOptions, delimiter: str) -> Generator[Table]:
+    """Read a table with one record a line.
+
+    A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
+    the end. Without `header`, the first line is one if any of its cells is neither a number nor a word for a missing
+    value; an empty cell counts as a name there, since tables with row numbers begin so. Where cells may be missing
+    (`missing` is not "error"), a first line of numbers and empty cells could be either, and is refused. Columns that
+    are not asked for are left out, whatever they hold; a table without names is read as a whole.
+    """
+    header = options.header
+    with open_text(path, options.bounds) as file:
+        records = text_records(file, delimiter, options.bounds)
+        first = next(records, None)
+        if first is None:
+            raise InputError("the file is empty; it needs one line per record")
+        width = len(first[1])
+        options.bounds.check_shape(0, width)
+        named = header if header is not None else any(map(_is_name, first[1]))
+        if (
+            named
+            and header is None
+            and options.missing != "error"
+            and not any(map(_is_name, filter(str.strip, first[1])))
+        ):
+            raise InputError(
+                "line 1 holds numbers and empty cells; set header to true if they are column names, to false if the "
+                "line is a record",
+                parameter="header",
+            )
+        names = _header_names(first[1], header) if named else None
+        client = None if options.client_column is None else find_client_column(options.client_column, names)
+        kept, ignored = split_columns(names or width, options.columns, without=client)
+        if not kept:
+            raise InputError("the file has no columns besides the client column; it needs 0/1 columns")
+        block = _CellBlock(len(kept), None if names is None else [names[i] for i in kept], options)
+        block.advice = "" if named or header is False else "; set header to true if the first line holds column names"
+        clients: list[str] = []
+        known: dict[str, str] = {}
+
+        def take() -> Table:
+            given = None if client is None else tuple(clients)
+            clients.clear()
+            return Table(block.take(), given, ignored=ignored)
+
+        for line, cells in records if named else itertools.chain([first], records):
+            if len(cells) != width:
+                raise InputError(
+                    f"line {line} has {len(cells)} cells, but {width} were expected as in the first line; "
+                    f"check for missing or unquoted separators ({delimiter!r})"
+                )
+            if client is not None:
+                label = cells[client].strip()
+                if not label:
+                    raise InputError(f"line {line} has no client in column {options.client_column!r}; fill it")
+                clients.append(known.setdefault(label, label))  # one string per client, not per row
+            block.add(cells if len(kept) == width else [cells[i] for i in kept], line)
+            if block.is_full:
+                yield take()
+    if not block.n_rows:
+        raise InputError("the file holds no rows, only column names; it needs one line per record")
+    yield take()
+
+
+def open_text(path: Path, bounds: Bounds) -> io.TextIOWrapper:
+    """Open a text file in UTF-8, with or without the byte order mark that spreadsheets write; line ends stay."""
+    return io.TextIOWrapper(open_bounded(path, bounds), encoding="utf-8-sig", newline="")
+
+
+def _lines(file: IO[str], bounds: Bounds) -> Iterator[str]:
+    while line := file.readline(bounds.line + 1):
+        bounds.check_line(len(line))
+        yield line
+
+
+def text_records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of its first line, cells) of every record; empty lines may only stand at the end."""
+    reader = csv.reader(_lines(file, bounds), delimiter=delimiter, strict=True)
+    line, empty = 1, 0
+    try:
+        for cells in reader:
+            if not cells or (len(cells) == 1 and cells[0].isspace()):
+                empty = empty or line
+                if line - empty >= MOST_EMPTY_LINES:
+                    raise InputError(f"line {empty} and {MOST_EMPTY_LINES} lines after it are empty; remove them")
+            elif empty:
+                raise InputError(f"line {empty} is empty, but more lines follow; remove it or fill in its cells")
+            else:
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"line {line} cannot be split into cells ({error}); check its quotes") from error
+
+
+def _header_names(cells: list[str], header: bool | None) -> tuple[str, ...]:
+    names = [cell.strip() for cell in cells]
+    try:
+        return check_column_names(names, len(names)) or ()
+    except InputError as error:
+        advice = "" if header else "; if the first line is a record, set header to false"
+        raise InputError(f"line 1, read as column names: {error}{advice}", parameter="header") from error
+
+
+class _CellBlock:
+    """Takes the cells of one record after the other and gives their ones, a block of rows at a time."""
+
+    def __init__(self, n_columns: int, columns: Sequence[str] | None, options: ReadOptions) -> None:
+        self.advice, self.n_rows = "", 0
+        self._n_columns, self._columns = n_columns, columns
+        self._meanings = _Meanings(options)
+        self._cells = bytearray()
+
+    def add(self, cells: list[str], line: int) -> None:
+        row = bytes(map(self._meanings.__getitem__, cells))
+        if UNCLEAR in row:
+            raise self._describe(cells, row.index(UNCLEAR), line)
+        self._cells += row
+        self.n_rows += 1
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._cells) >= BLOCK_CELLS
+
+    def take(self) -> BinaryMatrix:
+        cells = np.frombuffer(self._cells, dtype=np.uint8).reshape(-1, self._n_columns)
+        self._cells = bytearray()
+        matrix = BinaryMatrix.of(cells == 1, columns=self._columns)
+        unknown = cells == UNKNOWN
+        return matrix.with_unknown(unknown) if unknown.any() else matrix
+
+    def _describe(self, cells: list[str], column: int, line: int) -> InputError:
+        """Return the error for a cell that is not 0 or 1."""
+        cell = cells[column].strip()
+        name = f" ({self._columns[column]!r})" if self._columns is not None else ""
+        where = f"row {self.n_rows} (line {line}), column {column}{name}"
+        advice = self.advice if self.n_rows == 0 else ""
+        if cell.lower() in MISSING_WORDS:
+            return InputError(f"{where} {MISSING}{SAY_MISSING}{advice}", parameter="missing")
+        number = _number(cell)
+        if number is not None and math.isinf(number):
+            return InputError(f"{where} is infinite (inf); clip it, felb does not guess{advice}")
+        if number is not None:
+            return InputError(f"{where} holds {cell}; {NOT_BINARY}{advice}", parameter="binarize_threshold")
+        if len(cells) == 1 and any(mark in cell for mark in ";,\t|"):
+            advice = "; .csv files are separated by commas and .tsv files by tabs"
+        else:
+            advice += "; a raw table needs a schema, which `felb schema infer` proposes"
+        shown = cell if len(cell) <= 60 else cell[:60] + "..."
+        return InputError(f"{where} holds {shown!r}, which is not a number; values must be 0 or 1{advice}")
+
+
+class _Meanings(dict[str, int]):
+    """Cell text to 0, 1, UNKNOWN or UNCLEAR, worked out once per spelling, since a table of 0 and 1 has very few."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__()
+        self._threshold = options.binarize_threshold
+        self._absent = {"error": UNCLEAR, "zero": 0, "unknown": UNKNOWN}[options.missing]
+
+    def __missing__(self, text: str) -> int:
+        number, meaning = _number(text), UNCLEAR
+        if text.strip().lower() in MISSING_WORDS or (number is not None and math.isnan(number)):
+            meaning = self._absent
+        elif number is not None and not math.isinf(number) and (self._threshold is not None or number in (0, 1)):
+            meaning = int(number == 1 if self._threshold is None else number > self._threshold)
+        if len(self) >= REMEMBERED_CELLS:
+            self.clear()
+        self[text] = meaning
+        return meaning
+
+
+def _number(text: str) -> float | None:
+    word = text.strip().lower()
+    if word in ("true", "false"):
+        return float(word == "true")
+    try:
+        return None if "_" in word else float(word)  # Python alone reads 1_0 as ten
+    except ValueError:
+        return None
+
+
+def _is_name(text: str) -> bool:
+    return _number(text) is None and (text.strip() == "" or text.strip().lower() not in MISSING_WORDS)
+
+
+# -- Lists of items (FIMI) -------------------------------------------------------------------------------------------
+
+BLOCK_BYTES = 1 << 22
+"""Bytes of item lists that are read at once."""
+
+BLANKS = b" \t\r\n\v\f"
+_IS_BLANK = np.isin(np.arange(256), list(BLANKS))
+
+
+def read_items(path: Path, options: ReadOptions) -> Generator[Table]:
+    """Read item lists, one record a line: integers separated by blanks; an empty line is a record without items.
+
+    The columns are the items in ascending order, named by their numbers. To know them all, the file is read twice,
+    unless its content is held in memory.
+    """
+    held = list(_item_lists(path, options.bounds)) if options.hold else None
+    names = np.zeros(0, np.int64)
+    for _, items in held or _item_lists(path, options.bounds):
+        names = np.union1d(names, items)
+        options.bounds.check_shape(0, names.size)
+    if not names.size:
+        raise InputError("the file holds no items; it needs one line per record: integers separated by blanks")
+    columns = tuple(str(name) for name in names)
+    for counts, items in held or _item_lists(path, options.bounds):
+        indices = np.searchsorted(names, items)
+        if not np.array_equal(names[np.minimum(indices, names.size - 1)], items):
+            raise InputError("the file has changed while it was read; read it again")
+        matrix = BinaryMatrix(np.concatenate([[0], np.cumsum(counts)]), indices, names.size, columns)
+        yield Table(BinaryMatrix.of(matrix, binarize_threshold=options.binarize_threshold))
+
+
+def _item_lists(path: Path, bounds: Bounds) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Yield, block by block, how many items each line has, and the items."""
+    n_lines = 0
+    with open_bounded(path, bounds) as file:
+        for block in read_lines(file, bounds):
+            counts, items = _parse_items(block, n_lines + 1)
+            n_lines += counts.size
+            bounds.check_shape(n_lines, 0)
+            yield counts, items
+
+
+def read_lines(file: IO[bytes], bounds: Bounds | None = None) -> Iterator[bytes]:
+    """Yield blocks of whole lines, each ending with a line end; with `bounds`, no line is longer than they say."""
+    rest = file.read(3)
+    if rest == b"\xef\xbb\xbf":  # the byte order mark that some editors put before UTF-8
+        rest = b""
+    while read := file.read(BLOCK_BYTES):
+        lines, line_end, last = read.rpartition(b"\n")
+        if line_end:
+            yield rest + lines + line_end
+            rest = last
+        else:
+            rest += read
+        if bounds is not None:
+            bounds.check_line(len(rest))
+    if rest:
+        yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+
+def line_of_each_word(block: bytes) -> NDArray[np.int64]:
+    """Return for each word of `block`, as `bytes.split` finds them, the line it stands in, counted from 0."""
+    characters = np.frombuffer(block, dtype=np.uint8)
+    blank = _IS_BLANK[characters]
+    starts = ~blank
+    starts[1:] &= blank[:-1]
+    return np.searchsorted(np.flatnonzero(characters == ord("\n")), np.flatnonzero(starts))
+
+
+def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return how many different items each line has, and the items, ascending within each line."""
+    if block.translate(None, b"0123456789-" + BLANKS):
+        _refuse_items(block, first_line)
+    try:
+        items = np.array(list(map(int, block.split())), dtype=np.int64)
+    except (ValueError, OverflowError):
+        _refuse_items(block, first_line)
+    lines = line_of_each_word(block)
+    order = np.lexsort((items, lines))
+    lines, items = lines[order], items[order]
+    fresh = np.ones(items.size, dtype=bool)
+    fresh[1:] = (lines[1:] != lines[:-1]) | (items[1:] != items[:-1])
+    counts = np.bincount(lines[fresh], minlength=block.count(b"\n")).astype(np.int64)
+    items = items[fresh]
+    narrow = items.size == 0 or (items.min() >= np.iinfo(np.int32).min and items.max() <= np.iinfo(np.int32).max)
+    return counts, items.astype(np.int32) if narrow else items
+
+
+def _refuse_items(block: bytes, first_line: int) -> NoReturn:
+    """Raise for the first item of `block` that is not an integer of ordinary size."""
+    for line, text in enumerate(block.split(b"\n"), first_line):
+        for item in text.split():
+            if not item.removeprefix(b"-").isdigit() or abs(int(item[:30])) > np.iinfo(np.int64).max:
+                shown = item[:60].decode("utf-8", errors="replace")
+                raise InputError(
+                    f"line {line} holds {shown!r}; items must be integers separated by blanks; items with names need a "
+                    "schema, which `felb schema infer` proposes"
+                )
+    raise InputError(f"lines from {first_line} on cannot be read; items must be integers separated by blanks")
+
+
+# -- Arrays of NumPy and SciPy --------------------------------------------------------------------------------------
+#
+# SciPy's own loader makes room for whatever an archive announces and looks at nothing; this one does both in order.
+
+PIECE_BYTES = 1 << 20
+LONGEST_HEADER = 10_000
+"""Of an array; that of a plain one has about a hundred bytes."""
+PARTS = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "bsr": ("data", "indices", "indptr"),
+    "coo": ("data", "row", "col"),
+    "dia": ("data", "offsets"),
+}
+"""The arrays of each sparse format of SciPy."""
+DAMAGED = "the file is damaged or incomplete"
+
+
+def read_npy(path: Path, options: ReadOptions) -> Generator[Table]:
+    """Read a dense array, mapped, so that only the block of rows that is being looked at takes memory."""
+    with open_regular(path) as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise InputError("the file is no NumPy array; write it again with numpy.save")
+    values = np.load(path, mmap_mode="r", allow_pickle=False)
+    if values.ndim == 2:
+        options.bounds.check_shape(*values.shape)
+    yield from map(Table, convert_dense(values, binarize_threshold=options.binarize_threshold, missing=options.missing))
+
+
+def read_npz(path: Path, options: ReadOptions) -> Generator[Table]:
+    """Read a sparse matrix as `scipy.sparse.save_npz` writes it; one in CSR form is streamed, another is loaded."""
+    threshold = options.binarize_threshold
+    with ExitStack() as stack:
+        archive = _Archive(stack.enter_context(open_regular(path)), options.bounds)
+        columns = read_names_beside(path, archive.shape[1])
+        if archive.format == "csr":
+            parts = {name: stack.enter_context(archive.member(name, 1)) for name in PARTS["csr"]}
+            blocks = convert_csr(parts, archive.shape, columns=columns, binarize_threshold=threshold)
+            yield from map(Table, blocks)
+            for part in parts.values():
+                part.finish()
+        else:
+            rows = archive.read_matrix()
+            check_sparse(threshold, rows.dtype, rows.ndim)
+            yield Table(from_csr(rows, columns=columns, binarize_threshold=threshold))
+
+
+def read_sparse(path: Path) -> Any:
+    """Read a small sparse matrix as a whole, in CSR form; damage is an `InputError` that does not name the file."""
+    try:
+        with open_regular(path) as file:
+            return _Archive(file, Limits(max_expansion=1100).of(path.stat().st_size)).read_matrix()
+    except InputError:
+        raise
+    except Exception as error:  # what the readers of ZIP and NumPy raise on damage is nearly anything
+        raise InputError(f"{DAMAGED} ({shortened(error)})") from error
+
+
+class _Archive:
+    """The arrays of a sparse matrix in a ZIP file; none is larger than the file may unpack to."""
+
+    def __init__(self, file: IO[bytes], bounds: Bounds) -> None:
+        if not zipfile.is_zipfile(file):
+            raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
+        file.seek(0)
+        self._archive, self.bounds = zipfile.ZipFile(file), bounds
+        held = [name.removesuffix(".npy") for name in self._archive.namelist()]
+        if "format" not in held:
+            raise InputError(
+                f"the file holds {', '.join(held[:10]) or 'nothing'}, but no SciPy sparse matrix; write it with "
+                "scipy.sparse.save_npz, or one array with numpy.save to .npy"
+            )
+        bounds.check_bytes(sum(info.file_size for info in self._archive.infolist()))
+        word = self.read("format", 0).item()
+        self.format = word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
+        if self.format not in PARTS:
+            raise InputError(f"{DAMAGED}: there is no sparse format {self.format[:20]!r}; write it again")
+        shape = self.read("shape", 1)
+        if shape.shape != (2,) or shape.dtype.kind not in "ui" or shape.min() < 0:
+            raise InputError(f"expected 2D data (records x features), got a shape of {shape.tolist()[:5]}")
+        self.shape = int(shape[0]), int(shape[1])
+        bounds.check_shape(*self.shape)
+
+    def member(self, name: str, ndim: int) -> _Member:
+        """Open an array to read it piece by piece."""
+        return _Member(self._archive, name, ndim, self.bounds)
+
+    def read(self, name: str, ndim: int) -> NDArray[Any]:
+        """Read an array as a whole."""
+        with self.member(name, ndim) as member:
+            content = member[:].reshape(member.shape)
+            member.finish()
+            return content
+
+    def read_matrix(self) -> Any:
+        """Read the matrix in CSR form; SciPy compares lengths, and `to_checked_csr` looks at every index."""
+        import scipy.sparse as sp
+
+        ndim = {"bsr": 3, "dia": 2}.get(self.format, 1)
+        values, *places = (self.read(name, ndim if name == "data" else 1) for name in PARTS[self.format])
+        parts = (values, tuple(places)) if self.format == "coo" else (values, *places)
+        make = {"csr": sp.csr_array, "csc": sp.csc_array, "bsr": sp.bsr_array, "coo": sp.coo_array, "dia": sp.dia_array}
+        try:
+            return to_checked_csr(make[self.format](parts, shape=self.shape))
+        except ValueError as error:
+            raise InputError(f"{DAMAGED} ({shortened(error)}); write it again") from error
+
+
+class _Member:
+    """An array in an archive, taken piece by piece from its beginning, as slices that follow each other."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, ndim: int, bounds: Bounds) -> None:
+        try:
+            self._file: IO[bytes] = archive.open(f"{name}.npy")
+        except KeyError as error:
+            raise InputError(f"{DAMAGED}: it holds no array {name!r}; write it again") from error
+        header = np.lib.format
+        version = header.read_magic(self._file)
+        read_header = header.read_array_header_1_0 if version == (1, 0) else header.read_array_header_2_0
+        self.shape, fortran, self.dtype = read_header(self._file, max_header_size=LONGEST_HEADER)
+        if self.dtype.hasobject:
+            raise InputError("the file holds pickled objects, which felb does not load; save plain numbers")
+        if self.dtype.kind not in "biufcSU" or self.dtype.itemsize == 0:
+            raise InputError(f"{DAMAGED}: {name} holds no numbers; write it again")
+        if len(self.shape) != ndim or (ndim > 1 and fortran):
+            raise InputError(f"{DAMAGED}: {name} is {len(self.shape)}D; write it again")
+        self.size = math.prod(self.shape)
+        bounds.check_bytes(self.size * self.dtype.itemsize)
+
+    def __enter__(self) -> _Member:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getitem__(self, at: slice) -> NDArray[Any]:
+        """Return the next numbers, which are those of the slice."""
+        start, stop, _ = at.indices(self.size)
+        wanted = (stop - start) * self.dtype.itemsize
+        pieces = bytearray()
+        while len(pieces) < wanted:  # in small reads, so that room is made only for what is there
+            piece = self._file.read(min(wanted - len(pieces), PIECE_BYTES))
+            if not piece:
+                raise InputError(f"{DAMAGED}: an array ends early; write it again")
+            pieces += piece
+        return np.frombuffer(pieces, self.dtype, stop - start).astype(self.dtype.newbyteorder("="), copy=False)
+
+    def finish(self) -> None:
+        """Read what is left, at whose end the archive compares its checksum; there is nothing but one array."""
+        if self._file.read(1):
+            raise InputError(f"{DAMAGED}: an array is longer than it says; write it again")
+
+
+# -- Files that another process reads first: MATLAB (.mat), MatrixMarket (.mtx), HDF5 (.h5ad) ------------------------
+
+PROGRAM = Path(__file__).with_name("isolated_reader.py")
+PATIENCE = 60.0
+"""Seconds by the clock that a file may take, beside those that its size adds. Where the system can limit the processor
+time of the other process, it ends earlier."""
+
+
+class IsolatedReader:
+    """A process that reads files; it is started when it is needed, and again when a file has ended it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+
+    def read(self, path: Path, file_format: str, **given: Any) -> dict[str, Any]:
+        """Return what a file announces; raise if reading it ends the process, takes too much memory or does not end."""
+        request = {"path": str(path.absolute()), "format": file_format, **given}
+        with self._lock:
+            line = self._ask(json.dumps(request), PATIENCE + path.stat().st_size / BYTES_A_SECOND)
+        if line is None:
+            raise InputError(f"{path}: {DAMAGED}: a process that read it was ended by it; write it again")
+        answer: dict[str, Any] = json.loads(line)
+        if "damaged" in answer:
+            raise InputError(f"{path}: {DAMAGED}, or of another format ({answer['damaged']}); write it again")
+        if "refused" in answer:
+            raise InputError(answer["refused"])
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _ask(self, request: str, seconds: float) -> str | None:
+        """Return the answer to a request, None if there was none."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, "HDF5_USE_FILE_LOCKING": "FALSE"},
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        timer = threading.Timer(seconds, process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            process.stdin.write(f"{request}\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        finally:
+            timer.cancel()
+        if not answer.endswith("\n"):
+            self.close()
+            return None
+        return answer
+
+
+_isolated = IsolatedReader()
+atexit.register(_isolated.close)
+
+
+def read_mat(path: Path, options: ReadOptions) -> Generator[Table]:
+    """Read the only matrix of a MATLAB file, dense or sparse."""
+    with open_regular(path) as file:
+        head = file.read(20)
+    if head.startswith(b"\x89HDF") or b"MATLAB 7.3" in head:
+        raise InputError("the file is of version 7.3 (HDF5), which is not read; save it with save('data.mat', '-v7')")
+    return _read_isolated(path, "mat", options)
+
+
+def read_mtx(path: Path, options: ReadOptions) -> Generator[Table]:
+    """Read a MatrixMarket file of numbers or a pattern."""
+    return _read_isolated(path, "mtx", options)
+
+
+def _read_isolated(path: Path, file_format: str, options: ReadOptions) -> Generator[Table]:
+    """Have another process write the matrix as plain arrays, and map them."""
+    bounds, threshold = options.bounds, options.binarize_threshold
+    with tempfile.TemporaryDirectory(prefix="felb-", ignore_cleanup_errors=True) as folder:
+        given = {"folder": folder, "rows": bounds.rows, "columns": bounds.columns, "bytes": bounds.bytes}
+        announced = _isolated.read(path, file_format, **given)
+        bounds.check_shape(*announced["shape"])
+        bounds.check_bytes(announced["bytes"])
+        parts = {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in Path(folder).iterdir()}
+        columns = read_names_beside(path, announced["shape"][1]) if file_format == "mat" else None
+        if "dense" in parts:
+            blocks = convert_dense(
+                parts["dense"], columns=columns, binarize_threshold=threshold, missing=options.missing
+            )
+        else:
+            blocks = convert_csr(parts, tuple(announced["shape"]), columns=columns, binarize_threshold=threshold)
+        yield from map(Table, blocks)
+
+
+def open_anndata(path: Path, bounds: Bounds | None = None) -> Any:
+    """Open an ``.h5ad`` file whose `X` stays on disk, after another process could read it; who opens it closes it."""
+    try:
+        import anndata
+    except ImportError as error:
+        missing_extra("reading .h5ad files", "anndata", error)
+    _isolated.read(path, "hdf5")
+    if bounds is not None:
+        _check_announced(path, bounds)
+    try:
+        return anndata.read_h5ad(path, backed="r")
+    except Exception as error:  # what the readers of HDF5 raise on damage is nearly anything
+        raise InputError(
+            f"{path}: the file is damaged or no AnnData file ({shortened(error)}); write it again"
+        ) from error
+
+
+def read_h5ad(path: Path, options: ReadOptions) -> Generator[Table]:
+    """Read `X` of AnnData with its names; the client of each row is a column of `obs`.
+
+    If only some of the variables are asked for, `X` is read as a whole.
+    """
+    data = open_anndata(path, options.bounds)
+    try:
+        clients: tuple[str, ...] | None = None
+        if options.client_column is not None:
+            find_client_column(options.client_column, [str(name) for name in data.obs.columns])
+            labels = data.obs[options.client_column]
+            clients = tuple(make_client_labels(labels.astype(object).where(labels.notna(), None), 0))
+        first, names = 0, tuple(map(str, data.obs_names))
+        kept, ignored = split_columns([str(name) for name in data.var_names], options.columns)
+        chosen = data[:, kept] if ignored else data
+        for matrix in convert_anndata(chosen, binarize_threshold=options.binarize_threshold, missing=options.missing):
+            at = slice(first, first + len(matrix))
+            yield Table(matrix, None if clients is None else clients[at], names[at], ignored=ignored)
+            first += len(matrix)
+    finally:
+        data.file.close()
+
+
+def _check_announced(path: Path, bounds: Bounds) -> None:
+    """Raise if the arrays of the file, written or not, are larger than the file may unpack to, or lie elsewhere."""
+    import h5py
+
+    announced = 0
+
+    def visit(name: str, item: Any) -> None:
+        nonlocal announced
+        if isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual:
+                raise InputError(f"{name[:60]} is stored in another file; copy it into this one")
+            announced += item.size * item.dtype.itemsize if item.shape is not None else 0
+
+    with h5py.File(os.fspath(path), "r") as file:
+        file.visititems(visit)
+        X = file.get("X")
+        if isinstance(X, h5py.Dataset) and X.ndim == 2:
+            bounds.check_shape(*X.shape)
+        elif isinstance(X, h5py.Group) and "shape" in X.attrs and len(X.attrs["shape"]) == 2:
+            bounds.check_shape(*(int(size) for size in X.attrs["shape"]))
+    bounds.check_bytes(announced)
+
+
+# -- Parquet files, a batch of rows at a time ------------------------------------------------------------------------
+
+BATCH_CELLS = 1 << 22
+"""Cells that are decoded at once."""
+
+MOST_NAMES = 1 << 20
+"""Different client labels, or spellings of cells, in one part of a file."""
+
+
+def read_parquet(path: Path, options: ReadOptions) -> Generator[Table]:
+    """Read a Parquet file; what it announces is compared with the bounds before anything is decoded.
+
+    Text stays coded by its dictionary, so that a long text that stands in every row is held once.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        missing_extra("reading .parquet files", "parquet", error)
+    announced = pq.read_metadata(path)
+    options.bounds.check_shape(announced.num_rows, announced.num_columns)
+    options.bounds.check_bytes(
+        sum(max(0, announced.row_group(i).total_byte_size) for i in range(announced.num_row_groups))
+    )
+    texts = [field.name for field in announced.schema.to_arrow_schema() if _is_text(pa, field.type)]
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
+        schema = file.schema_arrow
+        client = None if options.client_column is None else find_client_column(options.client_column, schema.names)
+        # pandas stores the row labels of a frame among its columns.
+        index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
+        kept, left_out = split_columns(schema.names, options.columns, without=client)
+        kept = [i for i in kept if schema.names[i] not in index]
+        ignored = tuple(name for name in left_out if name not in index)
+        names = check_column_names([schema.names[i] for i in kept], len(kept))
+        for i in kept:
+            if pa.types.is_nested(schema.field(i).type):
+                raise InputError(f"column {schema.names[i][:60]!r} holds lists or tables, not 0/1 cells")
+        yield Table(from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names), ignored=ignored)  # perhaps all
+        first_row = 0
+        wanted = [schema.names[i] for i in sorted([*kept, *([] if client is None else [client])])]
+        size = max(1, BATCH_CELLS // max(1, len(schema.names)))
+        for batch in file.iter_batches(batch_size=size, columns=wanted):
+            clients = None
+            if client is not None:
+                clients = tuple(make_client_labels(_values(batch.column(schema.names[client])), first_row))
+            matrix = from_values(
+                (_values(batch.column(schema.names[i])) for i in kept),
+                batch.num_rows,
+                names,
+                binarize_threshold=options.binarize_threshold,
+                missing=options.missing,
+                first_row=first_row,
+            )
+            yield Table(matrix, clients, ignored=ignored)
+            first_row += batch.num_rows
+
+
+def _values(column: Any) -> NDArray[Any]:
+    """Return a column as an array; one that is coded by a dictionary refers to its entries without copying them."""
+    if not hasattr(column, "dictionary"):
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+    if len(column.dictionary) > MOST_NAMES:
+        raise InputError(f"a column of text holds more than {MOST_NAMES} different texts; felb wants 0/1 data")
+    entries = np.array([*column.dictionary.to_pylist(), None], dtype=object)
+    return entries[
+        np.asarray(column.indices.fill_null(len(entries) - 1).to_numpy(zero_copy_only=False), dtype=np.int64)
+    ]
+
+
+def _is_text(pa: Any, kind: Any) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)

@@ -1,0 +1,234 @@
+"""The methods for centralized data as estimators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from felb.centralized.asso import AssoMethod
+from felb.centralized.elbmf import ELBMFMethod
+from felb.centralized.grecond import GreConDMethod
+from felb.centralized.mebf import MEBFMethod
+from felb.centralized.zhang import ZhangMethod
+from felb.sklearn.base import CentralizedFactorization
+
+
+@dataclass(eq=False, repr=False)
+class ELBMF(ELBMFMethod, CentralizedFactorization):
+    """Boolean matrix factorization of centralized data by inertial proximal alternating minimization.
+
+    Minimises ½‖A − UV‖² + R(U) + R(V) over [0, 1] with a regularizer that grows until the factors are Boolean.
+
+    Parameters
+    ----------
+    n_components : int
+    l1, l2 : weights κ and λ of the regularizer
+    l2_rate : λ grows by this factor each iteration
+    inertia : β of iPALM; 0 gives PALM
+    max_iter : iterations at most
+    tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
+    exact_prox : use the exact minimiser of the regularizer instead of the printed operator
+    dtype : "float32" or "float64"
+    time_limit : seconds after which the iterations end, with what was found until then
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    relaxed_components_ : the components before they were cut at ½
+    history_ : loss, integrality gap and λ per iteration
+    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
+    converged_ : every entry lies within ¼ of 0 or 1, so that the cut at ½ is unambiguous
+    n_iter_ : iterations taken
+    supports_ : records that have each component
+    complete_ : False if the time limit ended the iterations
+
+    Examples
+    --------
+    >>> import felb
+    >>> data = felb.data.planted(300, 40, 3, seed=0)
+    >>> model = felb.ELBMF(n_components=3, random_state=0).fit(data.A)
+    >>> model.transform(data.A).shape
+    (300, 3)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class Asso(AssoMethod, CentralizedFactorization):
+    """Boolean matrix factorization of centralized data by greedy cover with association rules.
+
+    Every column i proposes the component {j : |i ∧ j| / |i| >= τ}. One after another, the component is taken that gains
+    most, where a row that uses it gains `bonus` for each one and loses `penalty` for each zero that was not covered
+    before, and uses it iff that is positive. Of equals the first wins; a component may be taken again; when none gains
+    anything, the rest stays empty.
+
+    Parameters
+    ----------
+    n_components : int
+    tau : threshold τ in (0, 1], or several of them, of which the first with the fewest errors |A ⊕ U∘V| is kept;
+        "auto" tries .1, .2, …, 1
+    bonus : gain of covering a one, w₁ > 0
+    penalty : loss of covering a zero, w₀ >= 0
+    time_limit : seconds after which the search ends, with what was found until then
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : taken because all estimators take it; nothing here is random
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    tau_ : the threshold that was kept
+    n_iter_ : components found; the others are empty
+    supports_ : records that have each component
+    complete_ : False if the time limit ended the search
+
+    References
+    ----------
+    P. Miettinen, T. Mielikäinen, A. Gionis, G. Das and H. Mannila. The Discrete Basis Problem. IEEE Transactions on
+    Knowledge and Data Engineering 20(10), 2008.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb.metrics import confusion
+    >>> from felb import Asso
+    >>> zoo = load("zoo")
+    >>> model = Asso(n_components=5, tau="auto")
+    >>> U = model.fit_transform(zoo)
+    >>> model.tau_, confusion(zoo, U, model.components_).errors
+    (0.9, 199)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class GreConD(GreConDMethod, CentralizedFactorization):
+    """Boolean matrix factorization of centralized data from below, by formal concepts.
+
+    Every component is a formal concept, a block of ones that cannot be made larger. It grows from nothing: the column
+    is added after which the concept covers most of the ones that are not covered yet, the first of equals, until no
+    column makes it cover more. No zero is ever covered, and with enough components the factorization is exact.
+
+    Parameters
+    ----------
+    n_components : int
+    time_limit : seconds after which the search ends, with what was found until then
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : taken because all estimators take it; nothing here is random
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    n_iter_ : components found; the others are empty, because nothing was left to cover
+    supports_ : records that have each component
+    complete_ : False if the time limit ended the search
+
+    References
+    ----------
+    R. Belohlavek and V. Vychodil. Discovery of optimal factors in binary data via a novel method of matrix
+    decomposition. Journal of Computer and System Sciences 76(1), 2010.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb.metrics import confusion
+    >>> from felb import GreConD
+    >>> zoo = load("zoo")
+    >>> model = GreConD(n_components=10)
+    >>> counts = confusion(zoo, model.fit_transform(zoo), model.components_)
+    >>> counts.fn, counts.fp
+    (69, 0)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class MEBF(MEBFMethod, CentralizedFactorization):
+    """Median expansion for Boolean factorization: one dense block after the other, by what is left of the data.
+
+    A column of median size is the pattern of a block; the columns that hold more than a share `threshold` of it join.
+    Rows are tried as patterns in the same way, and the block that covers most for the zeros it takes in is the next
+    factor. Its ones are removed, and the next block is sought in the rest. Where no median pattern yields a block, what
+    the two fullest columns, or the two fullest rows, have in common is the pattern. The method is greedy and without
+    randomness: `random_state` is ignored.
+
+    Parameters
+    ----------
+    n_components : factors at most; never more than min(rows, columns) − 1
+    threshold : t, between 0 and 1; a line joins a pattern of b ones if it has at least min(t·b + 1, b) of them
+    uncovered : P, between 0 and 1; the share of ones that may be left uncovered, at which the search ends
+    time_limit : seconds after which the search ends, with the factors found until then
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : ignored; equal data gives equal factors
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features; the last ones are empty if fewer were found
+    n_iter_ : factors found
+    supports_ : records that have each component
+    complete_ : False if the time limit ended the search
+
+    References
+    ----------
+    C. Wan, W. Chang, T. Zhao, M. Li, S. Cao, C. Zhang: Fast and efficient Boolean matrix factorization by geometric
+    segmentation. AAAI 2020.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb import MEBF
+    >>> model = MEBF(n_components=3).fit(load("zoo"))
+    >>> model.n_iter_, model.component_features()[0]
+    (3, ('eggs', 'aquatic', 'predator', 'toothed', 'backbone', 'breathes', 'tail', 'legs<=4'))
+    """
+
+
+@dataclass(eq=False, repr=False)
+class Zhang(ZhangMethod, CentralizedFactorization):
+    """Binary matrix factorization by multiplicative updates, with thresholds chosen on a grid.
+
+    Minimises ½‖A − WH‖² + (λ/2) Σ (H² − H)² + (λ/2) Σ (W² − W)² over W, H >= 0 for a growing λ by
+
+        H ← H (WᵀA + 3λH²) / (WᵀWH + 2λH³ + λH),    W likewise.
+
+    The limit need not be Boolean, so U = [W >= s] and V = [H >= t] take the pair of thresholds, of `grid` equidistant
+    ones on [1e-12, 1] each, with the fewest wrong cells of U∘V; of equals the smallest s, then the smallest t. Before
+    the updates and before the thresholds, each component is rescaled so that its greatest entries in W and H are equal,
+    which leaves WH as it is and makes one threshold for all components meaningful.
+
+    Parameters
+    ----------
+    n_components : int
+    l2 : weight λ of the penalty at the start
+    l2_rate : λ grows by this factor each iteration
+    max_iter : iterations at most
+    tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
+    grid : thresholds to try for each factor
+    dtype : "float32" or "float64"
+    time_limit : seconds after which the iterations end; thresholds are still sought for what was found until then
+    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    relaxed_components_ : H in [0, 1] before the threshold; what was above 1, and so above all thresholds, is 1
+    thresholds_ : (s, t), for W and for H
+    history_ : loss ‖A − WH‖², integrality gap and λ per iteration
+    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
+    converged_ : every entry lies within ¼ of 0 or 1
+    n_iter_ : iterations taken
+    supports_ : records that have each component
+    complete_ : False if the time limit ended the iterations
+
+    References
+    ----------
+    Z. Zhang, T. Li, C. Ding, X. Zhang: Binary matrix factorization with applications. ICDM 2007.
+
+    Examples
+    --------
+    >>> from felb.data import planted
+    >>> from felb import Zhang
+    >>> data = planted(300, 40, 3, seed=0)
+    >>> model = Zhang(n_components=3, random_state=0)
+    >>> U = model.fit_transform(data.A)
+    >>> U.shape, len(model.thresholds_)
+    ((300, 3), 2)
+    """
