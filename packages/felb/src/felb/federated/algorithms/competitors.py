@@ -272,7 +272,11 @@ SCAFFOLD = local_steps(
     "scaffold",
     take_scaffold_steps,
     "the client's own relaxed V, the change of its gradient, its curvature and its loss",
-    {"control": Input("f", ("k", "m"), -LARGEST, LARGEST)},
+    {
+        # ΣL_iV_i / ΣL_i of rounded sums may leave the box by as much.
+        "V": replace(BOXED, high=1 + ROUNDING),
+        "control": Input("f", ("k", "m"), -LARGEST, LARGEST),
+    },
     {
         "V": _GRADIENT,
         "control": _GRADIENT,
