@@ -103,7 +103,6 @@ def answered(measure: Callable[[Request], dict[str, Any]], request: Request) -> 
 
 def serve(measure: Callable[[Request], dict[str, Any]], *, warm_up: Callable[[Request], None]) -> None:
     """Answer requests until there are no more; neither importing nor compiling is part of a cell's time."""
-
     # What a library prints must not get between the answers.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
