@@ -114,9 +114,9 @@ def test_a_search_from_public_sums_does_not_depend_on_the_split():
 
 
 def test_a_client_of_a_federation_does_not_know_how_to_tell_rows():
-    assert STACKED_GAINS in federated_bmf(30, 4, effort="high").tasks
-    assert CENTRALIZED_SEARCH not in federated_bmf(30, 4, effort="high").tasks
-    assert CENTRALIZED_SEARCH in federated_bmf(30, 4, effort="high", centralized=True).tasks
+    assert STACKED_GAINS.name in federated_bmf(30, 4, effort="high").tasks
+    assert CENTRALIZED_SEARCH.name not in federated_bmf(30, 4, effort="high").tasks
+    assert CENTRALIZED_SEARCH.name in federated_bmf(30, 4, effort="high", centralized=True).tasks
 
 
 def test_a_centralized_search_never_gets_worse_and_refuses_a_second_client():
@@ -126,7 +126,7 @@ def test_a_centralized_search_never_gets_worse_and_refuses_a_second_client():
 
     driven = drive(both(), [DATA.A])
     asked = [request.task for request in driven.requests]
-    losses = [row["loss"] for row in driven.rows[asked.index(CENTRALIZED_SEARCH) - 1 :]]
+    losses = [row["loss"] for row in driven.rows[asked.index(CENTRALIZED_SEARCH.name) - 1 :]]
     assert len(losses) == 7
     assert losses[-1] < losses[0]
     assert losses == sorted(losses, reverse=True)
@@ -164,7 +164,7 @@ def test_a_search_resumes_as_if_it_had_not_stopped(tmp_path, centralized, compac
     monkeypatch.setattr("felb.federated.journal.COMPACT_BYTES", compact)
     algorithm = federated_bmf(30, 4, effort=QUICK, centralized=centralized)
     whole = run(algorithm, {"a": DATA.A}, seed=2)
-    searching = [row["round"] for row in whole.history if row["task"] in (STACKED_GAINS, CENTRALIZED_SEARCH)]
+    searching = [row["round"] for row in whole.history if row["task"] in (STACKED_GAINS.name, CENTRALIZED_SEARCH.name)]
     again = resumed(algorithm, {"a": DATA.A}, tmp_path, after=searching[2 * (not centralized)] + 1, seed=2)
     np.testing.assert_array_equal(again.outcome.components, whole.outcome.components)
     assert again.history == whole.history
