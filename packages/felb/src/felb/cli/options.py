@@ -74,15 +74,23 @@ class NumberOrMdl(click.IntRange):
         return value if value == "mdl" else super().convert(value, param, ctx)
 
 
-def _check_stored(ctx: click.Context, argument: click.Parameter, place: str | None) -> str | None:  # noqa: ARG001
-    """Return the place of a result; refuse one that is not there before anything slow is imported."""
-    if place is not None:
-        check_result(place)
-    return place
+def _stored(name: str, *, required: bool = True) -> Decorator:
+    """Return the argument of a result; one that is not there is refused before anything slow is imported."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(**parameters: Any) -> Any:
+            if parameters[name] is not None:
+                check_result(parameters[name])
+            return function(**parameters)
+
+        return click.argument(name, required=required, **PATH)(command)
+
+    return decorate
 
 
-result = click.argument("result", callback=_check_stored, **PATH)
-other_result = click.argument("other", required=False, callback=_check_stored, **PATH)
+result = _stored("result")
+other_result = _stored("other", required=False)
 as_json = option("--json as_json", "Print JSON to stdout instead of tables.")
 force = option("--force", "Replace the output if it exists.")
 seed = option("--seed", "Seed of all random numbers except privacy noise.", NATURAL, 0)
@@ -209,9 +217,7 @@ PRIVACY = (
     option("--epsilon", "Privacy budget: total ε of the run (default: no privacy).", POSITIVE),
     option("--delta", "Total δ of the run (default: 1/(10 × number of records), at most 1e-5).", POSITIVE),
     option(
-        "--mechanism",
-        "Privacy mechanism (default: cooccurrence; uploads with --unit client).",
-        get_args(MechanismName),
+        "--mechanism", "Privacy mechanism (default: cooccurrence; uploads with --unit client).", get_args(MechanismName)
     ),
     option(
         "--noise",

@@ -118,10 +118,7 @@ def log(run: str, client: str | None, as_json: bool) -> None:
 @option("-m --features", "Number of features.", COUNT, required=True)
 @option("--clients", "Number of clients.", COUNT, 10)
 @option(
-    "--ones-per-record",
-    "Median number of ones per record: the row bound, unless the specification has one.",
-    COUNT,
-    20,
+    "--ones-per-record", "Median number of ones per record: the row bound, unless the specification has one.", COUNT, 20
 )
 @options.privacy_spec
 @options.as_json

@@ -128,10 +128,7 @@ def score_command(result: str, data: str, as_json: bool, **reading: Any) -> None
 @option("-k --components n_components", "Number of components (default: that of the result).", COUNT)
 @option("--result", "Result whose errors are compared with the bound.", PATH, metavar="FOLDER")
 @option(
-    "--time-limit",
-    "Time limit of the search; the bound that is proven by then is returned.",
-    options.SECONDS,
-    30.0,
+    "--time-limit", "Time limit of the search; the bound that is proven by then is returned.", options.SECONDS, 30.0
 )
 @options.client_column_left_out
 @options.reading
@@ -292,14 +289,7 @@ SHOWN_NAMES = 5
 @options.force
 @options.as_json
 def apply_command(
-    result: str,
-    data: str,
-    out: str,
-    drift_file: str | None,
-    rows: int,
-    force: bool,
-    as_json: bool,
-    **reading: Any,
+    result: str, data: str, out: str, drift_file: str | None, rows: int, force: bool, as_json: bool, **reading: Any
 ) -> None:
     """Assign the records of DATA to the components of RESULT, and compare them with the records of the fit.
 
