@@ -185,6 +185,8 @@ def plain(value):
         return {"indptr": value.indptr, "indices": value.indices, "shape": value.shape}
     if is_dataclass(value):
         return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
     return {name: plain(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
