@@ -27,8 +27,9 @@ from felb.federated.loop import play
 from felb.federated.protocol import NOISE_STREAM, ClientStates, Sums, random_stream
 from felb.federated.tasks import MOST, ResponseValidator
 from felb.metrics import confusion
+from felb.privacy.accounting import UPLOADS
 from felb.privacy.releases import ClippedGaussian
-from felb.privacy.spec import UPLOADS, Population, Privacy
+from felb.privacy.spec import Population, Privacy
 from felb.sklearn.methods import make_federated
 
 K, M, SEED = 3, 14, 3

@@ -26,7 +26,8 @@ from felb.federated.steps.relaxed import (
 from felb.federated.steps.starts import GRAM_SKETCH, SIGN_NORMS, random_init, spectral_init
 from felb.federated.steps.state import ClientState, Known, best_so_far, required, step, stream
 from felb.federated.tasks import BOXED, LARGEST, MOST, MOST_STEPS, Input, Limits, Output, TaskSpec, Work, declare
-from felb.kernels.passes import SKETCH_BITS, WEIGHTED_BITS, factor_step, on_grid, row_pass, squared_loss
+from felb.kernels import SKETCH_BITS, WEIGHTED_BITS
+from felb.kernels.passes import factor_step, on_grid, row_pass, squared_loss
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.prox import Geometric, check_local_steps, check_weights, prox_elb
 from felb.optim.steps import GradientStep, Lipschitz, Penalty

@@ -18,7 +18,8 @@ from felb.federated.steps.assignment import assign_task, assigned
 from felb.federated.steps.starts import GRAM_SKETCH, SIGN_NORMS, SPECTRAL_ROUNDS, spectral_init
 from felb.federated.steps.state import Known, stream
 from felb.federated.tasks import BOXED, Bounds, Input, Limits, Output, TaskSpec, Work, declare, require
-from felb.kernels.passes import SKETCH_BITS, on_grid, whole_multiples
+from felb.kernels import SKETCH_BITS
+from felb.kernels.passes import on_grid, whole_multiples
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.prox import Geometric, check_inertia, check_local_steps, check_weights, prox_elb, prox_elb_exact

@@ -22,6 +22,7 @@ from felb.kernels.exact import assign_rows_exact
 from felb.kernels.schedule import one_blas_thread
 from felb.metrics import integrality_gap
 from felb.optim.steps import uniform_columns
+from felb.privacy.accounting import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
 from felb.privacy.mechanisms import require_sampler
 from felb.privacy.releases import (
     NoisyCooccurrence,
@@ -44,7 +45,7 @@ from felb.privacy.releases import (
     weighted_column_counts,
     weighted_cooccurrence,
 )
-from felb.privacy.spec import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS, WIDE
+from felb.privacy.spec import WIDE
 from felb.privacy.synthesis import symmetric_components, synthesize
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from felb.federated.steps.assignment import ASSIGN, assign_task, assigned_exactl
 from felb.federated.steps.refine import FLIP_GAINS, REFINE_ROUNDS, refine
 from felb.federated.steps.state import Known, required, step
 from felb.federated.tasks import TaskSpec, Work, declare
+from felb.privacy.accounting import UPLOADS
 from felb.privacy.mechanisms import require_sampler
 from felb.privacy.releases import ClippedGaussian, RandomizedResponse
-from felb.privacy.spec import UPLOADS
 
 if TYPE_CHECKING:
     from felb.federated.protocol import Algorithm, Outcome, Server
