@@ -105,7 +105,7 @@ class Averaged:
     G: Array | None = None
 
 
-def random_components(shape: tuple[int, int], seed: int) -> Array:
+def draw_components(shape: tuple[int, int], seed: int) -> Array:
     """Return the first V̂ where nothing is known; nothing but a seed decides which."""
     return np.asarray(START * uniform_columns(seed, *shape, dtype="float64"), dtype=np.float64)
 
@@ -436,7 +436,7 @@ class PrivateFit:
                 candidates = np.concatenate([candidates, V[None]])
             chosen = yield from self.choice(candidates, found.bound)
         else:
-            start = random_components((self.n_components, self.n_features), seed)
+            start = draw_components((self.n_components, self.n_features), seed)
             V = yield from self.statistics(start, first=FIRST)
             candidates, chosen = V[None], 0
         components = np.asarray(candidates[chosen])
