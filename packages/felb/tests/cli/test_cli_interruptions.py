@@ -11,10 +11,10 @@ import threading
 import pytest
 from cli_files import leftovers
 
+from felb.centralized.elbmf import ELBMFMethod
 from felb.cli import main
 from felb.runs.execute import fit, simulate
 from felb.runs.result import Result
-from felb.centralized.elbmf import ELBMFMethod
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 

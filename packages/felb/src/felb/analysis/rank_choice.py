@@ -317,8 +317,6 @@ def one_matrix(
     return BinaryMatrix.vstack(list(shards.values())).take(order), labels
 
 
-# -- `FederatedBMFCV`: `FederatedBMF` with the number of components chosen by held-out cells -------------------------
-
 DEFAULT_NUMBERS = tuple(range(1, 16))
 
 

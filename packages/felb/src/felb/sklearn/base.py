@@ -181,8 +181,6 @@ class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerM
         tags.transformer_tags.preserves_dtype = []
         return tags
 
-    # -- for subclasses ------------------------------------------------------------------------------------------
-
     def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
         """Assign rows that have the features of the fit."""
         return assign_rows(rows, self.components_)
@@ -233,9 +231,6 @@ def feature_names(model: BooleanFactorization) -> list[str]:
     return [str(name) for name in getattr(model, "feature_names_in_", (f"x{i}" for i in range(model.n_features_in_)))]
 
 
-# -- Estimators of methods for centralized data ----------------------------------------------------------------------
-
-
 @dataclass(eq=False, repr=False)
 class CentralizedFactorization(CentralizedMethod, BooleanFactorization):
     """Base of the estimators for centralized data: a method that defines `factorize`, and fits.
@@ -284,8 +279,6 @@ class CentralizedFactorization(CentralizedMethod, BooleanFactorization):
             setattr(self, name, value)
         return found.U
 
-
-# -- Federated estimators: rows are split by client, and an algorithm runs on the local engine or on Dask -------------
 
 ONE_CLIENT = "client-01"
 

@@ -246,9 +246,6 @@ class FederatedBMFMethod(FederatedMethod):
             super().warn_about(components, supports, gap)
 
 
-# -- Methods whose clients upload components: these may be refined, or released under a privacy specification --------
-
-
 @dataclass(eq=False, repr=False)
 class UploadingMethod(FederatedMethod):
     """Base of the methods whose clients upload V; a subclass says how often in `uploads`.
@@ -428,9 +425,6 @@ class PostHocMethod(UploadingMethod):
         if not isinstance(model, CentralizedMethod):
             raise InputError(f"model must be a method for centralized data such as felb.Asso(10), got {model!r}")
         return model
-
-
-# -- Methods without refinement and privacy: competitors of FELB -----------------------------------------------------
 
 
 @dataclass(eq=False, repr=False)
