@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
@@ -18,7 +19,6 @@ from felb.data.binary import BinaryMatrix
 from felb.data.coercion import Alignment, align_columns, describe_mismatch, select_known
 from felb.data.files import Blocks, is_distributed
 from felb.data.partition import check_shards, is_list_of_matrices, named, split
-from felb.engines.dask.worker import current_client, has_client
 from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated.algorithms.methods import FederatedMethod
@@ -373,6 +373,7 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
             return super().score(X, y)
         check_is_fitted(self)
         from felb.engines.dask.cluster import score_of
+        from felb.engines.dask.worker import current_client
 
         return score_of(self, X, current_client()).f1
 
@@ -417,7 +418,11 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
             return False
         if groups is not None:
             raise InputError("every block of the data is a client; leave out groups, or give one matrix and groups")
-        return not isinstance(X, Blocks) or has_client()  # without a Dask client, this process reads files in blocks
+        if not isinstance(X, Blocks) or "distributed" not in sys.modules:  # Dask is not loaded to learn of no client
+            return not isinstance(X, Blocks)
+        from felb.engines.dask.worker import has_client
+
+        return has_client()  # without a Dask client, this process reads files in blocks
 
     def _fit(
         self, X: Any, groups: ArrayLike | None, on_round: OnRound | None, *, verbose: bool
@@ -482,10 +487,11 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
                 "secure",
                 parameter="secure",
             )
-        client = current_client()
         from felb.engines.dask.cluster import DistributedRows
         from felb.engines.dask.cluster import run as run_on_dask
+        from felb.engines.dask.worker import current_client
 
+        client = current_client()
         deadline = Deadline(self.limit())
         rows = DistributedRows.of(X, client, read=clone(self)._read)  # without what was fitted before
         self._check_columns(rows.template, reset=True)
