@@ -10,15 +10,16 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import zipfile
-from contextlib import ExitStack
+from array import array
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -51,10 +52,8 @@ if TYPE_CHECKING:
     from felb.tables.apply import Applied
 
 
-# -- How much a file may ask for: limits that keep memory in proportion to what is really there ----------------------
-#
 # A few bytes can announce a billion rows, and a small packed file can hold one line of a gigabyte. A reader compares
-# what a file announces, and what it has unpacked so far, with these limits before it makes room for it.
+# what a file announces, and what it has unpacked so far, with limits before it makes room for it.
 
 ALWAYS_ROWS, ALWAYS_COLUMNS, ALWAYS_BYTES = 10_000_000, 1_000_000, 1 << 27
 """What any file may have, however small it is."""
@@ -179,11 +178,6 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
-# -- What a data file holds, as a whole or block of rows after block of rows -----------------------------------------
-#
-# Some of its columns may be left out, one may say to which client a row belongs, and files beside it may add column
-# names and a missing mask.
-
 SAME = "mark each unknown cell by a 1 in a matrix of the same shape"
 
 
@@ -305,8 +299,6 @@ class ReadOptions:
     hold: bool = True
 
 
-# -- Tables of cells (CSV, TSV): only the ones are kept, and the text is held a block at a time ---------------------
-#
 # Python's reader of CSV gives the line of every record, needs no extra, and is not slower on tables of thousands of
 # columns than DuckDB or Arrow, which would have to split them into texts all the same.
 
@@ -510,13 +502,10 @@ def _is_name(text: str) -> bool:
     return _number(text) is None and (text.strip() == "" or text.strip().lower() not in MISSING_WORDS)
 
 
-# -- Lists of items (FIMI) -------------------------------------------------------------------------------------------
-
 BLOCK_BYTES = 1 << 22
 """Bytes of item lists that are read at once."""
 
-BLANKS = b" \t\r\n\v\f"
-_IS_BLANK = np.isin(np.arange(256), list(BLANKS))
+IN_ITEMS = b"0123456789- \t\r\n\v\f"
 
 
 def read_items(path: Path, options: ReadOptions) -> Generator[Table]:
@@ -570,62 +559,27 @@ def read_lines(file: IO[bytes], bounds: Bounds | None = None) -> Iterator[bytes]
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-def line_of_each_word(block: bytes) -> NDArray[np.int64]:
-    """Return for each word of `block`, as `bytes.split` finds them, the line it stands in, counted from 0."""
-    characters = np.frombuffer(block, dtype=np.uint8)
-    blank = _IS_BLANK[characters]
-    starts = ~blank
-    starts[1:] &= blank[:-1]
-    return np.searchsorted(np.flatnonzero(characters == ord("\n")), np.flatnonzero(starts))
-
-
-def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many different items each line has, and the items, ascending within each line."""
-    if block.translate(None, b"0123456789-" + BLANKS):
-        _refuse_items(block, first_line)
-    try:
-        items = np.array(list(map(int, block.split())), dtype=np.int64)
-    except (ValueError, OverflowError):
-        _refuse_items(block, first_line)
-    lines = line_of_each_word(block)
-    order = np.lexsort((items, lines))
-    lines, items = lines[order], items[order]
-    fresh = np.ones(items.size, dtype=bool)
-    fresh[1:] = (lines[1:] != lines[:-1]) | (items[1:] != items[:-1])
-    counts = np.bincount(lines[fresh], minlength=block.count(b"\n")).astype(np.int64)
-    items = items[fresh]
-    narrow = items.size == 0 or (items.min() >= np.iinfo(np.int32).min and items.max() <= np.iinfo(np.int32).max)
-    return counts, items.astype(np.int32) if narrow else items
+    counts, items = array("q"), array("q")
+    for number, line in enumerate(block[:-1].split(b"\n"), first_line):
+        words = line.split()
+        try:
+            if line.translate(None, IN_ITEMS):
+                raise ValueError
+            row = sorted(set(map(int, words)))
+            items.extend(row)
+        except (ValueError, OverflowError):
+            wrong = (w for w in words if not re.fullmatch(rb"-?\d+", w) or abs(int(w[:30])) > np.iinfo(np.int64).max)
+            shown = next(wrong, line)[:60].decode("utf-8", errors="replace")
+            raise InputError(
+                f"line {number} holds {shown!r}; items must be integers separated by blanks; items with names need a "
+                "schema, which `felb schema infer` proposes"
+            ) from None
+        counts.append(len(row))
+    return np.array(counts, np.int64), np.array(items, np.int64)
 
 
-def _refuse_items(block: bytes, first_line: int) -> NoReturn:
-    """Raise for the first item of `block` that is not an integer of ordinary size."""
-    for line, text in enumerate(block.split(b"\n"), first_line):
-        for item in text.split():
-            if not item.removeprefix(b"-").isdigit() or abs(int(item[:30])) > np.iinfo(np.int64).max:
-                shown = item[:60].decode("utf-8", errors="replace")
-                raise InputError(
-                    f"line {line} holds {shown!r}; items must be integers separated by blanks; items with names need a "
-                    "schema, which `felb schema infer` proposes"
-                )
-    raise InputError(f"lines from {first_line} on cannot be read; items must be integers separated by blanks")
-
-
-# -- Arrays of NumPy and SciPy --------------------------------------------------------------------------------------
-#
-# SciPy's own loader makes room for whatever an archive announces and looks at nothing; this one does both in order.
-
-PIECE_BYTES = 1 << 20
-LONGEST_HEADER = 10_000
-"""Of an array; that of a plain one has about a hundred bytes."""
-PARTS = {
-    "csr": ("data", "indices", "indptr"),
-    "csc": ("data", "indices", "indptr"),
-    "bsr": ("data", "indices", "indptr"),
-    "coo": ("data", "row", "col"),
-    "dia": ("data", "offsets"),
-}
-"""The arrays of each sparse format of SciPy."""
 DAMAGED = "the file is damaged or incomplete"
 
 
@@ -641,130 +595,50 @@ def read_npy(path: Path, options: ReadOptions) -> Generator[Table]:
 
 
 def read_npz(path: Path, options: ReadOptions) -> Generator[Table]:
-    """Read a sparse matrix as `scipy.sparse.save_npz` writes it; one in CSR form is streamed, another is loaded."""
-    threshold = options.binarize_threshold
-    with ExitStack() as stack:
-        archive = _Archive(stack.enter_context(open_regular(path)), options.bounds)
-        columns = read_names_beside(path, archive.shape[1])
-        if archive.format == "csr":
-            parts = {name: stack.enter_context(archive.member(name, 1)) for name in PARTS["csr"]}
-            blocks = convert_csr(parts, archive.shape, columns=columns, binarize_threshold=threshold)
-            yield from map(Table, blocks)
-            for part in parts.values():
-                part.finish()
-        else:
-            rows = archive.read_matrix()
-            check_sparse(threshold, rows.dtype, rows.ndim)
-            yield Table(from_csr(rows, columns=columns, binarize_threshold=threshold))
+    """Read a sparse matrix as `scipy.sparse.save_npz` writes it."""
+    with open_regular(path) as file:
+        matrix = _load_npz(file, options.bounds)
+    check_sparse(options.binarize_threshold, matrix.dtype, matrix.ndim)
+    columns = read_names_beside(path, matrix.shape[1])
+    yield Table(from_csr(to_checked_csr(matrix), columns=columns, binarize_threshold=options.binarize_threshold))
 
 
 def read_sparse(path: Path) -> Any:
     """Read a small sparse matrix as a whole, in CSR form; damage is an `InputError` that does not name the file."""
     try:
         with open_regular(path) as file:
-            return _Archive(file, Limits(max_expansion=1100).of(path.stat().st_size)).read_matrix()
+            return to_checked_csr(_load_npz(file, Limits(max_expansion=1100).of(path.stat().st_size)))
     except InputError:
         raise
     except Exception as error:  # what the readers of ZIP and NumPy raise on damage is nearly anything
         raise InputError(f"{DAMAGED} ({shortened(error)})") from error
 
 
-class _Archive:
-    """The arrays of a sparse matrix in a ZIP file; none is larger than the file may unpack to."""
+def _load_npz(file: IO[bytes], bounds: Bounds) -> Any:
+    """Load a sparse matrix of any format; no part is larger than the file may unpack to.
 
-    def __init__(self, file: IO[bytes], bounds: Bounds) -> None:
-        if not zipfile.is_zipfile(file):
-            raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
-        file.seek(0)
-        self._archive, self.bounds = zipfile.ZipFile(file), bounds
-        held = [name.removesuffix(".npy") for name in self._archive.namelist()]
-        if "format" not in held:
-            raise InputError(
-                f"the file holds {', '.join(held[:10]) or 'nothing'}, but no SciPy sparse matrix; write it with "
-                "scipy.sparse.save_npz, or one array with numpy.save to .npy"
-            )
-        bounds.check_bytes(sum(info.file_size for info in self._archive.infolist()))
-        word = self.read("format", 0).item()
-        self.format = word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
-        if self.format not in PARTS:
-            raise InputError(f"{DAMAGED}: there is no sparse format {self.format[:20]!r}; write it again")
-        shape = self.read("shape", 1)
-        if shape.shape != (2,) or shape.dtype.kind not in "ui" or shape.min() < 0:
-            raise InputError(f"expected 2D data (records x features), got a shape of {shape.tolist()[:5]}")
-        self.shape = int(shape[0]), int(shape[1])
-        bounds.check_shape(*self.shape)
+    NumPy makes room for what an array announces, which costs nothing until it is filled, and fills it piece by piece.
+    """
+    import scipy.sparse as sp
 
-    def member(self, name: str, ndim: int) -> _Member:
-        """Open an array to read it piece by piece."""
-        return _Member(self._archive, name, ndim, self.bounds)
+    if not zipfile.is_zipfile(file):
+        raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
+    file.seek(0)
+    parts = zipfile.ZipFile(file).infolist()
+    held = [part.filename.removesuffix(".npy") for part in parts]
+    if "format" not in held:
+        raise InputError(
+            f"the file holds {', '.join(held[:10]) or 'nothing'}, but no SciPy sparse matrix; write it with "
+            "scipy.sparse.save_npz, or one array with numpy.save to .npy"
+        )
+    bounds.check_bytes(sum(part.file_size for part in parts))
+    file.seek(0)
+    matrix = sp.load_npz(file)
+    if matrix.ndim != 2:
+        raise InputError(f"expected 2D data (records x features), got {matrix.ndim}D")
+    bounds.check_shape(*matrix.shape)
+    return matrix
 
-    def read(self, name: str, ndim: int) -> NDArray[Any]:
-        """Read an array as a whole."""
-        with self.member(name, ndim) as member:
-            content = member[:].reshape(member.shape)
-            member.finish()
-            return content
-
-    def read_matrix(self) -> Any:
-        """Read the matrix in CSR form; SciPy compares lengths, and `to_checked_csr` looks at every index."""
-        import scipy.sparse as sp
-
-        ndim = {"bsr": 3, "dia": 2}.get(self.format, 1)
-        values, *places = (self.read(name, ndim if name == "data" else 1) for name in PARTS[self.format])
-        parts = (values, tuple(places)) if self.format == "coo" else (values, *places)
-        make = {"csr": sp.csr_array, "csc": sp.csc_array, "bsr": sp.bsr_array, "coo": sp.coo_array, "dia": sp.dia_array}
-        try:
-            return to_checked_csr(make[self.format](parts, shape=self.shape))
-        except ValueError as error:
-            raise InputError(f"{DAMAGED} ({shortened(error)}); write it again") from error
-
-
-class _Member:
-    """An array in an archive, taken piece by piece from its beginning, as slices that follow each other."""
-
-    def __init__(self, archive: zipfile.ZipFile, name: str, ndim: int, bounds: Bounds) -> None:
-        try:
-            self._file: IO[bytes] = archive.open(f"{name}.npy")
-        except KeyError as error:
-            raise InputError(f"{DAMAGED}: it holds no array {name!r}; write it again") from error
-        header = np.lib.format
-        version = header.read_magic(self._file)
-        read_header = header.read_array_header_1_0 if version == (1, 0) else header.read_array_header_2_0
-        self.shape, fortran, self.dtype = read_header(self._file, max_header_size=LONGEST_HEADER)
-        if self.dtype.hasobject:
-            raise InputError("the file holds pickled objects, which felb does not load; save plain numbers")
-        if self.dtype.kind not in "biufcSU" or self.dtype.itemsize == 0:
-            raise InputError(f"{DAMAGED}: {name} holds no numbers; write it again")
-        if len(self.shape) != ndim or (ndim > 1 and fortran):
-            raise InputError(f"{DAMAGED}: {name} is {len(self.shape)}D; write it again")
-        self.size = math.prod(self.shape)
-        bounds.check_bytes(self.size * self.dtype.itemsize)
-
-    def __enter__(self) -> _Member:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __getitem__(self, at: slice) -> NDArray[Any]:
-        """Return the next numbers, which are those of the slice."""
-        start, stop, _ = at.indices(self.size)
-        wanted = (stop - start) * self.dtype.itemsize
-        pieces = bytearray()
-        while len(pieces) < wanted:  # in small reads, so that room is made only for what is there
-            piece = self._file.read(min(wanted - len(pieces), PIECE_BYTES))
-            if not piece:
-                raise InputError(f"{DAMAGED}: an array ends early; write it again")
-            pieces += piece
-        return np.frombuffer(pieces, self.dtype, stop - start).astype(self.dtype.newbyteorder("="), copy=False)
-
-    def finish(self) -> None:
-        """Read what is left, at whose end the archive compares its checksum; there is nothing but one array."""
-        if self._file.read(1):
-            raise InputError(f"{DAMAGED}: an array is longer than it says; write it again")
-
-
-# -- Files that another process reads first: MATLAB (.mat), MatrixMarket (.mtx), HDF5 (.h5ad) ------------------------
 
 PROGRAM = Path(__file__).with_name("isolated_reader.py")
 PATIENCE = 60.0
@@ -837,22 +711,12 @@ _isolated = IsolatedReader()
 atexit.register(_isolated.close)
 
 
-def read_mat(path: Path, options: ReadOptions) -> Generator[Table]:
-    """Read the only matrix of a MATLAB file, dense or sparse."""
+def read_isolated(path: Path, options: ReadOptions, file_format: str) -> Generator[Table]:
+    """Have another process write the only matrix of a MATLAB or MatrixMarket file as plain arrays, and map them."""
     with open_regular(path) as file:
         head = file.read(20)
-    if head.startswith(b"\x89HDF") or b"MATLAB 7.3" in head:
+    if file_format == "mat" and (head.startswith(b"\x89HDF") or b"MATLAB 7.3" in head):
         raise InputError("the file is of version 7.3 (HDF5), which is not read; save it with save('data.mat', '-v7')")
-    return _read_isolated(path, "mat", options)
-
-
-def read_mtx(path: Path, options: ReadOptions) -> Generator[Table]:
-    """Read a MatrixMarket file of numbers or a pattern."""
-    return _read_isolated(path, "mtx", options)
-
-
-def _read_isolated(path: Path, file_format: str, options: ReadOptions) -> Generator[Table]:
-    """Have another process write the matrix as plain arrays, and map them."""
     bounds, threshold = options.bounds, options.binarize_threshold
     with tempfile.TemporaryDirectory(prefix="felb-", ignore_cleanup_errors=True) as folder:
         given = {"folder": folder, "rows": bounds.rows, "columns": bounds.columns, "bytes": bounds.bytes}
@@ -932,8 +796,6 @@ def _check_announced(path: Path, bounds: Bounds) -> None:
             bounds.check_shape(*(int(size) for size in X.attrs["shape"]))
     bounds.check_bytes(announced)
 
-
-# -- Parquet files, a batch of rows at a time ------------------------------------------------------------------------
 
 BATCH_CELLS = 1 << 22
 """Cells that are decoded at once."""
