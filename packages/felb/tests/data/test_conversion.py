@@ -258,6 +258,8 @@ def write_cells(cells, path):
         path.write_bytes(gzip.compress(b"".join(b",".join(row) + b"\n" for row in np.where(cells, b"1", b"0")), 1))
     elif kind == ".dat":
         path.write_text("".join(" ".join(map(str, np.flatnonzero(row))) + "\n" for row in cells))
+    elif kind == ".npz":
+        sp.save_npz(path, sp.csr_array(cells))
     elif kind == ".npy":
         np.save(path, cells)
     elif kind == ".mtx":
@@ -276,7 +278,7 @@ def write_cells(cells, path):
     return path
 
 
-@pytest.mark.parametrize("kind", [".csv.gz", ".dat", ".npy", ".mtx", ".parquet", ".h5ad", ".felb"])
+@pytest.mark.parametrize("kind", [".csv.gz", ".dat", ".npz", ".npy", ".mtx", ".parquet", ".h5ad", ".felb"])
 def test_no_more_than_a_few_blocks_are_held(kind, tmp_path):
     shape = (2000, 1000) if kind == ".h5ad" else (20_000, 100)  # AnnData holds the names of all rows
     cells = np.random.default_rng(0).random(shape) < 0.9

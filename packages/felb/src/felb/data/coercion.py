@@ -49,7 +49,7 @@ def to_binary(
         Make a one of every value above it. Without it, any value but 0 and 1 is an error.
     """
     check_threshold(binarize_threshold)
-    if callable(getattr(type(data), "__dask_graph__", None)):
+    if is_dask(data):
         raise InputError(
             "this is a Dask collection, which only the federated methods take (FederatedBMF, FELB, FELBMU, …); for "
             "others, give data.compute()"
@@ -66,6 +66,11 @@ def to_binary(
     if frame is not None:
         return _from_frame(frame, columns, binarize_threshold)
     return BinaryMatrix.vstack(list(convert_dense(data, columns=columns, binarize_threshold=binarize_threshold)))
+
+
+def is_dask(data: Any) -> bool:
+    """Tell a Dask collection by what it can do, so that Dask need not be there."""
+    return callable(getattr(type(data), "__dask_graph__", None))
 
 
 def from_columns(ones: Sequence[NDArray[Any]], n_rows: int, *, columns: Sequence[str] | None = None) -> BinaryMatrix:

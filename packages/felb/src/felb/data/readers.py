@@ -150,32 +150,20 @@ def open_bounded(path: Path, bounds: Bounds) -> IO[bytes]:
     file = open_regular(path)
     if path.suffix.lower() != ".gz":
         return file
-    unpacked = cast("io.RawIOBase", gzip.GzipFile(fileobj=file))
-    return io.BufferedReader(_Counted(file, unpacked, bounds), 1 << 16)
+    return io.BufferedReader(cast("io.RawIOBase", _BoundedGzip(file, bounds)), 1 << 16)
 
 
-class _Counted(io.RawIOBase):
-    """Reads what another file unpacks, and counts it."""
+class _BoundedGzip(gzip.GzipFile):
+    """Unpacks a file, which it closes, up to as many bytes as it may have."""
 
-    def __init__(self, packed: IO[bytes], unpacked: io.RawIOBase, bounds: Bounds) -> None:
-        self._packed, self._unpacked, self._bounds = packed, unpacked, bounds
-        self._count = 0
+    def __init__(self, file: IO[bytes], bounds: Bounds) -> None:
+        super().__init__(fileobj=file)
+        self.myfileobj, self._bounds = file, bounds  # type: ignore[assignment]
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        content = self._unpacked.read(len(buffer)) or b""
-        self._count += len(content)
-        self._bounds.check_bytes(self._count)
-        buffer[: len(content)] = content
-        return len(content)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._unpacked.close()
-            self._packed.close()
-        super().close()
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        self._bounds.check_bytes(self.tell())
+        return content
 
 
 SAME = "mark each unknown cell by a 1 in a matrix of the same shape"
@@ -283,14 +271,9 @@ def split_columns(
 class ReadOptions:
     """How a file is read: the parameters of `felb.data.read` that its format takes.
 
-    Parameters
-    ----------
-    bounds : how much the file may ask for
-    client_column, header, binarize_threshold, missing, columns : as in `felb.data.read`
-    hold : whether all of the content may be held in memory, which spares reading item lists twice
+    `hold` says whether all of the content may be held in memory, which spares reading item lists twice.
     """
 
-    bounds: Bounds
     client_column: str | None = None
     header: bool | None = None
     binarize_threshold: float | None = None
@@ -318,7 +301,7 @@ UNKNOWN, UNCLEAR = 2, 3
 """Stand for an unknown cell, and for one that is neither 0 nor 1, among zeros and ones."""
 
 
-def read_table(path: Path, options: ReadOptions, delimiter: str) -> Generator[Table]:
+def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str) -> Generator[Table]:
     """Read a table with one record a line.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
@@ -328,13 +311,13 @@ def read_table(path: Path, options: ReadOptions, delimiter: str) -> Generator[Ta
     are not asked for are left out, whatever they hold; a table without names is read as a whole.
     """
     header = options.header
-    with open_text(path, options.bounds) as file:
-        records = text_records(file, delimiter, options.bounds)
+    with open_text(path, bounds) as file:
+        records = text_records(file, delimiter, bounds)
         first = next(records, None)
         if first is None:
             raise InputError("the file is empty; it needs one line per record")
         width = len(first[1])
-        options.bounds.check_shape(0, width)
+        bounds.check_shape(0, width)
         named = header if header is not None else any(map(_is_name, first[1]))
         if (
             named
@@ -508,21 +491,21 @@ BLOCK_BYTES = 1 << 22
 IN_ITEMS = b"0123456789- \t\r\n\v\f"
 
 
-def read_items(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_items(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read item lists, one record a line: integers separated by blanks; an empty line is a record without items.
 
     The columns are the items in ascending order, named by their numbers. To know them all, the file is read twice,
     unless its content is held in memory.
     """
-    held = list(_item_lists(path, options.bounds)) if options.hold else None
+    held = list(_item_lists(path, bounds)) if options.hold else None
     names = np.zeros(0, np.int64)
-    for _, items in held or _item_lists(path, options.bounds):
+    for _, items in held or _item_lists(path, bounds):
         names = np.union1d(names, items)
-        options.bounds.check_shape(0, names.size)
+        bounds.check_shape(0, names.size)
     if not names.size:
         raise InputError("the file holds no items; it needs one line per record: integers separated by blanks")
     columns = tuple(str(name) for name in names)
-    for counts, items in held or _item_lists(path, options.bounds):
+    for counts, items in held or _item_lists(path, bounds):
         indices = np.searchsorted(names, items)
         if not np.array_equal(names[np.minimum(indices, names.size - 1)], items):
             raise InputError("the file has changed while it was read; read it again")
@@ -583,61 +566,74 @@ def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDAr
 DAMAGED = "the file is damaged or incomplete"
 
 
-def read_npy(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_npy(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read a dense array, mapped, so that only the block of rows that is being looked at takes memory."""
     with open_regular(path) as file:
         if file.read(6) != b"\x93NUMPY":
             raise InputError("the file is no NumPy array; write it again with numpy.save")
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.ndim == 2:
-        options.bounds.check_shape(*values.shape)
+        bounds.check_shape(*values.shape)
     yield from map(Table, convert_dense(values, binarize_threshold=options.binarize_threshold, missing=options.missing))
 
 
-def read_npz(path: Path, options: ReadOptions) -> Generator[Table]:
-    """Read a sparse matrix as `scipy.sparse.save_npz` writes it."""
-    with open_regular(path) as file:
-        matrix = _load_npz(file, options.bounds)
-    check_sparse(options.binarize_threshold, matrix.dtype, matrix.ndim)
-    columns = read_names_beside(path, matrix.shape[1])
-    yield Table(from_csr(to_checked_csr(matrix), columns=columns, binarize_threshold=options.binarize_threshold))
+def read_npz(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
+    """Read a sparse matrix as `scipy.sparse.save_npz` writes it; one in CSR form is unpacked and mapped."""
+    threshold = options.binarize_threshold
+    with open_regular(path) as file, tempfile.TemporaryDirectory(prefix="felb-", ignore_cleanup_errors=True) as folder:
+        archive, form, shape = _open_npz(file, bounds)
+        columns = read_names_beside(path, shape[1])
+        if form == "csr":
+            names = [f"{name}.npy" for name in ("data", "indices", "indptr")]
+            archive.extractall(folder, names)
+            parts = {Path(name).stem: np.load(Path(folder, name), mmap_mode="r", allow_pickle=False) for name in names}
+            yield from map(Table, convert_csr(parts, shape, columns=columns, binarize_threshold=threshold))
+        else:
+            matrix = _load_npz(file)
+            check_sparse(threshold, matrix.dtype, matrix.ndim)
+            yield Table(from_csr(to_checked_csr(matrix), columns=columns, binarize_threshold=threshold))
 
 
 def read_sparse(path: Path) -> Any:
     """Read a small sparse matrix as a whole, in CSR form; damage is an `InputError` that does not name the file."""
     try:
         with open_regular(path) as file:
-            return to_checked_csr(_load_npz(file, Limits(max_expansion=1100).of(path.stat().st_size)))
+            _open_npz(file, Limits(max_expansion=1100).of(path.stat().st_size))
+            return to_checked_csr(_load_npz(file))
     except InputError:
         raise
     except Exception as error:  # what the readers of ZIP and NumPy raise on damage is nearly anything
         raise InputError(f"{DAMAGED} ({shortened(error)})") from error
 
 
-def _load_npz(file: IO[bytes], bounds: Bounds) -> Any:
-    """Load a sparse matrix of any format; no part is larger than the file may unpack to.
-
-    NumPy makes room for what an array announces, which costs nothing until it is filled, and fills it piece by piece.
-    """
-    import scipy.sparse as sp
-
+def _open_npz(file: IO[bytes], bounds: Bounds) -> tuple[zipfile.ZipFile, str, tuple[int, int]]:
+    """Return an archive that unpacks to no more than it may, and the format and shape of the matrix in it."""
     if not zipfile.is_zipfile(file):
         raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
-    file.seek(0)
-    parts = zipfile.ZipFile(file).infolist()
-    held = [part.filename.removesuffix(".npy") for part in parts]
+    archive = zipfile.ZipFile(file)
+    held = [name.removesuffix(".npy") for name in archive.namelist()]
     if "format" not in held:
         raise InputError(
             f"the file holds {', '.join(held[:10]) or 'nothing'}, but no SciPy sparse matrix; write it with "
             "scipy.sparse.save_npz, or one array with numpy.save to .npy"
         )
-    bounds.check_bytes(sum(part.file_size for part in parts))
+    bounds.check_bytes(sum(part.file_size for part in archive.infolist()))
+    with archive.open("format.npy") as part:
+        word = np.lib.format.read_array(part, allow_pickle=False).astype(str).item()
+    with archive.open("shape.npy") as part:
+        shape = np.lib.format.read_array(part, allow_pickle=False)
+    if shape.shape != (2,) or shape.dtype.kind not in "ui" or shape.min() < 0:
+        raise InputError(f"expected 2D data (records x features), got a shape of {shape.tolist()[:5]}")
+    bounds.check_shape(*shape.tolist())
+    return archive, word, (int(shape[0]), int(shape[1]))
+
+
+def _load_npz(file: IO[bytes]) -> Any:
+    """Load a matrix of any format; NumPy's room for what an array announces costs nothing until it is filled."""
+    import scipy.sparse as sp
+
     file.seek(0)
-    matrix = sp.load_npz(file)
-    if matrix.ndim != 2:
-        raise InputError(f"expected 2D data (records x features), got {matrix.ndim}D")
-    bounds.check_shape(*matrix.shape)
-    return matrix
+    return sp.load_npz(file)
 
 
 PROGRAM = Path(__file__).with_name("isolated_reader.py")
@@ -711,13 +707,13 @@ _isolated = IsolatedReader()
 atexit.register(_isolated.close)
 
 
-def read_isolated(path: Path, options: ReadOptions, file_format: str) -> Generator[Table]:
+def read_isolated(path: Path, bounds: Bounds, options: ReadOptions, file_format: str) -> Generator[Table]:
     """Have another process write the only matrix of a MATLAB or MatrixMarket file as plain arrays, and map them."""
     with open_regular(path) as file:
         head = file.read(20)
     if file_format == "mat" and (head.startswith(b"\x89HDF") or b"MATLAB 7.3" in head):
         raise InputError("the file is of version 7.3 (HDF5), which is not read; save it with save('data.mat', '-v7')")
-    bounds, threshold = options.bounds, options.binarize_threshold
+    threshold = options.binarize_threshold
     with tempfile.TemporaryDirectory(prefix="felb-", ignore_cleanup_errors=True) as folder:
         given = {"folder": folder, "rows": bounds.rows, "columns": bounds.columns, "bytes": bounds.bytes}
         announced = _isolated.read(path, file_format, **given)
@@ -751,18 +747,17 @@ def open_anndata(path: Path, bounds: Bounds | None = None) -> Any:
         ) from error
 
 
-def read_h5ad(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_h5ad(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read `X` of AnnData with its names; the client of each row is a column of `obs`.
 
     If only some of the variables are asked for, `X` is read as a whole.
     """
-    data = open_anndata(path, options.bounds)
+    data = open_anndata(path, bounds)
     try:
         clients: tuple[str, ...] | None = None
         if options.client_column is not None:
             find_client_column(options.client_column, [str(name) for name in data.obs.columns])
-            labels = data.obs[options.client_column]
-            clients = tuple(make_client_labels(labels.astype(object).where(labels.notna(), None), 0))
+            clients = tuple(make_client_labels(to_objects(data.obs[options.client_column]), 0))
         first, names = 0, tuple(map(str, data.obs_names))
         kept, ignored = split_columns([str(name) for name in data.var_names], options.columns)
         chosen = data[:, kept] if ignored else data
@@ -772,6 +767,11 @@ def read_h5ad(path: Path, options: ReadOptions) -> Generator[Table]:
             first += len(matrix)
     finally:
         data.file.close()
+
+
+def to_objects(column: Any) -> NDArray[Any]:
+    """Return a column of annotations as Python's values, None where it has none."""
+    return np.asarray(column.astype(object).where(column.notna(), None), dtype=object)
 
 
 def _check_announced(path: Path, bounds: Bounds) -> None:
@@ -804,7 +804,7 @@ MOST_NAMES = 1 << 20
 """Different client labels, or spellings of cells, in one part of a file."""
 
 
-def read_parquet(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_parquet(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read a Parquet file; what it announces is compared with the bounds before anything is decoded.
 
     Text stays coded by its dictionary, so that a long text that stands in every row is held once.
@@ -815,10 +815,8 @@ def read_parquet(path: Path, options: ReadOptions) -> Generator[Table]:
     except ImportError as error:
         missing_extra("reading .parquet files", "parquet", error)
     announced = pq.read_metadata(path)
-    options.bounds.check_shape(announced.num_rows, announced.num_columns)
-    options.bounds.check_bytes(
-        sum(max(0, announced.row_group(i).total_byte_size) for i in range(announced.num_row_groups))
-    )
+    bounds.check_shape(announced.num_rows, announced.num_columns)
+    bounds.check_bytes(sum(max(0, announced.row_group(i).total_byte_size) for i in range(announced.num_row_groups)))
     texts = [field.name for field in announced.schema.to_arrow_schema() if _is_text(pa, field.type)]
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         schema = file.schema_arrow
