@@ -13,8 +13,8 @@ from felb._version import __version__
 
 if TYPE_CHECKING:
     from felb import data, metrics, privacy, scverse
-    from felb.analysis.choose_k import FederatedBMFCV, choose_k
-    from felb.analysis.stability import stability
+    from felb.analysis.rank_choice import FederatedBMFCV, choose_k
+    from felb.analysis.refits import stability
     from felb.data.binary import BinaryMatrix
     from felb.errors import ConvergenceWarning, FelbError, InputError
     from felb.federated.algorithms.felb import Setting as FelbSetting
@@ -79,7 +79,7 @@ _LAZY = {
     "FedNMF": "felb.sklearn.federated",
     "FedProx": "felb.sklearn.federated",
     "FederatedBMF": "felb.sklearn.federated",
-    "FederatedBMFCV": "felb.analysis.choose_k",
+    "FederatedBMFCV": "felb.analysis.rank_choice",
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.algorithms.felb:Setting",
     "GreConD": "felb.sklearn.centralized",
@@ -92,7 +92,7 @@ _LAZY = {
     "Result": "felb.runs.result",
     "Scaffold": "felb.sklearn.federated",
     "Zhang": "felb.sklearn.centralized",
-    "choose_k": "felb.analysis.choose_k",
+    "choose_k": "felb.analysis.rank_choice",
     "data": "felb.data:",
     "drift": "felb.runs.apply",
     "fit": "felb.runs.execute",
@@ -103,7 +103,7 @@ _LAZY = {
     "save": "felb.runs.model",
     "scverse": "felb.scverse:",
     "simulate": "felb.runs.execute",
-    "stability": "felb.analysis.stability",
+    "stability": "felb.analysis.refits",
 }
 
 __getattr__ = import_when_used(__name__, _LAZY)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.analysis.stability import stability
+from felb.analysis.refits import stability
 from felb.data.coercion import read_partly_known
 from felb.errors import InputError
 from felb.sklearn.federated import FederatedBMF

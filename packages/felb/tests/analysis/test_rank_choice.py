@@ -5,7 +5,7 @@ import pytest
 
 import felb
 from felb.analysis import RankChoice, held_out_cells
-from felb.analysis.choose_k import RankScores
+from felb.analysis.rank_choice import RankScores
 from felb.data import planted
 
 DATA = planted(300, 50, 3, noise=0.05, heights=(0.15, 0.3), widths=(0.15, 0.3), seed=0)

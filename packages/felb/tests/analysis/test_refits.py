@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import felb
-from felb.analysis.stability import FILE, Stability, cheapest_refit, resampled, shards_of
+from felb.analysis.refits import FILE, Stability, cheapest_refit, resampled, shards_of
 from felb.data import planted
 
 DATA = planted(400, 60, 4, noise=0.05, heights=(0.1, 0.3), widths=(0.1, 0.3), seed=0)
@@ -71,7 +71,7 @@ def test_a_client_that_others_join_or_leave_draws_the_same_rows(monkeypatch):
         drawn.append((len(shard), real(shard, size, rng=rng).fingerprint()))
         return real(shard, size, rng=np.random.default_rng(0))
 
-    monkeypatch.setattr("felb.analysis.stability.resampled", spy)
+    monkeypatch.setattr("felb.analysis.refits.resampled", spy)
     parts = [DATA.A.rows(0, 100), DATA.A.rows(100, 180), DATA.A.rows(180, 400)]
     model = felb.FederatedBMF(4, effort="fast", objective="hamming", random_state=0).fit(DATA.A)
     felb.stability(model, parts, n_resamples=1)

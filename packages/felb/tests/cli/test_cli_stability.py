@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from felb.analysis.stability import Stability
+from felb.analysis.refits import Stability
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_choose_k_refuses_what_is_no_number(felb, in_folder):
 
 @pytest.mark.parametrize("figure", ["choice.pdf", "missing/choice.png"])
 def test_choose_k_refuses_a_figure_that_cannot_be_written_before_it_computes(felb, in_folder, figure, monkeypatch):
-    monkeypatch.setattr("felb.analysis.choose_k.choose_k", lambda *_, **__: pytest.fail("it has computed"))
+    monkeypatch.setattr("felb.analysis.rank_choice.choose_k", lambda *_, **__: pytest.fail("it has computed"))
     done = felb("choose-k", "zoo", "-k", "2-3", "--figure", figure)
     assert done.code == 1
     assert "choice" in done.err or "folder" in done.err

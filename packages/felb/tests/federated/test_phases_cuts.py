@@ -11,7 +11,7 @@ from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.steps.relaxed import CUT_COUNTS, SHARES, cut_at, cut_relaxed, nmf
 from felb.federated.steps.starts import spectral_init
-from felb.federated.steps.state import Known
+from felb.federated.steps.state import Solution
 from felb.kernels.assign import assign_rows
 
 DATA = planted(300, 40, 5, noise=0.05, seed=1)
@@ -40,7 +40,7 @@ def test_the_best_cut_is_the_one_a_search_over_all_rows_finds():
     best = SHARES[int(np.argmin(errors))]
     np.testing.assert_array_equal(outcome.components, cut_at(outcome.relaxed, best))
     history = run(ALGORITHM, {"a": DATA.A}).history
-    assert [row["loss"] for row in history if row["task"] == CUT_COUNTS] == [min(errors)]
+    assert [row["loss"] for row in history if row["task"] == CUT_COUNTS.name] == [min(errors)]
 
 
 def test_how_rows_are_split_does_not_matter():
@@ -56,7 +56,7 @@ def test_a_row_of_zeros_stays_empty():
 
 def test_without_a_relaxed_v_it_says_what_is_missing():
     with pytest.raises(InputError, match="relaxed"):
-        drive(cut_relaxed(Known()), [DATA.A])
+        drive(cut_relaxed(Solution()), [DATA.A])
 
 
 def test_the_default_method_tries_cuts_and_is_no_worse_for_it():
@@ -71,7 +71,7 @@ def test_the_default_method_tries_cuts_and_is_no_worse_for_it():
         return finished.outcome.counts.errors, {row["task"] for row in finished.history}
 
     one, asked = found(cuts=False)
-    assert CUT_COUNTS not in asked
+    assert CUT_COUNTS.name not in asked
     both, asked = found(cuts=True)
-    assert CUT_COUNTS in asked
+    assert CUT_COUNTS.name in asked
     assert both <= one

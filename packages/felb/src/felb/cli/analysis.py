@@ -55,7 +55,7 @@ def stability_command(
     from felb.runs import check_folder_of_result
 
     check_folder_of_result(result)
-    from felb.analysis.stability import FILE  # slow to import, and not needed to refuse a wrong folder
+    from felb.analysis.refits import FILE  # slow to import, and not needed to refuse a wrong folder
     from felb.cli.output import step_progress
     from felb.report import gather, measure_stability
     from felb.report.inputs import compare_refits
@@ -173,7 +173,7 @@ def choose_k_command(
 
     with warnings_as_notes():
         table = read_data(data, **options.given(**reading))
-    from felb.analysis.choose_k import choose_k  # slow to import, and not needed to refuse wrong data
+    from felb.analysis.rank_choice import choose_k  # slow to import, and not needed to refuse wrong data
     from felb.cli.output import step_progress
     from felb.report.figures import check_drawable, write_choice
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from felb.analysis.choose_k import RankChoice
+    from felb.analysis.rank_choice import RankChoice
     from felb.metrics.counts import History
     from felb.sklearn.base import BooleanFactorization
 

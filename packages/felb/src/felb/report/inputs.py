@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from felb.analysis.stability import FILE, Stability, cheapest_refit, refitted, stability_among
+from felb.analysis.refits import FILE, Stability, cheapest_refit, refitted, stability_among
 from felb.data.files import SHIPPED, read_labels
 from felb.data.partition import PARTITIONS, dealt, split
 from felb.errors import FelbError, InputError

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from felb.analysis.stability import shards_of, stability
+from felb.analysis.refits import shards_of, stability
 from felb.centralized.base import LARGEST_SEED
 from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import ConvergenceWarning, InputError
