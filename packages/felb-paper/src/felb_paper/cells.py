@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import msgspec
+
 from felb.errors import FelbError, InputError
 from felb.federated.algorithms.registry import METHODS
 from felb.runs.cells import Cells, claim_folder, measure_cells, missing_cells, provenance
@@ -171,20 +173,15 @@ class Cell:
 
 def cell_of(parameters: Mapping[str, Any]) -> Cell:
     """Make a cell of its parameters again; where it is shown is not among them."""
-    raw = dict(parameters["data"])
-    kind = raw.pop("kind")
-    for pair in ("heights", "widths"):
-        if pair in raw:
-            raw[pair] = tuple(raw[pair])
-    noise = parameters["noise"]
+    data = {name: value for name, value in parameters["data"].items() if name != "kind"}
     return Cell(
         use=MethodUse(parameters["method"], parameters["method"], parameters["method_parameters"]),
-        data=KINDS[kind](**raw),
+        data=msgspec.convert(data, KINDS[parameters["data"]["kind"]]),
         clients=parameters["clients"],
         place="",
         trial=parameters["seed"],
         watch=parameters["watch"],
-        noise=None if noise is None else Noise(**noise),
+        noise=msgspec.convert(parameters["noise"], Noise | None),
         split=parameters.get("split", "even"),
     )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from felb._version import __version__
@@ -94,9 +94,9 @@ def counted(n: int | None, what: str) -> str:
 
 
 @cache
-def _environment(package: str) -> Environment:
+def _environment() -> Environment:
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "felb.report"))]),
+        loader=PackageLoader("felb.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -114,21 +114,20 @@ def _finalize(value: Any) -> Any:
     return value if isinstance(value, Markup) else to_printable(str(value))
 
 
-def fill(template: str, macro: str, *values: Any, package: str = "felb.report", **named: Any) -> Markup:
+def fill(template: str, macro: str, *values: Any, **named: Any) -> Markup:
     """Return a macro of a template as markup.
 
     Parameters
     ----------
     template, macro : the file in ``templates/`` and the macro in it
     values, named : its arguments
-    package : whose templates are looked for first; they can import those of `felb.report`
 
     Examples
     --------
     >>> print(fill("parts.html", "paragraph", "a < b"))
     <p>a &lt; b</p>
     """
-    filled = getattr(_environment(package).get_template(template).module, macro)(*values, **named)
+    filled = getattr(_environment().get_template(template).module, macro)(*values, **named)
     assert isinstance(filled, Markup)
     return filled
 
@@ -164,7 +163,7 @@ class Page:
 
     def html(self) -> str:
         """Return the whole page."""
-        environment = _environment("felb.report")
+        environment = _environment()
         script = Markup(environment.get_template("page.js").render())
         style = Markup(environment.get_template("page.css").render(themes=figures.THEMES))
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

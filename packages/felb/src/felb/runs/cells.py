@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence  # noqa: TC003
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from felb.records import PARTIAL, replacing, try_lock
 from felb.runs.result import finite, machine_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
