@@ -13,9 +13,9 @@ import pytest
 
 from felb.errors import InputError
 from felb.runs import cells as cell_runner
-from felb.runs.cells import Pool, settled
+from felb.runs.cells import Pool, answered, settled
 from felb_paper.cells import MethodUse, run_study
-from felb_paper.measuring import answer
+from felb_paper.measuring import measured
 from felb_paper.study import CELLS, CLAIMS, MANIFEST
 from study_records import ASSO, tiny
 
@@ -27,7 +27,7 @@ class InProcess(Pool):
 
     def measure(self, requests, *, limit, folders):
         for key, parameters in requests:
-            yield key, answer({"parameters": json.loads(json.dumps(parameters)), **folders})
+            yield key, answered(measured, {"parameters": json.loads(json.dumps(parameters)), **folders})
 
 
 @pytest.fixture

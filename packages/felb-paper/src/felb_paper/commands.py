@@ -50,7 +50,7 @@ def list_data(as_json: bool) -> None:
                 "name": entry.name,
                 "rows": entry.shape[0],
                 "columns": entry.shape[1],
-                "density": f"{entry.density:.4g}",
+                "density": float(f"{entry.density:.4g}"),
                 "raw file": "included in felb" if entry.shipped else "needed",
                 "what": entry.title,
             }

@@ -185,12 +185,12 @@ def component_table(
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same keys as a table; the last column is wrapped, the others are aligned to the right."""
+    """Print rows with the same keys as a table; the last column is wrapped, the others aligned, numbers to the right."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     names = list(rows[0]) if rows else []
     for name in names:
-        last = name == names[-1]
-        table.add_column(name, justify="left" if last else "right", no_wrap=not last, overflow="fold")
+        last, words = name == names[-1], all(isinstance(row[name], str) for row in rows)
+        table.add_column(name, justify="left" if last or words else "right", no_wrap=not last, overflow="fold")
     for row in rows:
         table.add_row(*(str(row[name]) for name in names))
     plain_console().print(table)
