@@ -28,7 +28,7 @@ import felb
 from felb.data import partition, planted
 from felb.metrics import confusion
 from felb.privacy import Privacy
-from felb.privacy.spec import LARGEST_DELTA
+from felb.privacy.accounting import LARGEST_DELTA
 from felb.records import replacing
 from felb.report.figures import NOTE_COLOUR, TITLE_COLOUR
 

@@ -32,8 +32,9 @@ from felb.kernels.exact import assign_rows_exact
 from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.privacy import releases as pairs
+from felb.privacy.accounting import LARGEST_DELTA
 from felb.privacy.releases import choose, clipped_gains
-from felb.privacy.spec import LARGEST_DELTA, WIDE
+from felb.privacy.spec import WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -30,9 +31,10 @@ from felb.federated.algorithms import bmf
 from felb.federated.steps.state import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from felb.federated.steps.state import Steps
+    from felb.federated.tasks import TaskSpec, Work
 
 NAMES = ("bmf_mushroom", "sc_10x_brain_10k", "go_human_genes", "wordnet_glosses", "cps_280k")
 TABLE = Path(__file__).with_name("PROFILE_STEPS.md")
@@ -60,28 +62,26 @@ class StepClock:
 
         return (yield from step(name, known(), interruptible=interruptible))
 
-    def timed(self, task: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, spec: TaskSpec) -> TaskSpec:
         """Return a task whose processor time is charged to the innermost step."""
 
-        def timed_task(*arguments: Any) -> Any:
+        def do(work: Work) -> Any:
             start = time.process_time()
             try:
-                return task(*arguments)
+                return spec.do(work)
             finally:
                 name = self._within[-1] if self._within else ASSIGNMENT
                 self.seconds[name] += time.process_time() - start
 
-        return timed_task
+        return replace(spec, do=do)
 
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Charge the tasks of fits within this block."""
-        tasks = {name: self.timed(task) for name, task in bmf.BMF_TASKS.items()}
-        search = self.timed(bmf.centralized_search_task)
         with (
             patch.object(bmf, "step", self.step),
-            patch.object(bmf, "BMF_TASKS", tasks),
-            patch.object(bmf, "centralized_search_task", search),
+            patch.object(bmf, "BMF_TASKS", tuple(map(self.timed, bmf.BMF_TASKS))),
+            patch.object(bmf, "CENTRALIZED_SEARCH", self.timed(bmf.CENTRALIZED_SEARCH)),
         ):
             yield
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from felb.engines.local import AddUp
     from felb.federated.protocol import Release, Request, Sums
 
 OUT = Path(__file__).with_name("RECONSTRUCTION.md")
@@ -53,14 +54,14 @@ SKETCHES = 3
 class Heard:
     """What a coordinator receives: by round, the question, each site's own numbers, and their sum."""
 
-    masked: MaskedSums | None = None
+    add_up: AddUp
     Q: list[NDArray[Any]] = field(default_factory=list)
     site: list[NDArray[Any]] = field(default_factory=list)
     total: list[NDArray[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.masked is not None:
-            self.masked.interfere = self._listen
+        if isinstance(self.add_up, MaskedSums):
+            self.add_up.interfere = self._listen
         self._said: Mapping[str, NDArray[Any]] = {}
 
     def _listen(self, _trip: Any, name: str, deliver: Any) -> bytes:
@@ -72,10 +73,10 @@ class Heard:
 
     def __call__(self, releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
         """Add up as the coordinator does, and remember."""
-        sums = (self.masked or plain_sums)(releases, request, missing)
-        if self.masked is None:
+        sums = self.add_up(releases, request, missing)
+        if not isinstance(self.add_up, MaskedSums):
             self._said = releases[TARGET].values
-        if request.task == GRAM_SKETCH:
+        if request.task == GRAM_SKETCH.name:
             self.Q.append(np.asarray(request.values["Q"]))
             self.site.append(from_sketch(self._said["sketch"]))
             self.total.append(from_sketch(sums["sketch"]))
@@ -85,7 +86,7 @@ class Heard:
 def heard(shards: Mapping[str, BinaryMatrix], n_components: int, *, secure: bool) -> Heard:
     """Play the first rounds of the default method."""
     algorithm = FederatedBMF(n_components, random_state=0).algorithm_for(shards)
-    listener = Heard(MaskedSums.simulated(shards, run="reconstruction") if secure else None)
+    listener = Heard(MaskedSums.simulated(shards, algorithm) if secure else plain_sums(algorithm))
     gates = {name: Gate(name, lambda _: None) for name in shards}
     with ThreadPoolExecutor(1) as pool:
         transport = InProcess(algorithm, shards, gates, pool=pool, seed=0, add_up=listener)

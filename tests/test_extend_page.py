@@ -99,10 +99,11 @@ def test_the_change_passes_the_suites(patch, tmp_path):
         tmp_path,
         "packages/felb/tests/contracts/test_algorithm_contract.py",
         "packages/felb/tests/contracts/test_estimator_contract.py",
+        "packages/felb-sites/tests/test_response_validation.py",
         "tests/test_architecture.py",
         "-k",
         "popular or Popular or registered or registry or architecture",
-        path=(tmp_path / "packages" / "felb" / "src",),
+        path=(tmp_path / "packages" / "felb" / "src", tmp_path / "packages" / "felb-sites" / "src"),
     )
     assert code == 0, printed
     assert int(re.search(r"(\d+) passed", printed)[1]) > 80

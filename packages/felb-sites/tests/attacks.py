@@ -21,7 +21,8 @@ from felb.errors import FederationError, InputError
 from felb.federated import client
 from felb.federated.gate import Responses, StoredResponses
 from felb.federated.journal import pack
-from felb.federated.protocol import Algorithm, Part, Request
+from felb.federated.protocol import Part, Request
+from felb.federated.tasks import TaskSpec
 from felb.kernels.passes import from_sketch
 from felb.privacy import mechanisms as discrete
 from felb.privacy.mechanisms import DiscreteGaussian
@@ -164,7 +165,7 @@ def a_chosen_question_counts_the_rows_with_some_items(folder):
 
 def with_any_request(patch):
     patch.setattr(Replay, "check", lambda *_: None)
-    patch.setattr(Algorithm, "check_request", lambda *_: None)
+    patch.setattr(TaskSpec, "check_request", lambda *_: None)
 
 
 def a_request_searches_without_end(folder):

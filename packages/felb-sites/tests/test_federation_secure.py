@@ -11,7 +11,7 @@ from felb.data import partition
 from felb.data.partition import split
 from felb.engines.local import run as run_local
 from felb.errors import FederationError
-from felb_sites.approvals import SHORT
+from felb_sites import SHORT
 from felb_sites.deployed import DeployedRun, run_deployed
 from felb_sites.local_federation import LocalFederation
 from felb_sites.run_record import RunRecord

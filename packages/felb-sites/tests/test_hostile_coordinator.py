@@ -17,9 +17,9 @@ from felb.errors import InputError
 from felb.federated import gate as responses
 from felb.federated.loop import Execution
 from felb.federated.protocol import Sums
+from felb_sites import SHORT, refusals, vault_process
 from felb_sites import approvals as approvals_module
-from felb_sites import refusals, vault_process
-from felb_sites.approvals import SHORT, Approvals, plan_digest
+from felb_sites.approvals import Approvals, plan_digest
 from felb_sites.messages import vault_message, write_request
 from felb_sites.refusals import note_refusal, read_refusals
 from felb_sites.run_plan import Plan

@@ -196,7 +196,7 @@ def full_disk_write(path, header, arrays):
 
 
 def test_an_unknown_task_and_another_run_are_refused(loop):
-    with pytest.raises(Refusal, match="knows no task"):
+    with pytest.raises(Refusal, match="unknown task"):
         loop.ask_site("site-0", Request("send_rows"))
     for change in ({"round": -1}, {"round": "0"}, {"task": 3}, {"values": None}, {"all_clients": 1}):
         with pytest.raises(Refusal):

@@ -25,7 +25,8 @@ from felb.data.partition import split
 from felb.errors import InputError
 from felb.federated import client
 from felb.federated.protocol import Part, Request
-from felb_sites.approvals import SHORT, Approvals, plan_digest
+from felb_sites import SHORT
+from felb_sites.approvals import Approvals, plan_digest
 from felb_sites.attempts import MOST_FAILURES
 from felb_sites.messages import vault_message, write_question, write_request
 from felb_sites.reasons import REASONS

@@ -14,7 +14,6 @@ import click
 from felb.cli import options
 from felb.cli.output import advising, marked_grid, plain_console, print_facts, print_json, print_rows, step_progress
 from felb.errors import InputError, MissingExtraError
-from felb.kernels.schedule import available_cpus
 from felb.records import replacing
 
 if TYPE_CHECKING:
@@ -254,6 +253,7 @@ def run(
     Runs that are stored in the folder are not repeated. A run that fails or exceeds its time limit is recorded as
     such and has no value in the table. With NAME "all", --out is the parent folder of all experiments.
     """
+    from felb.kernels.schedule import available_cpus
     from felb_paper.cells import run_study
     from felb_paper.experiments import NAMES, find_study
     from felb_paper.measuring import with_own_methods

@@ -13,9 +13,8 @@ import msgspec
 
 from felb.errors import InputError
 from felb.metrics.comparison import Interval, mean_interval
-from felb.records import as_record, read_record, replacing
+from felb.records import as_record, read_record, replace_nonfinite, replacing
 from felb.runs.cells import CELLS, CellRecord
-from felb.runs.result import finite
 
 if TYPE_CHECKING:
     import os
@@ -215,7 +214,7 @@ class StudyRecord:
         """Write everything but the cells."""
         raw = {"format": FORMAT, **{key: value for key, value in asdict(self).items() if key != "cells"}}
         with replacing(folder / MANIFEST) as partial:
-            partial.write_text(json.dumps(finite(raw), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(replace_nonfinite(raw), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> StudyRecord:

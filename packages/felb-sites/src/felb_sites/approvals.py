@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.records import read_record, wait_for_lock
+from felb_sites import SHORT
 from felb_sites.hardening import write_json
 from felb_sites.run_plan import RUN_ID, Plan
 from felb_sites.site_policy import Refusal
@@ -24,9 +25,6 @@ LOCK = "lock"
 PENDING, APPROVED, DENIED = "pending", "approved", "denied"
 MOST_PENDING, MOST_RUNS = 100, 10_000
 """That wait for a decision, and in all: a coordinator that proposes for ever must not fill the disk."""
-SHORT = 32
-"""Characters of a digest that a person compares. Two plans that agree in 16 of them, one to be shown and one to be put
-in its place, are found by 2³² tries of a seed; in 32, by 2⁶⁴."""
 PATIENCE = 30.0
 """Seconds to wait for another process of this site to have decided."""
 

@@ -14,8 +14,7 @@ import numpy as np
 from felb.errors import InputError, PrivacyError
 from felb.federated.journal import digest
 from felb.federated.steps.assignment import ASSIGN
-from felb.privacy.accounting import Charge, Cost, total_epsilon
-from felb.privacy.spec import UPLOADS
+from felb.privacy.accounting import UPLOADS, Charge, Cost, total_epsilon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from felb.privacy.accounting import total_epsilon
-from felb.privacy.spec import UPLOADS
-from felb_sites.approvals import SHORT
+from felb.privacy.accounting import UPLOADS, total_epsilon
+from felb_sites import SHORT
 from felb_sites.attempts import planned_costs
 
 if TYPE_CHECKING:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.records import read_record, replace_folder, replacing
-from felb_sites import CERTIFICATE_DAYS
+from felb_sites import CERTIFICATE_DAYS, COORDINATOR_FILE
 from felb_sites.authority import RESTORE, Authority, check_name, organisation
 from felb_sites.certificates import CertificateRequest, key_fingerprint, signed_certificate
 from felb_sites.flare import COORDINATOR_ORG, FlareError, flare, require_flare, server_command, site_command
 from felb_sites.hardening import listen_on_loopback, lock_server, lock_site, write_json
 from felb_sites.member_list import members_of, read_members, roster_of, write_members
 from felb_sites.revocation import REVOCATIONS, Revocations
-from felb_sites.run_record import COORDINATOR_FILE
 from felb_sites.site_policy import SITE_FILE, SiteConfig
 from felb_sites.site_roster import SiteRosters
 from felb_sites.vault_key import announce, vault_key

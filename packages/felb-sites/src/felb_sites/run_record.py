@@ -13,6 +13,7 @@ from felb.errors import FederationError, InputError
 from felb.federated.journal import Journal
 from felb.federated.loop import Execution
 from felb.records import read_record, replacing, try_lock
+from felb_sites import COORDINATOR_FILE
 from felb_sites.run_plan import RUN_ID, Plan
 from felb_sites.site_roster import read_roster
 from felb_sites.sum_store import SumStore
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from felb_sites.masked_rounds import MaskedRounds
 
 PLAN, STATUS, JOURNAL, SUMS, LOCK, SECURE = "plan.json", "status.json", "journal", "sums", "lock", "secure.json"
-COORDINATOR_FILE = "felb.json"
 
 
 @dataclass(frozen=True, slots=True)

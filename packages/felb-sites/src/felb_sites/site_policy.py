@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from felb.data import Schema, read
 from felb.errors import FelbError, InputError, SchemaWarning
 from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb.privacy.accounting import LARGEST_DELTA, public_size
 from felb.privacy.disclosure import Disclosure
-from felb.privacy.spec import LARGEST_DELTA, public_size
 from felb.records import read_record
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import msgspec
 
 from felb.errors import InputError
 from felb.records import read_bounded, replacing
-from felb_sites.approvals import SHORT
+from felb_sites import SHORT
 from felb_sites.authority import check_name, organisation
 from felb_sites.certificates import written
 from felb_sites.vault_key import vault_key

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import FederationError, FelbError, InputError
 from felb.federated.journal import pack, unpack
 from felb.federated.protocol import Part, Request
-from felb_sites.approvals import APPROVED, DENIED, SHORT, Approvals, plan_digest
+from felb_sites import SHORT
+from felb_sites.approvals import APPROVED, DENIED, Approvals, plan_digest
 from felb_sites.refusals import note_refusal
 from felb_sites.replay import unpack_sums
 from felb_sites.run_plan import RUN_ID

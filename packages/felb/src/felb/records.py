@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 import tomllib
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
@@ -384,3 +385,14 @@ def _check_keys(raw: Any, kind: Any, at: str) -> None:
     hints = get_type_hints(kind)
     for name, value in raw.items():
         _check_keys(value, hints[name], f"{at}.{name}")
+
+
+def replace_nonfinite(value: Any) -> Any:
+    """Replace NaN and infinities by None, which JSON can say, and NumPy's numbers by Python's."""
+    if isinstance(value, Mapping):
+        return {key: replace_nonfinite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_nonfinite(item) for item in value]
+    if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

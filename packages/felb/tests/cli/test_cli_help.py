@@ -9,8 +9,10 @@ import click
 import pytest
 
 from felb import __version__
-from felb.cli import VERBS
 from felb.cli import felb as group
+
+VERBS = {name: summary for name, (summary, _) in group.places.items()}
+"""Those of felb, and of the other distributions where they are installed."""
 
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "pandas", "rich", "matplotlib", "pyarrow")
 

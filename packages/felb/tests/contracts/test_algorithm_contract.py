@@ -27,8 +27,9 @@ from felb.federated.loop import play
 from felb.federated.protocol import NOISE_STREAM, ClientStates, Sums, random_stream
 from felb.federated.tasks import MOST, ResponseValidator
 from felb.metrics import confusion
+from felb.privacy.accounting import UPLOADS
 from felb.privacy.releases import ClippedGaussian
-from felb.privacy.spec import UPLOADS, Population, Privacy
+from felb.privacy.spec import Population, Privacy
 from felb.sklearn.methods import make_federated
 
 K, M, SEED = 3, 14, 3
@@ -185,6 +186,8 @@ def plain(value):
         return {"indptr": value.indptr, "indices": value.indices, "shape": value.shape}
     if is_dataclass(value):
         return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value)}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
     return {name: plain(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
@@ -238,16 +241,20 @@ def test_every_task_has_a_phase_for_people():
     assert all(known[name].phase == found[name].phase for name in known)
 
 
+def letters(rules):
+    """Return what stands for sizes in shapes."""
+    return {size for rule in rules for size in rule.shape if isinstance(size, str)}
+
+
 def test_what_a_task_is_declared_to_be_is_complete(algorithm):
     """People are told what leaves in words, by a name and a phase; every run ends with an assignment."""
     for name, spec in algorithm.tasks.items():
         assert name == spec.name
         assert spec.phase
         assert spec.meaning
-        letters = {size for rule in spec.inputs.values() for size in rule.shape if isinstance(size, str)}
-        told = {size for output in spec.outputs.values() for size in output.shape if isinstance(size, str)}
-        assert letters <= {"m", "k", *spec.sizes}, "every size of a request has a limit"
-        assert told <= {"m", *letters}, "every size of a response follows from its request"
+        assert letters(spec.inputs.values()) <= {"m", "k", *spec.sizes}, "every size of a request has a limit"
+        required = letters(rule for rule in spec.inputs.values() if not rule.optional)
+        assert letters(spec.outputs.values()) <= {"m", *required}, "every size of a response follows from its request"
     assert any(spec.assigns for spec in algorithm.tasks.values())
 
 

@@ -64,7 +64,7 @@ def drive(generator, shards, *, stop_after=None, tasks=KNOWN.tasks):
                 driven.requests += inner.requests
                 driven.sums += inner.sums
                 driven.rows += inner.rows
-                value = inner.known
+                value = inner.solution
                 continue
             if not isinstance(asked, Request):
                 value = asked.state
@@ -73,7 +73,7 @@ def drive(generator, shards, *, stop_after=None, tasks=KNOWN.tasks):
                 try:
                     generator.throw(TimeUp())
                 except TimeUp as up:
-                    driven.known = up.found
+                    driven.solution = up.found
                     return driven
             releases, numbered = [], Request.of(asked.parts, all_clients=asked.all_clients, number=driven.rounds)
             for name, shard in enumerate(shards):
@@ -85,19 +85,19 @@ def drive(generator, shards, *, stop_after=None, tasks=KNOWN.tasks):
             driven.requests.append(asked)
             driven.sums.append(value)
     except StopIteration as end:
-        driven.known = end.value
+        driven.solution = end.value
     driven.close_row()
     return driven
 
 
 def algorithm_of(make_step, n_features, **options):
     """Return the algorithm that plays a step, `make_step(seed)`, and then assigns all rows."""
-    from felb.federated.algorithms.bmf import assigned_rows
+    from felb.federated.algorithms.bmf import request_assignments
     from felb.federated.steps.state import step
 
     def server(seed):
         known = yield from step("step", make_step(seed))
-        return (yield from assigned_rows(known, complete=True, node_cap=1_000))
+        return (yield from request_assignments(known, complete=True, node_cap=1_000))
 
     return Algorithm("a step", KNOWN.tasks, ClientState, server, limits_of(n_features), **options)
 

@@ -17,20 +17,20 @@ from felb.federated.algorithms.competitors import (
     PROXSKIP,
     SCAFFOLD,
     Schedule,
+    average_proximally,
     common_control,
+    draw_steps_to_prox,
     fednmf,
     fedprox,
     fedprox_steps,
-    learned_control,
-    proximal_average,
+    learn_control,
     proxskip,
     proxskip_steps,
     scaffold,
     scaffold_steps,
-    steps_to_prox,
 )
 from felb.federated.protocol import Request, Sums
-from felb.federated.steps.state import Known
+from felb.federated.steps.state import Solution
 from felb.federated.tasks import Work, declare
 from felb.kernels.passes import on_grid
 from felb.metrics import confusion
@@ -44,7 +44,7 @@ ONE = [DATA.A]
 UNEVEN = cut(DATA.A, 20, 50, 130)
 RULE = Lipschitz()
 SCHEDULE = Schedule(0.001, 0.1, 1.05, 5, 12, 0.0)
-V0 = Known(relaxed=np.random.default_rng(1).random((4, 40)).astype(np.float32))
+V0 = Solution(relaxed=np.random.default_rng(1).random((4, 40)).astype(np.float32))
 TASKS = declare(FEDPROX, SCAFFOLD, PROXSKIP)
 ALGORITHMS = {"fednmf": fednmf, "fedprox": fedprox, "scaffold": scaffold, "proxskip": proxskip}
 TOLD = {
@@ -68,7 +68,7 @@ def make(request):
 def factors(steps, shards, rounds=None):
     """Return V after each round of a step, of which so many are played."""
     driven = drive(steps, shards, stop_after=rounds, tasks=TASKS)
-    return [request.values["V"] for request in driven.requests[1:]] + [driven.known.relaxed]
+    return [request.values["V"] for request in driven.requests[1:]] + [driven.solution.relaxed]
 
 
 def by_palm(schedule, rounds):
@@ -243,22 +243,22 @@ def test_proxskip_that_never_skips_is_proximal_gradient_on_centralized_rows():
 
 
 def test_steps_between_two_proxes_are_geometric_and_the_same_for_all():
-    steps = np.array([steps_to_prox(8, seed=5, t=t) for t in range(4000)])
+    steps = np.array([draw_steps_to_prox(8, seed=5, t=t) for t in range(4000)])
     assert steps.min() == 1
     assert abs(steps.mean() - 8) < 0.5
     assert abs((steps == 1).mean() - 1 / 8) < 0.02
-    assert [steps_to_prox(8, seed=6, t=t) for t in range(20)] != steps[:20].tolist()
-    assert {steps_to_prox(1, seed=5, t=t) for t in range(50)} == {1}
+    assert [draw_steps_to_prox(8, seed=6, t=t) for t in range(20)] != steps[:20].tolist()
+    assert {draw_steps_to_prox(1, seed=5, t=t) for t in range(50)} == {1}
     asked = drive(proxskip_steps(V0, replace(SCHEDULE, local_steps=8), seed=5), ONE, tasks=TASKS).requests
     assert [request.values["steps"] for request in asked] == steps[:12].tolist()
 
 
 def test_control_variates_of_proxskip_sum_to_zero_without_a_prox():
     """Then the prox of ψ is the average, and h_i learn how far each client is from it."""
-    schedule, middle = replace(SCHEDULE, kappa=0.0, lam=0.0), Known(relaxed=V0.relaxed / 2 + 0.25)
+    schedule, middle = replace(SCHEDULE, kappa=0.0, lam=0.0), Solution(relaxed=V0.relaxed / 2 + 0.25)
     played = Played(proxskip_steps(middle, schedule, seed=0))
     played.round(UNEVEN)
-    controls = [learned_control(played.clients[i], played.V.T, t=1, mean_steps=5) for i in range(4)]
+    controls = [learn_control(played.clients[i], played.V.T, t=1, mean_steps=5) for i in range(4)]
     inside = (played.V > 0) & (played.V < 1)  # elsewhere the box is a prox
     np.testing.assert_allclose(sum(controls).T[inside], 0, atol=1e-3)
     assert max(np.abs(h).max() for h in controls) > 0.1
@@ -270,14 +270,14 @@ def test_a_client_that_missed_the_prox_keeps_its_control_variate():
         played.round(ONE)
     state = played.clients[0]
     assert state.t == 1
-    late, next_round = (learned_control(state, V0.relaxed.T, t=t, mean_steps=5) for t in (3, 2))
+    late, next_round = (learn_control(state, V0.relaxed.T, t=t, mean_steps=5) for t in (3, 2))
     np.testing.assert_array_equal(late, state.control)
     assert not np.array_equal(next_round, state.control)
 
 
 def test_the_prox_of_proxskip_draws_the_average_into_the_box_and_towards_booleans():
     sums = Sums({"V": np.array([[-3.0, 0.4, 1.2, 3.8, 9.0]]), "curvature": np.asarray(4.0)}, 2)
-    free, drawn = (proximal_average(sums, replace(SCHEDULE, kappa=0.0, lam=lam), 0) for lam in (0.0, 0.1))
+    free, drawn = (average_proximally(sums, replace(SCHEDULE, kappa=0.0, lam=lam), 0) for lam in (0.0, 0.1))
     np.testing.assert_allclose(free, [[0, 0.1, 0.3, 0.95, 1]], atol=1e-6)
     assert drawn[0, 1] < free[0, 1]
     assert drawn[0, 3] > free[0, 3]

@@ -16,7 +16,7 @@ from felb.federated.algorithms.felb import (
     FelbParameters,
     FelbState,
     Setting,
-    aggregated,
+    aggregate_factors,
     felb,
     felb_mu,
     felb_server,
@@ -152,7 +152,7 @@ def test_the_server_applies_the_operator_of_the_setting(exact, prox):
     V = np.array([[0.1, 0.4, 0.6, 0.9]])
     setting = Setting(average="equal", exact_prox=exact)
     sums = Sums({"V": 2 * V, "loss": np.array(1.0)}, clients=2)
-    found = aggregated(parameters(setting=setting, kappa=0.05, lam=0.2, dtype="float64"), sums, 0, before=V)
+    found = aggregate_factors(parameters(setting=setting, kappa=0.05, lam=0.2, dtype="float64"), sums, 0, before=V)
     np.testing.assert_allclose(found, np.clip(prox(V, 0.05, 0.2), 0, 1))
 
 
@@ -175,7 +175,7 @@ def parameters(**changes):
 def test_the_server_needs_only_the_sum_and_the_count():
     total = Sums({"V": np.array([[4.0, 0.0, 1.0], [3.0, 1.0, 4.0]])}, 4)
     # prox of the mean with λ = ¼: x/1.25 below a half, (x + .25)/1.25 above.
-    V = aggregated(parameters(setting=Setting(start="random", average="equal")), total, 0, before=None)
+    V = aggregate_factors(parameters(setting=Setting(start="random", average="equal")), total, 0, before=None)
     np.testing.assert_allclose(V, [[1, 0, 0.2], [0.8, 0.2, 1]], rtol=1e-6)
 
 
@@ -183,7 +183,7 @@ def test_the_server_weighs_components_by_curvature_and_keeps_those_nobody_uses()
     s, V = np.array([[3.0, 0.0], [1.0, 0.0]]), np.random.default_rng(0).random((2, 2, 3))
     before = np.random.default_rng(1).random((2, 3)).astype(np.float32)
     total = Sums({"V": (s[:, :, None] * V).sum(axis=0), "curvature": s.sum(axis=0)}, 2)
-    new = aggregated(parameters(lam=0.0), total, 0, before=before)
+    new = aggregate_factors(parameters(lam=0.0), total, 0, before=before)
     np.testing.assert_allclose(new[0], (3 * V[0, 0] + V[1, 0]) / 4, rtol=1e-6)
     np.testing.assert_array_equal(new[1], before[1])
 

@@ -11,8 +11,8 @@ from felb.data import BinaryMatrix, load, planted
 from felb.engines.local import run
 from felb.federated.algorithms.bmf import EFFORTS, federated_bmf
 from felb.federated.steps import search as recombine
-from felb.federated.steps.assignment import least_assigned
-from felb.federated.steps.state import Cost, Known
+from felb.federated.steps.assignment import choose_by_exact_loss
+from felb.federated.steps.state import Cost, Solution
 from felb.kernels.assign import assign_rows
 from felb.kernels.exact import assign_rows_exact
 from felb.metrics import confusion
@@ -63,9 +63,9 @@ def test_what_counts_is_the_exact_assignment():
         if one[1] < other[1] <= 1.02 * one[1] and other[2] < one[2]
     )
     weights = np.array([1.0, -1.0])
-    known, lower = (Known(components=V, value=float(quick(V)), weights=weights) for V in (a, b))
-    assert drive(least_assigned(known, [lower], Cost(), node_cap=1_000), [A]).known is lower
-    assert drive(least_assigned(known, [known], Cost(), node_cap=1_000), [A]).requests == []
+    known, lower = (Solution(components=V, value=float(quick(V)), weights=weights) for V in (a, b))
+    assert drive(choose_by_exact_loss(known, [lower], Cost(), node_cap=1_000), [A]).solution is lower
+    assert drive(choose_by_exact_loss(known, [known], Cost(), node_cap=1_000), [A]).requests == []
 
 
 def test_a_lower_effort_is_compared_however_much_worse_its_quick_assignment_is():
@@ -77,5 +77,5 @@ def test_a_lower_effort_is_compared_however_much_worse_its_quick_assignment_is()
     plain[0, :5] = True
     quick = [confusion(A, assign_rows(A, V), V).errors for V in (plain, trap)]
     assert quick == [15, 20]
-    known, lower = (Known(components=V, value=float(value)) for V, value in zip((plain, trap), quick, strict=True))
-    assert drive(least_assigned(known, [lower], Cost(), node_cap=1_000), [A]).known is lower
+    known, lower = (Solution(components=V, value=float(value)) for V, value in zip((plain, trap), quick, strict=True))
+    assert drive(choose_by_exact_loss(known, [lower], Cost(), node_cap=1_000), [A]).solution is lower

@@ -10,7 +10,8 @@ from felb.federated.aggregate import curvature_mean
 from felb.federated.algorithms.felb import LOCAL_FACTOR, felb_mu
 from felb.federated.algorithms.felb import felb as felb_algorithm
 from felb.federated.protocol import CLIENT_STREAM, random_stream
-from felb.kernels.passes import WEIGHTED_BITS, whole_multiples
+from felb.kernels import WEIGHTED_BITS
+from felb.kernels.passes import whole_multiples
 from felb.metrics import confusion
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.steps import Lipschitz, Multiplicative

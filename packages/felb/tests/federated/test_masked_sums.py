@@ -20,7 +20,8 @@ from felb.federated.gate import Gate, Responses, client_gate
 from felb.federated.loop import play
 from felb.federated.protocol import Participation, Release, Request, Sums, Update
 from felb.federated.tasks import Output, TaskSpec
-from felb.kernels.passes import UPLOAD_BITS, on_grid
+from felb.kernels import UPLOAD_BITS
+from felb.kernels.passes import on_grid
 from felb.privacy import Privacy
 from felb.secure_sum.releases import MaskedSums, as_vector, from_vector, read_bits
 from felb.sklearn.methods import make_federated

@@ -12,14 +12,14 @@ from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.journal import from_arrays, to_arrays
 from felb.federated.steps.belief import (
     TRIAL_ROUNDS,
+    choose_recovery_or_fit,
     may_pay,
     propagate_beliefs,
     recover_if_it_may_pay,
-    recovered_or_fitted,
 )
 from felb.federated.steps.relaxed import LEVELS, cuts, nmf, threshold_search
 from felb.federated.steps.starts import spectral_init
-from felb.federated.steps.state import Known, NegativeLogLikelihood, better_of
+from felb.federated.steps.state import NegativeLogLikelihood, Solution, better_of
 from felb.metrics import Counts, confusion
 from felb.optim.belief import Belief, assign_new_rows, infer_new_rows, recover
 
@@ -29,12 +29,12 @@ QUICK = Effort(relaxed_rounds=4, refine_rounds=3, tries=0, generations=1)
 
 
 def relaxed(shards=SHARDS):
-    return drive(nmf(drive(spectral_init(40, 4, seed=0), shards).known, 4), shards).known
+    return drive(nmf(drive(spectral_init(40, 4, seed=0), shards).solution, 4), shards).solution
 
 
 @pytest.fixture(scope="module")
 def started():
-    return drive(threshold_search(relaxed()), SHARDS).known
+    return drive(threshold_search(relaxed()), SHARDS).solution
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def driven(started):
 def test_the_start_is_the_likeliest_pair_of_thresholds():
     known = relaxed([DATA.A])
     found = drive(threshold_search(known), [DATA.A])
-    belief, sums = found.known.belief, found.sums[-1]
+    belief, sums = found.solution.belief, found.sums[-1]
     loss = NegativeLogLikelihood()
     grid = {}
     for (a, b), tp in np.ndenumerate(sums["covered"]):
@@ -78,7 +78,7 @@ def test_likelihood_of_counts_is_that_of_the_cells():
 
 def test_it_is_the_loop_over_centralized_data(started, driven):
     centralized = recover([DATA.A], started.belief)
-    found = driven.known
+    found = driven.solution
     np.testing.assert_array_equal(found.belief.theta, centralized.belief.theta)
     np.testing.assert_array_equal(found.components, centralized.V)
     np.testing.assert_array_equal(found.weights, centralized.belief.weights)
@@ -89,22 +89,22 @@ def test_it_is_the_loop_over_centralized_data(started, driven):
 
 
 def test_counts_are_those_of_the_decision(driven):
-    found = driven.known
+    found = driven.solution
     U = assign_new_rows(DATA.A, found.belief)
     assert Counts(*found.counts) == confusion(DATA.A, U, found.components)
     assert found.value == Counts(*found.counts).errors
 
 
 def test_the_truth_comes_back(driven):
-    found = driven.known
+    found = driven.solution
     assert confusion(DATA.signal, assign_new_rows(DATA.A, found.belief), found.components).f1 > 0.8
 
 
 def test_rows_inferred_anew_say_what_rows_of_the_rounds_say(started, driven):
     centralized = recover([DATA.A], started.belief)
-    anew = infer_new_rows(DATA.A, driven.known.belief)
+    anew = infer_new_rows(DATA.A, driven.solution.belief)
     assert np.mean((anew > 0) != (centralized.rows[0] > 0)) < 0.01
-    np.testing.assert_array_equal(anew[7:9], infer_new_rows(DATA.A.rows(7, 9), driven.known.belief))
+    np.testing.assert_array_equal(anew[7:9], infer_new_rows(DATA.A.rows(7, 9), driven.solution.belief))
 
 
 def test_a_belief_without_a_threshold_assigns_nothing(started):
@@ -113,7 +113,7 @@ def test_a_belief_without_a_threshold_assigns_nothing(started):
 
 
 def test_a_belief_survives_being_sent_and_stored(started, driven):
-    belief = driven.known.belief
+    belief = driven.solution.belief
     for back in (Belief.from_values(belief.to_values()), from_arrays(Belief, to_arrays(belief))):
         np.testing.assert_array_equal(back.theta, belief.theta)
         assert (back.inside, back.outside, back.threshold) == (belief.inside, belief.outside, belief.threshold)
@@ -123,11 +123,11 @@ def test_a_belief_survives_being_sent_and_stored(started, driven):
 def test_limits(started):
     played = drive(propagate_beliefs(started, 2), SHARDS)
     assert played.rounds == 3
-    assert not played.known.settled
+    assert not played.solution.settled
     with pytest.raises(InputError, match="one round"):
         drive(propagate_beliefs(started, 0), SHARDS)
     with pytest.raises(InputError, match="needs a belief"):
-        drive(propagate_beliefs(Known()), SHARDS)
+        drive(propagate_beliefs(Solution()), SHARDS)
 
 
 # -- the choice ------------------------------------------------------------------------------------------------------
@@ -146,21 +146,21 @@ def test_limits(started):
 )
 def test_a_recovery_must_be_close_or_far_better(fit, recovery, taken):
     fitted, recovered = (
-        Known(components=DATA.V, counts=None if c is None else np.array([*c, 1000])) for c in (fit, recovery)
+        Solution(components=DATA.V, counts=None if c is None else np.array([*c, 1000])) for c in (fit, recovery)
     )
-    assert recovered_or_fitted(fitted, recovered) is (recovered if taken else fitted)
+    assert choose_recovery_or_fit(fitted, recovered) is (recovered if taken else fitted)
 
 
 def test_a_rule_of_its_own_decides_between_steps(started):
     steps = propagate_beliefs(started, 1), propagate_beliefs(started, 2)
-    assert drive(better_of(started, *steps, better=lambda old, new: new), SHARDS).known.belief.rounds == 2
+    assert drive(better_of(started, *steps, better=lambda old, new: new), SHARDS).solution.belief.rounds == 2
 
 
 # -- the trial -------------------------------------------------------------------------------------------------------
 
 
 def fitted_with(*counts):
-    return Known(components=DATA.V, counts=np.array([*counts, DATA.A.shape[0] * DATA.A.shape[1]]))
+    return Solution(components=DATA.V, counts=np.array([*counts, DATA.A.shape[0] * DATA.A.shape[1]]))
 
 
 def tried(known, fitted, shards, *, most_work=1 << 28):
@@ -171,11 +171,11 @@ def test_the_trial_decides_whether_beliefs_are_propagated(started):
     ones = DATA.A.nnz
     close = tried(started, fitted_with(ones // 10, 0, ones - ones // 10), SHARDS)
     assert close.rounds > TRIAL_ROUNDS + 1
-    whole = drive(propagate_beliefs(started, 9), SHARDS).known
-    np.testing.assert_array_equal(close.known.belief.theta, whole.belief.theta)
+    whole = drive(propagate_beliefs(started, 9), SHARDS).solution
+    np.testing.assert_array_equal(close.solution.belief.theta, whole.belief.theta)
     hopeless = tried(started, fitted_with(ones, 1, 0), SHARDS)
     assert hopeless.rounds == TRIAL_ROUNDS + 1
-    assert hopeless.known.counts is None
+    assert hopeless.solution.counts is None
 
 
 def test_too_much_work_is_not_even_tried(started):
@@ -227,7 +227,7 @@ def test_resuming_from_any_round_ends_the_same(objective, tmp_path):
 
 def test_ended_at_any_round_it_has_components(started):
     for stop_after in range(5):
-        found = drive(propagate_beliefs(started), SHARDS, stop_after=stop_after).known
+        found = drive(propagate_beliefs(started), SHARDS, stop_after=stop_after).solution
         assert found.components.shape == (4, 40)
         assert found.belief.rounds == stop_after
 

@@ -11,7 +11,7 @@ from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.steps.relaxed import CUT_COUNTS, SHARES, cut_at, cut_relaxed, nmf
 from felb.federated.steps.starts import spectral_init
-from felb.federated.steps.state import Known
+from felb.federated.steps.state import Solution
 from felb.kernels.assign import assign_rows
 
 DATA = planted(300, 40, 5, noise=0.05, seed=1)
@@ -56,7 +56,7 @@ def test_a_row_of_zeros_stays_empty():
 
 def test_without_a_relaxed_v_it_says_what_is_missing():
     with pytest.raises(InputError, match="relaxed"):
-        drive(cut_relaxed(Known()), [DATA.A])
+        drive(cut_relaxed(Solution()), [DATA.A])
 
 
 def test_the_default_method_tries_cuts_and_is_no_worse_for_it():

@@ -16,7 +16,7 @@ from felb.federated.protocol import TimeUp
 from felb.federated.steps.refine import refine
 from felb.federated.steps.relaxed import nmf, threshold_search
 from felb.federated.steps.starts import spectral_init
-from felb.federated.steps.state import Cost, Known, best_of, step
+from felb.federated.steps.state import Cost, Solution, best_of, step
 from felb.kernels.assign import assign_rows
 from felb.kernels.exact import assign_rows_exact
 from felb.metrics import Counts, confusion
@@ -103,25 +103,26 @@ def test_named_steps_are_their_generators_one_after_the_other():
         return (yield from named(refine(known, rounds=3, seed=7)))
 
     shards = list(SHARDS.values())
-    plain, named = (drive(chain(n), shards).known for n in (lambda g: g, lambda g: step("x", g)))
+    plain, named = (drive(chain(n), shards).solution for n in (lambda g: g, lambda g: step("x", g)))
     np.testing.assert_array_equal(named.components, plain.components)
     np.testing.assert_array_equal(named.relaxed, plain.relaxed)
     assert named.value == plain.value
 
 
 def refined_from(V):
-    return refine(Known(components=V), rounds=1)
+    return refine(Solution(components=V), rounds=1)
 
 
 def test_the_best_of_several_is_taken_and_the_first_of_equals():
     shards = list(SHARDS.values())
     far, near = np.zeros_like(DATA.V), DATA.V
     for order in ([far, near], [near, far], [near, near, far]):
-        values = [drive(refined_from(V), shards).known.value for V in order]
+        values = [drive(refined_from(V), shards).solution.value for V in order]
         driven = drive(best_of(*map(refined_from, order)), shards)
-        assert driven.known.value == min(values)
+        assert driven.solution.value == min(values)
         ended = [
-            drive(best_of(*map(refined_from, order)), shards, stop_after=t).known.value for t in range(1, driven.rounds)
+            drive(best_of(*map(refined_from, order)), shards, stop_after=t).solution.value
+            for t in range(1, driven.rounds)
         ]
         assert sorted(ended, reverse=True) == ended, "what is handed on never gets worse"
 
@@ -131,7 +132,7 @@ def test_a_step_that_was_ended_hands_on_the_best_of_those_before():
         raise TimeUp
         yield
 
-    found = Known(components=DATA.V, value=3.0)
+    found = Solution(components=DATA.V, value=3.0)
 
     def lucky():
         return found
@@ -147,7 +148,7 @@ def test_a_step_that_was_ended_hands_on_the_best_of_those_before():
 
 def test_refinement_alone_is_an_algorithm_that_starts_from_any_v():
     V = DATA.V ^ (np.random.default_rng(0).random(DATA.V.shape) < 0.1)
-    finished = run(algorithm_of(lambda seed: refine(Known(components=V), rounds=20, seed=seed), 40), SHARDS)
+    finished = run(algorithm_of(lambda seed: refine(Solution(components=V), rounds=20, seed=seed), 40), SHARDS)
     before = confusion(DATA.A, assign_rows(DATA.A, V), V).errors
     assert finished.outcome.counts.errors < before
     assert finished.outcome.converged
@@ -274,7 +275,7 @@ def test_parameters_are_checked_at_the_edge(wrong, message):
 
 def test_counts_of_what_is_known_are_those_of_the_components():
     fit = BooleanFit(40, 4, Cost(), "hamming", replace(QUICK, tries=0))
-    known = drive(fit.search(0), list(SHARDS.values())).known
+    known = drive(fit.search(0), list(SHARDS.values())).solution
     U = assign_rows(DATA.A, known.components)
     assert Counts(*known.counts) == confusion(DATA.A, U, known.components)
     np.testing.assert_array_equal(known.supports, U.sum(axis=0))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from felb.data import planted
 from felb.errors import InputError
-from felb.federated.steps.refine import REFINE_ROUNDS, refine, safe_flips
-from felb.federated.steps.reseed import candidates_from, reseed
-from felb.federated.steps.state import Cost, Known, NegativeF1
+from felb.federated.steps.refine import REFINE_ROUNDS, choose_flips, refine
+from felb.federated.steps.reseed import make_candidates, reseed
+from felb.federated.steps.state import Cost, NegativeF1, Solution
 from felb.kernels.assign import assign_rows
 from felb.metrics import Counts, confusion
 
@@ -23,7 +23,7 @@ OBJECTIVES = [Cost(), Cost(2.0, 1.0), Cost(0.7, 1.9), NegativeF1()]
 
 def disturbed(seed, flips=0.2):
     rng = np.random.default_rng(seed)
-    return Known(components=DATA.V ^ (rng.random(DATA.V.shape) < flips))
+    return Solution(components=DATA.V ^ (rng.random(DATA.V.shape) < flips))
 
 
 def value_at(objective, V, weights):
@@ -38,7 +38,7 @@ def test_the_summed_loss_never_rises_and_is_that_of_the_result(objective, seed):
     losses = [row["loss"] for row in driven.rows]
     assert all(b <= a for a, b in itertools.pairwise(losses))
     assert losses[-1] < losses[0]
-    found = driven.known
+    found = driven.solution
     assert found.value == losses[-1] == objective.value(Counts(*found.counts))
     assert driven.rounds <= REFINE_ROUNDS + 1
     if isinstance(objective, Cost):
@@ -48,7 +48,7 @@ def test_the_summed_loss_never_rises_and_is_that_of_the_result(objective, seed):
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 def test_no_split_shows(objective):
     centralized, split, rows = (
-        drive(refine(disturbed(1), objective, seed=4), shards).known
+        drive(refine(disturbed(1), objective, seed=4), shards).solution
         for shards in ([DATA.A], SPLIT, cut(DATA.A, *range(1, 60)))
     )
     for other in (split, rows):
@@ -60,7 +60,7 @@ def test_no_split_shows(objective):
 
 @pytest.mark.parametrize("objective", [Cost(), Cost(2.0, 1.0)], ids=str)
 def test_where_it_settles_no_single_flip_helps(objective):
-    found = drive(refine(disturbed(2), objective, rounds=60, seed=1), SPLIT).known
+    found = drive(refine(disturbed(2), objective, rounds=60, seed=1), SPLIT).solution
     assert found.settled
     weights = objective.weights(None)
     U = assign_rows(DATA.A, found.components, weight_one=weights[0], weight_zero=weights[1])
@@ -78,15 +78,15 @@ def test_where_it_settles_no_single_flip_helps(objective):
 def test_unbalanced_costs_shift_the_balance():
     counts = {}
     for cost in (0.25, 1.0, 4.0):
-        found = drive(refine(disturbed(0), Cost(false_positive=cost), rounds=20), SPLIT).known
+        found = drive(refine(disturbed(0), Cost(false_positive=cost), rounds=20), SPLIT).solution
         counts[cost] = Counts(*found.counts)
     assert counts[0.25].fp > counts[1.0].fp > counts[4.0].fp
     assert counts[0.25].fn < counts[1.0].fn < counts[4.0].fn
 
 
 def test_objective_f1_raises_f1():
-    first = drive(refine(disturbed(0)), SPLIT).known
-    second = drive(refine(first, NegativeF1()), SPLIT).known
+    first = drive(refine(disturbed(0)), SPLIT).solution
+    second = drive(refine(first, NegativeF1()), SPLIT).solution
     assert Counts(*second.counts).f1 >= Counts(*first.counts).f1
     assert -second.value == Counts(*second.counts).f1
     F = Counts(*second.counts).f1
@@ -98,7 +98,7 @@ def test_objective_f1_raises_f1():
 def test_safe_flips_are_improving_and_include_the_best_of_each_column(seed):
     rng = np.random.default_rng(seed)
     gains, V = rng.integers(-4, 5, (4, 9)).astype(float), rng.random((4, 9)) < 0.5
-    flips = safe_flips(gains, V, np.random.default_rng(seed))
+    flips = choose_flips(gains, V, np.random.default_rng(seed))
     improvement = np.where(V, -gains, gains)
     assert (improvement[flips] > 0).all()
     for j in range(9):
@@ -109,7 +109,7 @@ def test_safe_flips_are_improving_and_include_the_best_of_each_column(seed):
 
 def test_averaged_gains_keep_the_last_v():
     driven = drive(refine(disturbed(0), memory=0.5, rounds=15), SPLIT)
-    assert driven.known.value == driven.rows[-1]["measured"]
+    assert driven.solution.value == driven.rows[-1]["measured"]
     assert driven.rows[-1]["measured"] < driven.rows[0]["measured"]
 
 
@@ -120,24 +120,24 @@ def stuck():
     """One planted component is missing and another is there twice."""
     V = DATA.V.copy()
     V[3] = V[0]
-    return drive(refine(Known(components=V)), SPLIT).known
+    return drive(refine(Solution(components=V)), SPLIT).solution
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
 def test_reseeding_finds_what_is_missing_and_keeps_only_what_helps(objective):
-    known = drive(refine(stuck(), objective), SPLIT).known
+    known = drive(refine(stuck(), objective), SPLIT).solution
     driven = drive(reseed(known, objective, seed=2), SPLIT)
     losses = [known.value, *(row["loss"] for row in driven.rows)]
     assert all(b <= a for a, b in itertools.pairwise(losses))
     assert losses[-1] < losses[0]
-    found = driven.known
+    found = driven.solution
     assert objective.value(Counts(*found.counts)) == found.value
     if objective == Cost():
         assert min(np.count_nonzero(v ^ DATA.V[3]) for v in found.components) <= 2
 
 
 def test_no_split_shows_in_reseeding():
-    a, b = (drive(reseed(stuck(), NegativeF1(), tries=4, seed=2), shards).known for shards in ([DATA.A], SPLIT))
+    a, b = (drive(reseed(stuck(), NegativeF1(), tries=4, seed=2), shards).solution for shards in ([DATA.A], SPLIT))
     np.testing.assert_array_equal(a.components, b.components)
     assert a.value == b.value
 
@@ -148,19 +148,19 @@ def test_an_unfinished_try_does_not_count():
     unfinished = next(number for number, row in enumerate(rows) if row["tries"] > 1)
     assert unfinished >= 3  # residual counts, pair counts, candidate gains, and then at least one refinement
     for stop_after in range(unfinished + 1):
-        assert drive(reseed(known), SPLIT, stop_after=stop_after).known is known
+        assert drive(reseed(known), SPLIT, stop_after=stop_after).solution is known
 
 
 def test_a_perfect_cover_leaves_nothing_to_reseed():
     clean = planted(60, 20, 1, density=1.0, seed=0)
     V = np.vstack([clean.V, clean.V])
-    known = drive(refine(Known(components=V)), [clean.A]).known
-    assert drive(reseed(known), [clean.A]).known.value == 0
+    known = drive(refine(Solution(components=V)), [clean.A]).solution
+    assert drive(reseed(known), [clean.A]).solution.value == 0
 
 
 def test_candidates_follow_their_definition():
     left = np.array([10, 8, 2, 0])
-    found = candidates_from(np.array([[10, 7, 2, 0]]), left, np.array([0]), n_rows=100)
+    found = make_candidates(np.array([[10, 7, 2, 0]]), left, np.array([0]), n_rows=100)
     expected = {(True, True, False, False), (True, True, True, False), (True, False, False, False)}
     assert {tuple(row) for row in found} == expected
 
@@ -179,6 +179,6 @@ def test_costs_are_positive_numbers(wrong):
 
 def test_refinement_and_reseeding_need_components():
     with pytest.raises(InputError, match="needs a V"):
-        drive(refine(Known()), SPLIT)
+        drive(refine(Solution()), SPLIT)
     with pytest.raises(InputError, match="exclusive gains"):
-        drive(reseed(Known(components=DATA.V)), SPLIT)
+        drive(reseed(Solution(components=DATA.V)), SPLIT)

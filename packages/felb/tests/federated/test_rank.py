@@ -10,8 +10,8 @@ from felb.data import planted
 from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
-from felb.federated.steps.reseed import component_bits, description_length, merged_pairs, select_rank, subset_bits
-from felb.federated.steps.state import Known
+from felb.federated.steps.reseed import component_bits, description_length, merge_pairs, select_rank, subset_bits
+from felb.federated.steps.state import Solution
 from felb.metrics import Counts
 
 DATA = planted(400, 60, 5, noise=0.05, heights=(0.1, 0.3), widths=(0.1, 0.3), seed=2)
@@ -39,7 +39,7 @@ def test_description_length_by_hand():
 def test_merges_join_the_pairs_that_are_most_alike():
     V = np.array([[1, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]], dtype=bool)
     shared = np.array([[9, 9, 0], [9, 10, 1], [0, 1, 8]])
-    first, second = merged_pairs(V, shared, most=2)
+    first, second = merge_pairs(V, shared, most=2)
     np.testing.assert_array_equal(first, [[1, 1, 1, 0], [1, 0, 0, 1]])
     np.testing.assert_array_equal(second, [[1, 1, 0, 1], [0, 0, 1, 0]])
 
@@ -54,7 +54,7 @@ def test_pieces_of_components_are_put_together():
     """Each planted component in two pieces of columns: dropping alone would lose half of it."""
     halves = np.arange(60) % 2 == 0
     pieces = np.vstack([DATA.V & halves, DATA.V & ~halves])
-    assert len(drive(select_rank(Known(components=pieces)), [DATA.A]).known.components) == 5
+    assert len(drive(select_rank(Solution(components=pieces)), [DATA.A]).solution.components) == 5
 
 
 def test_the_curve_is_in_the_history_and_does_not_depend_on_the_split():
@@ -80,7 +80,7 @@ def test_noise_alone_has_hardly_a_component():
 
 def test_components_without_features_are_left_out():
     V = np.vstack([DATA.V, np.zeros((2, 60), dtype=bool)])
-    assert len(drive(select_rank(Known(components=V)), [DATA.A]).known.components) == 5
+    assert len(drive(select_rank(Solution(components=V)), [DATA.A]).solution.components) == 5
 
 
 def test_what_cannot_be_is_refused():
@@ -89,4 +89,4 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(InputError, match="whole number or 'mdl'"):
         federated_bmf(60, "aic")
     with pytest.raises(InputError, match="patience"):
-        drive(select_rank(Known(components=DATA.V), patience=0), [DATA.A])
+        drive(select_rank(Solution(components=DATA.V), patience=0), [DATA.A])

@@ -8,7 +8,7 @@ from felb.data import planted
 from felb.errors import InputError
 from felb.federated.steps.refine import refine
 from felb.federated.steps.search import Population, as_set, child, recombine
-from felb.federated.steps.state import Known
+from felb.federated.steps.state import Solution
 from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 
@@ -21,25 +21,25 @@ def crossed(**options):
     rng = np.random.default_rng(0)
     found = []
     for _ in range(3):
-        found.append((yield from refine(Known(components=rng.random((4, 30)) < 0.2), rounds=3)))
+        found.append((yield from refine(Solution(components=rng.random((4, 30)) < 0.2), rounds=3)))
     return (yield from recombine(found, PATTERNS, **{"generations": 3, "children": 6, "rounds": 3} | options))
 
 
 def test_recombination_improves_on_the_best_and_its_loss_is_true():
-    before = drive(crossed(generations=0), [DATA.A]).known
-    after = drive(crossed(), [DATA.A]).known
+    before = drive(crossed(generations=0), [DATA.A]).solution
+    after = drive(crossed(), [DATA.A]).solution
     assert after.value < before.value
     U = assign_rows(DATA.A, after.components)
     assert confusion(DATA.A, U, after.components).errors == after.value
 
 
 def test_more_generations_are_never_worse():
-    values = [drive(crossed(generations=generations), [DATA.A]).known.value for generations in range(4)]
+    values = [drive(crossed(generations=generations), [DATA.A]).solution.value for generations in range(4)]
     assert values == sorted(values, reverse=True)
 
 
 def test_recombination_does_not_depend_on_the_split():
-    a, b = (drive(crossed(), shards).known for shards in ([DATA.A], cut(DATA.A, 1, 17, 80)))
+    a, b = (drive(crossed(), shards).solution for shards in ([DATA.A], cut(DATA.A, 1, 17, 80)))
     np.testing.assert_array_equal(a.components, b.components)
     assert a.value == b.value
 
@@ -76,7 +76,7 @@ def test_a_population_keeps_the_best_of_different_members():
     V = np.random.default_rng(0).random((2, 3, 8)) < 0.5
     same = V[0][::-1]
     population = Population.of(
-        [Known(components=one, value=value) for one, value in ((V[0], 5.0), (V[1], 3.0), (same, 5.0))]
+        [Solution(components=one, value=value) for one, value in ((V[0], 5.0), (V[1], 3.0), (same, 5.0))]
     )
     assert population.values.tolist() == [3.0, 5.0]
     np.testing.assert_array_equal(as_set(same), as_set(V[0]))
@@ -89,6 +89,6 @@ def test_bad_recombinations_are_refused(bad):
 
 
 def test_recombination_ends_where_many_children_reach_the_best():
-    found = [Known(components=DATA.V, value=0.0, counts=np.array([0, 0, 0, 3600]))] * 3
+    found = [Solution(components=DATA.V, value=0.0, counts=np.array([0, 0, 0, 3600]))] * 3
     driven = drive(recombine(found, np.zeros((0, 30), bool), generations=9), [DATA.signal])
     assert {row["generation"] for row in driven.rows} == {0}

@@ -16,7 +16,7 @@ from felb.federated.algorithms.felb import felb as felb_algorithm
 from felb.federated.algorithms.post_hoc import aligned, post_hoc
 from felb.federated.algorithms.wrappers import refined
 from felb.federated.steps.refine import refine
-from felb.federated.steps.state import Known
+from felb.federated.steps.state import Solution
 from felb.metrics import confusion
 
 pytestmark = pytest.mark.filterwarnings("ignore::felb.ConvergenceWarning")
@@ -60,7 +60,7 @@ def test_the_summed_loss_is_never_larger_on_any_data(seed, noise, clients):
 def test_it_is_the_refinement_of_the_algorithms_components(algorithm):
     """The same V as the step alone, started from what the algorithm has found."""
     found = run(algorithm, SHARDS, seed=2).outcome
-    alone = run(algorithm_of(lambda seed: refine(Known(components=found.components), seed=seed), 40), SHARDS, seed=2)
+    alone = run(algorithm_of(lambda seed: refine(Solution(components=found.components), seed=seed), 40), SHARDS, seed=2)
     both = run(refined(algorithm), SHARDS, seed=2)
     np.testing.assert_array_equal(both.outcome.components, alone.outcome.components)
     assert both.outcome.counts == alone.outcome.counts
@@ -104,7 +104,7 @@ def test_the_loss_of_the_rounds_never_rises():
 
 
 def test_the_split_among_clients_does_not_change_the_refinement():
-    algorithm = refined(algorithm_of(lambda seed: refine(Known(components=DATA.V), rounds=0, seed=seed), 40))
+    algorithm = refined(algorithm_of(lambda seed: refine(Solution(components=DATA.V), rounds=0, seed=seed), 40))
     centralized = run(algorithm, {"all": DATA.A}, seed=2).outcome
     apart = run(algorithm, SHARDS, seed=2).outcome
     np.testing.assert_array_equal(centralized.components, apart.components)

@@ -13,9 +13,9 @@ from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.algorithms.felb import felb
 from felb.federated.journal import Journal
 from felb.federated.steps.refine import STACKED_GAINS
-from felb.federated.steps.search import CENTRALIZED_SEARCH, centralized_search, local_search, row_pattern
-from felb.federated.steps.starts import cover, find_patterns, patterns_from, random_init
-from felb.federated.steps.state import Known, NegativeF1
+from felb.federated.steps.search import CENTRALIZED_SEARCH, centralized_search, draw_row_pattern, local_search
+from felb.federated.steps.starts import cover, find_patterns, make_patterns, random_init
+from felb.federated.steps.state import NegativeF1, Solution
 from felb.kernels.assign import assign_rows
 from felb.metrics import Counts, confusion
 from felb.progress import Deadline
@@ -26,14 +26,14 @@ QUICK = Effort(relaxed_rounds=3, refine_rounds=3, tries=2, proposals=40, generat
 
 def start(k=4, seed=0):
     V = np.random.default_rng(seed).random((k, 30)) < 0.2
-    return Known(components=V)
+    return Solution(components=V)
 
 
 # -- patterns --------------------------------------------------------------------------------------------------------
 
 
 def test_patterns_are_the_columns_that_are_often_with_a_seed():
-    found = drive(find_patterns(Known(), 30, 5, confidences=(0.5, 1.0)), cut(DATA.A, 50)).known
+    found = drive(find_patterns(Solution(), 30, 5, confidences=(0.5, 1.0)), cut(DATA.A, 50)).solution
     A = DATA.A.toarray().astype(int)
     seeds = np.argsort(-A.sum(axis=0), kind="stable")[:5]
     expected = {
@@ -46,12 +46,12 @@ def test_patterns_are_the_columns_that_are_often_with_a_seed():
 
 def test_columns_without_ones_are_no_seeds():
     together = np.zeros((0, 3), dtype=np.int64)
-    assert patterns_from(together, np.zeros(3, np.int64), np.zeros(0, np.int64)).shape == (0, 3)
+    assert make_patterns(together, np.zeros(3, np.int64), np.zeros(0, np.int64)).shape == (0, 3)
 
 
 def test_cover_takes_the_pattern_that_gains_most_each_time():
     patterns = np.random.default_rng(1).random((20, 30)) < 0.2
-    V = drive(cover(Known(patterns=patterns), 4), cut(DATA.A, 40, 70)).known.components
+    V = drive(cover(Solution(patterns=patterns), 4), cut(DATA.A, 40, 70)).solution.components
     chosen = np.zeros((0, 30), dtype=bool)
     A = DATA.A.toarray()
     for row in V:
@@ -67,23 +67,23 @@ def test_cover_takes_the_pattern_that_gains_most_each_time():
 
 def test_patterns_and_cover_do_not_depend_on_the_split():
     def covered():
-        known = yield from find_patterns(Known(), 30, 8)
+        known = yield from find_patterns(Solution(), 30, 8)
         return (yield from cover(known, 4))
 
-    results = [drive(covered(), shards).known.components for shards in ([DATA.A], cut(DATA.A, 1, 30, 31))]
+    results = [drive(covered(), shards).solution.components for shards in ([DATA.A], cut(DATA.A, 1, 30, 31))]
     np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("bad", [{"n_seeds": 0}, {"confidences": (0.0,)}, {"confidences": (1.5,)}])
 def test_bad_patterns_are_refused(bad):
     with pytest.raises(InputError):
-        drive(find_patterns(Known(), 3, **bad), [DATA.A])
+        drive(find_patterns(Solution(), 3, **bad), [DATA.A])
 
 
-def searching(known=None, search=local_search, **options):
+def searching(solution=None, search=local_search, **options):
     """Patterns, then a search from them."""
-    known = yield from find_patterns(known or start(), 30)
-    return (yield from search(known, **options))
+    solution = yield from find_patterns(solution or start(), 30)
+    return (yield from search(solution, **options))
 
 
 # -- search ----------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def test_search_never_gets_worse_and_its_figures_are_true(objective):
     losses = [row["loss"] for row in driven.rows[2:]]
     assert losses[-1] < losses[0]
     assert all(b <= a for a, b in itertools.pairwise(losses))
-    known = driven.known
+    known = driven.solution
     if objective is None:
         U = assign_rows(DATA.A, known.components)
         assert confusion(DATA.A, U, known.components) == Counts(*known.counts.tolist())
@@ -130,7 +130,7 @@ def test_a_centralized_search_never_gets_worse_and_refuses_a_second_client():
     assert len(losses) == 7
     assert losses[-1] < losses[0]
     assert losses == sorted(losses, reverse=True)
-    known = driven.known
+    known = driven.solution
     assert Counts(*known.counts.tolist()).errors == known.value
     with pytest.raises(FederationError, match="one owner"):
         drive(both(), cut(DATA.A, 50))
@@ -139,8 +139,8 @@ def test_a_centralized_search_never_gets_worse_and_refuses_a_second_client():
 def test_row_patterns_are_rows_or_what_two_rows_share():
     A, rng = DATA.A.toarray(), np.random.default_rng(0)
     shared = {tuple(a & b) for a in A for b in A}
-    assert {tuple(row_pattern(DATA.A, rng)) for _ in range(50)} <= shared
-    assert not row_pattern(DATA.A.rows(0, 0), rng).any()
+    assert {tuple(draw_row_pattern(DATA.A, rng)) for _ in range(50)} <= shared
+    assert not draw_row_pattern(DATA.A.rows(0, 0), rng).any()
 
 
 def test_work_and_patience_bound_the_search():

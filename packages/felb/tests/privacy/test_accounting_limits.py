@@ -10,10 +10,10 @@ import pytest
 
 from felb.privacy import mechanisms as discrete
 from felb.privacy import spec
-from felb.privacy.accounting import gaussian_delta
+from felb.privacy.accounting import gaussian_delta, public_size
 from felb.privacy.mechanisms import FINEST, GRID_BITS, DiscreteGaussian
 from felb.privacy.releases import row_size_histogram
-from felb.privacy.spec import Privacy, public_size
+from felb.privacy.spec import Privacy
 from felb.runs.execute import simulate
 from felb.runs.job import Job
 

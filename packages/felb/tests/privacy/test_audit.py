@@ -11,9 +11,9 @@ from felb.federated.algorithms.private import (
     FINE_BITS,
     FIRST,
     Averaged,
+    draw_components,
     lam_at,
     moved,
-    random_components,
     round_statistics,
     sum_statistics,
 )
@@ -201,7 +201,7 @@ def play_rounds(mu=3.0, rounds=4, noise_factor=1.0, forget_rounds=False):
         (A, canary(A)),
         noise=lambda shape: discrete_gaussian(sigma, math.prod(shape)).reshape(shape),
         sigma=sigma,
-        start=(Averaged(0, random_components((K, M), 0)), ()),
+        start=(Averaged(0, draw_components((K, M), 0)), ()),
         rounds=rounds,
         runs=50,
     )

@@ -17,9 +17,10 @@ from felb import __version__
 from felb.errors import InputError
 from felb.federated.protocol import Outcome
 from felb.metrics.counts import History
+from felb.records import replace_nonfinite
 from felb.runs.execute import simulate
 from felb.runs.job import Job
-from felb.runs.result import LONGEST_STEM, Component, Provenance, Result, file_stem, finite, read_assignment
+from felb.runs.result import LONGEST_STEM, Component, Provenance, Result, file_stem, read_assignment
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_figures_json_cannot_say_are_null(tmp_path, result, assignments):
     record = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     assert record["integrality_gap"] is None
     assert record["history"] == [{"round": 0, "change": None}]
-    assert finite({"a": (np.float32(0.5), np.float64("nan")), "b": [np.int32(3), "x"]}) == {
+    assert replace_nonfinite({"a": (np.float32(0.5), np.float64("nan")), "b": [np.int32(3), "x"]}) == {
         "a": [0.5, None],
         "b": [3, "x"],
     }

@@ -33,7 +33,7 @@ def show(folder: str, as_json: bool) -> None:
     Compare a roster with all other sites by telephone: each reads out the digest and its own key, and there must be as
     many people as sites.
     """
-    from felb_sites.approvals import SHORT
+    from felb_sites import SHORT
     from felb_sites.certificates import written
     from felb_sites.provisioning import Site
 

@@ -52,7 +52,8 @@ def pending(folder: str, as_json: bool) -> None:
 @options.as_json
 def show(folder: str, run: str, as_json: bool) -> None:
     """Show what RUN would take from the site in FOLDER: what leaves, how often, with which noise, at what cost."""
-    from felb_sites.approvals import SHORT, Approvals
+    from felb_sites import SHORT
+    from felb_sites.approvals import Approvals
     from felb_sites.provisioning import Site
 
     site = Site.open(folder)

@@ -43,9 +43,9 @@ SCORES = ("f1", "rmsd", "precision", "recall", "coverage", "errors")
 
 def print_json(data: Any) -> None:
     """Print plain data as JSON."""
-    from felb.runs.result import finite
+    from felb.records import replace_nonfinite
 
-    click.echo(json.dumps(finite(data), indent=1, allow_nan=False))
+    click.echo(json.dumps(replace_nonfinite(data), indent=1, allow_nan=False))
 
 
 def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHOWN_FEATURES) -> None:

@@ -17,10 +17,9 @@ import numpy as np
 from felb.errors import FederationError, InputError, PrivacyError
 from felb.federated.journal import SUFFIX, digest, read_entry, states_from_arrays, states_to_arrays, write_entry
 from felb.federated.protocol import Release, Request, Update
-from felb.privacy.accounting import Accountant, Charge, Cost
+from felb.privacy.accounting import UPLOADS, Accountant, Charge, Cost
 from felb.privacy.mechanisms import Mechanism, NoNoise
 from felb.privacy.outbound_log import OutboundRecord
-from felb.privacy.spec import UPLOADS
 from felb.records import clear_leftovers
 
 if TYPE_CHECKING:

@@ -320,8 +320,8 @@ def _wide(value: Array) -> Array:
 class Step:
     """A named part of an algorithm, with a result that the journal keeps in place of the sums it was found from.
 
-    ``result = yield Step("refine", refine(...), Known)`` runs the generator to its end; a run that is resumed after it
-    gets the stored result at once.
+    ``result = yield Step("refine", refine(...), Solution)`` runs the generator to its end; a run that is resumed after
+    it gets the stored result at once.
 
     Parameters
     ----------

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from felb.errors import FederationError
+from felb.kernels import UPLOAD_BITS
 from felb.kernels.belief import LEAST_RATE
-from felb.kernels.passes import UPLOAD_BITS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

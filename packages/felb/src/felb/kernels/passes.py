@@ -10,6 +10,7 @@ import numba
 import numpy as np
 
 from felb.errors import InputError
+from felb.kernels import SKETCH_BITS, UPLOAD_BITS, WEIGHTED_BITS
 from felb.kernels.compiler import kernel
 from felb.kernels.schedule import Schedule, block_of, plain_view, scratch_space, table_of, width_of
 
@@ -418,19 +419,8 @@ UNIT_BITS = 12
 LARGEST_UNITS = (1 << 16) - 1
 """Rows are clipped to this many units, so that squares add up exactly in float64 over 2^21 rows."""
 
-SKETCH_BITS = 20
-"""Fractional bits of a sketch Q; A Q and AᵀA Q then add up exactly in float64 up to 2^33 pairs of ones a column."""
-
-UPLOAD_BITS = 32
-"""Fractional bits of an uploaded factor with entries of order one; those above 2^-9 keep all bits of a float32."""
-
 GRAM_ROWS = 1 << 20
 """Rows whose squares are added in float64 at once."""
-
-
-WEIGHTED_BITS = 24
-"""Fractional bits of weighted uploads, as many as a float32 in [½, 1) has. Whole multiples add up exactly below 2^39,
-those in float64 below 2^29."""
 
 
 def whole_multiples(values: NDArray[Any]) -> NDArray[np.int64]:

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+SIZES, COLUMNS, COOCCURRENCE, STATISTICS, CHOICE, SCORES, UPLOADS = (
+    "sizes",
+    "columns",
+    "cooccurrence",
+    "statistics",
+    "choice",
+    "scores",
+    "V",
+)
+"""What is charged, by the names of releases in the outbound log."""
+
+LARGEST_DELTA = 1e-5
+"""Where none is given: δ is at most this, and less for many records."""
+
 Kind = Literal["gaussian", "laplace", "bits"]
 
 
@@ -334,3 +348,18 @@ class Accountant:
     def total(self) -> dict[str, Any]:
         """Return the running total as plain values, for the outbound log."""
         return {"epsilon": self.spent, "delta": self.delta, "mu": self.mu, "unit": self.unit}
+
+
+def public_size(n: int) -> int:
+    """Round a number of records down to its first digit, as it may enter what is published.
+
+    δ, and with it every σ, is published. One that followed from the exact number would tell data sets apart that differ
+    in one record. More than half of the records are still counted, so that 1/(10 n) stays well below 1/n.
+
+    Examples
+    --------
+    >>> public_size(20001), public_size(20000), public_size(987)
+    (20000, 20000, 900)
+    """
+    digits = str(n)
+    return int(digits[0].ljust(len(digits), "0"))

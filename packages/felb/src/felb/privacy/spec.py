@@ -14,7 +14,21 @@ import numpy as np
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError, PrivacyError
 from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
-from felb.privacy.accounting import Accountant, calibrated_bits, calibrated_mu, check_budget
+from felb.privacy.accounting import (
+    CHOICE,
+    COLUMNS,
+    COOCCURRENCE,
+    LARGEST_DELTA,
+    SCORES,
+    SIZES,
+    STATISTICS,
+    UPLOADS,
+    Accountant,
+    calibrated_bits,
+    calibrated_mu,
+    check_budget,
+    public_size,
+)
 from felb.privacy.mechanisms import DiscreteGaussian, check_bound
 from felb.privacy.releases import (
     ClippedGaussian,
@@ -33,20 +47,6 @@ if TYPE_CHECKING:
     from felb.metrics.counts import History
     from felb.privacy.mechanisms import RecordSum
     from felb.privacy.releases import Uploads
-
-
-SIZES, COLUMNS, COOCCURRENCE, STATISTICS, CHOICE, SCORES, UPLOADS = (
-    "sizes",
-    "columns",
-    "cooccurrence",
-    "statistics",
-    "choice",
-    "scores",
-    "V",
-)
-
-SUPPORTS = "supports"
-"""In an exact run: how many records have each component, in whatever task it is told."""
 
 
 LEAST_SITES, MOST_SITES = 3, 50
@@ -201,7 +201,6 @@ class PrivacyPlan:
 WIDE = 2000
 """Beyond this many columns the heavy ones are found first, and only pairs of these are counted."""
 
-LARGEST_DELTA = 1e-5
 LEAST_SHARES = 2
 """Clients that share noise; a single one adds all of it itself."""
 DEFAULT_ROUNDS = {"statistics": 50, "hybrid": 3}
@@ -439,21 +438,6 @@ def read_privacy(terms: Mapping[str, Any]) -> Privacy:
         return Privacy(**terms)
     except TypeError as error:  # a word where a number belongs
         raise InputError(f"the privacy specification is not understood ({error}); check its values") from error
-
-
-def public_size(n: int) -> int:
-    """Round a number of records down to its first digit, as it may enter what is published.
-
-    δ, and with it every σ, is published. One that followed from the exact number would tell data sets apart that differ
-    in one record. More than half of the records are still counted, so that 1/(10 n) stays well below 1/n.
-
-    Examples
-    --------
-    >>> public_size(20001), public_size(20000), public_size(987)
-    (20000, 20000, 900)
-    """
-    digits = str(n)
-    return int(digits[0].ljust(len(digits), "0"))
 
 
 def _shares(privacy: Privacy, n_columns: int) -> Mapping[str, float]:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.metrics.interpretation import component_rules
-from felb.records import replacing
+from felb.records import replace_nonfinite, replacing
 from felb.report import figures
 from felb.report.pages import arrange_overlap, build_comparison_page
 from felb.report.tables import comparison_csv, comparison_latex, comparison_markdown
-from felb.runs.result import finite
 
 if TYPE_CHECKING:
     import os
@@ -110,7 +109,7 @@ def interpret(inputs: ReportInputs) -> dict[str, Any]:
                 if owner == number
             ]
         found.append(entry)
-    return finite({"components": found})  # type: ignore[no-any-return]
+    return replace_nonfinite({"components": found})  # type: ignore[no-any-return]
 
 
 def write_tables(inputs: ReportInputs, folder: str) -> list[str]:
@@ -153,7 +152,7 @@ def write_tables(inputs: ReportInputs, folder: str) -> list[str]:
 
 
 def _tabulate_components(inputs: ReportInputs) -> list[list[Any]]:
-    purity = None if inputs.measured is None else finite(inputs.measured.purity.tolist())
+    purity = None if inputs.measured is None else replace_nonfinite(inputs.measured.purity.tolist())
     found = None if inputs.stability is None else inputs.stability.found.tolist()
     rows: list[list[Any]] = [["component", "support", "size", "filled", "found", "features"]]
     for c in inputs.describe_components():

@@ -15,8 +15,8 @@ from felb.data.coercion import Alignment
 from felb.data.files import check_named, read_data
 from felb.errors import InputError, missing_extra
 from felb.metrics.comparison import NO_MATCH, drift_between, match_components
-from felb.records import replacing
-from felb.runs.result import Result, finite
+from felb.records import replace_nonfinite, replacing
+from felb.runs.result import Result
 
 if TYPE_CHECKING:
     import os
@@ -133,7 +133,7 @@ def write_drift(path: str | os.PathLike[str], drift: Drift, *, force: bool = Fal
     target = check_drift_target(path, force=force)
     with replacing(target) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         if target.suffix.lower() == ".json":
-            json.dump(finite(drift.to_json()), file, indent=1, allow_nan=False)
+            json.dump(replace_nonfinite(drift.to_json()), file, indent=1, allow_nan=False)
             return
         writer = csv.writer(file)
         writer.writerow(["of", "name", "share", "fit", "new", "z", "changed"])

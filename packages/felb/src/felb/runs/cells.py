@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from felb._version import __version__
 from felb.errors import FelbError, InputError
-from felb.records import PARTIAL, replacing, try_lock
-from felb.runs.result import finite, machine_facts
+from felb.records import PARTIAL, replace_nonfinite, replacing, try_lock
+from felb.runs.result import machine_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -70,7 +70,7 @@ class CellRecord:
     def write(self, folder: Path) -> None:
         """Write the cell into the folder of its experiment; the file appears complete or not at all."""
         with replacing(folder / CELLS / f"{self.key}.json") as partial:
-            partial.write_text(json.dumps(finite(asdict(self)), allow_nan=False) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(replace_nonfinite(asdict(self)), allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> CellRecord | None:
@@ -104,8 +104,6 @@ def answered(measure: Callable[[Request], dict[str, Any]], request: Request) -> 
 
 def serve(measure: Callable[[Request], dict[str, Any]], *, warm_up: Callable[[Request], None]) -> None:
     """Answer requests until there are no more; neither importing nor compiling is part of a cell's time."""
-    from felb.runs.result import finite
-
     # What a library prints must not get between the answers.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -119,7 +117,7 @@ def serve(measure: Callable[[Request], dict[str, Any]], *, warm_up: Callable[[Re
     threading.Thread(target=listen, daemon=True).start()
 
     def tell(reply: dict[str, Any]) -> None:
-        out.write(json.dumps(finite(reply), allow_nan=False) + "\n")
+        out.write(json.dumps(replace_nonfinite(reply), allow_nan=False) + "\n")
         out.flush()
 
     tell(READY)

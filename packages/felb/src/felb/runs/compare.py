@@ -22,10 +22,9 @@ from felb.federated.algorithms.registry import check_known
 from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.metrics.comparison import Interval, mean_interval
-from felb.records import replacing
+from felb.records import replace_nonfinite, replacing
 from felb.runs.cells import CELLS, CellRecord, Cells, claim_folder, measure_cells, provenance, serve
 from felb.runs.job import Job
-from felb.runs.result import finite
 from felb.sklearn.base import BooleanFactorization
 from felb.sklearn.methods import any_model, is_path, own_parameters, parameters_of, source_digest
 from felb.tables.sources import source_name
@@ -261,7 +260,7 @@ def _key(parameters: Mapping[str, Any]) -> str:
 def _write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     raw = {"format": FORMAT, **facts}
     with replacing(folder / MANIFEST) as partial:
-        partial.write_text(json.dumps(finite(raw), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(replace_nonfinite(raw), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def job_of(parameters: Mapping[str, Any]) -> Job:

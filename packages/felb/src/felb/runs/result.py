@@ -11,7 +11,6 @@ import platform
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -29,15 +28,14 @@ from felb.errors import FelbError, InputError, shortened
 from felb.federated.algorithms.registry import MDL
 from felb.federated.journal import pack, unpack
 from felb.federated.protocol import Outcome
-from felb.federated.steps.belief import ASSIGN_BY_BELIEF
 from felb.metrics.counts import Counts, FeatureCounts, History
 from felb.optim.belief import Belief
-from felb.records import Natural, open_regular, read_bounded, read_record, replacing
+from felb.records import Natural, open_regular, read_bounded, read_record, replace_nonfinite, replacing
 from felb.runs import MODEL_SUFFIX, RESULT, check_result_folder, is_model_file
 from felb.tables.schema import Schema, conflicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -96,6 +94,8 @@ def remarks(result: Result) -> list[str]:
 
 def _why(result: Result) -> str:
     """Say why a result with so many wrong cells was chosen."""
+    from felb.federated.steps.belief import ASSIGN_BY_BELIEF  # compiled code, which most results do not need
+
     if not any(row.get("task") == ASSIGN_BY_BELIEF.name for row in result.history):
         return "Empty components would have fewer; take fewer components, or another method."
     asked = result.provenance.parameters.get("objective", "auto")
@@ -342,7 +342,7 @@ class Result:
             self.schema.write(folder / SCHEMA, force=True)
         if self.outcome.belief is not None:
             (folder / BELIEF).write_bytes(pack(self.outcome.belief.to_values()))
-        whole = finite(self.to_json())
+        whole = replace_nonfinite(self.to_json())
         made, data = whole["provenance"], whole["provenance"]["data"]
         owned = {
             "clients": whole["clients"],
@@ -442,19 +442,6 @@ def file_stem(client: str) -> str:
 def fingerprint_of(content: bytes) -> str:
     """Return by what private.json knows the result.json that it belongs to."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def finite(value: Any) -> Any:
-    """Replace NaN and infinities by None, which JSON can say."""
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, np.integer):
-        return int(value)
-    return value
 
 
 # -- A model as one file, ``NAME.felbmodel``: the files of a result folder that may be passed on, in a ZIP archive ---

@@ -18,7 +18,7 @@ from felb.errors import FederationError
 from felb.federated.journal import MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME, digest
 from felb.federated.protocol import MOST_SUM, Release, Sums
 from felb.federated.tasks import ResponseValidator
-from felb.kernels.passes import UPLOAD_BITS
+from felb.kernels import UPLOAD_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -24,10 +24,10 @@ from felb.federated.steps.assignment import (
     EXACT_COUNTS,
     HURRIED_NODES,
     assign_task,
-    assigned_exactly,
+    choose_by_exact_loss,
     counted,
-    least_assigned,
     read_counts,
+    request_exact_assignment,
 )
 from felb.federated.steps.refine import FLIP_GAINS, STACKED_GAINS, refine
 from felb.federated.steps.relaxed import (
@@ -68,15 +68,15 @@ from felb.federated.steps.starts import (
 from felb.federated.steps.state import (
     ClientState,
     Cost,
-    Known,
     NegativeF1,
+    Solution,
     Steps,
     all_of,
     best_so_far,
     better_of,
+    choose_smaller,
+    have_same_cells,
     required,
-    same_cells,
-    smaller_objective,
     step,
 )
 from felb.federated.tasks import Limits, declare
@@ -244,12 +244,12 @@ def federated_bmf(
     def server(seed: int) -> Server:
         complete = True
         try:
-            known = yield from step("search", method.search(seed), interruptible=True)
+            solution = yield from step("search", method.search(seed), interruptible=True)
         except TimeUp as up:
-            known, complete = up.found, False
+            solution, complete = up.found, False
         if false_negative_cost == np.inf:
-            known = yield from cover_all(known)
-        return (yield from assigned_rows(known, complete=complete, node_cap=node_cap))
+            solution = yield from cover_all(solution)
+        return (yield from request_assignments(solution, complete=complete, node_cap=node_cap))
 
     tasks = declare(*BMF_TASKS, *((CENTRALIZED_SEARCH,) if centralized else ()))
     return Algorithm("federated-bmf", tasks, ClientState, server, method.limits, interruptible=True)
@@ -316,28 +316,28 @@ class BooleanFit:
         V has a larger loss than none: more time is never worse.
         """
         nothing = np.zeros((1 if self.selects_rank else self.n_components, self.n_features), dtype=bool)
-        with best_so_far(lambda: Known(components=nothing)):
+        with best_so_far(lambda: Solution(components=nothing)):
             first = yield from self.first(seed)
         if first.exact:
             return first
         with best_so_far(lambda: first):
-            known = yield from step("nmf", nmf(first, self.effort.relaxed_rounds, memory=self.memory))
-            known = yield from step("threshold search", threshold_search(known, self.cost))
+            solution = yield from step("nmf", nmf(first, self.effort.relaxed_rounds, memory=self.memory))
+            solution = yield from step("threshold search", threshold_search(solution, self.cost))
         if self.objective == "recover":
-            return (yield from step("recovery", bp.propagate_beliefs(known)))
+            return (yield from step("recovery", bp.propagate_beliefs(solution)))
         if not self.tries_recovery:
-            return (yield from self.fit(known, first, seed))
-        fitted = yield from step("fit", self.fit(known, first, seed))
-        recovery = bp.recover_if_it_may_pay(known, fitted, rounds=RECOVERY_ROUNDS, most_work=MOST_WORK)
-        return (yield from better_of(fitted, step("recovery", recovery), better=bp.recovered_or_fitted))
+            return (yield from self.fit(solution, first, seed))
+        fitted = yield from step("fit", self.fit(solution, first, seed))
+        recovery = bp.recover_if_it_may_pay(solution, fitted, rounds=RECOVERY_ROUNDS, most_work=MOST_WORK)
+        return (yield from better_of(fitted, step("recovery", recovery), better=bp.choose_recovery_or_fit))
 
     def first(self, seed: int) -> Steps:
         """Find the V to begin with, and its loss, which is the first to be beaten."""
         k, m = self.n_components, self.n_features
-        known = yield from step("spectral init", spectral_init(m, k, seed=seed, keep_empty=not self.selects_rank))
-        if known.exact or self.sampled or self.objective == "recover":
-            return known
-        return (yield from step("first loss", refine(known, self.cost, rounds=0)))
+        solution = yield from step("spectral init", spectral_init(m, k, seed=seed, keep_empty=not self.selects_rank))
+        if solution.exact or self.sampled or self.objective == "recover":
+            return solution
+        return (yield from step("first loss", refine(solution, self.cost, rounds=0)))
 
     @property
     def tries_recovery(self) -> bool:
@@ -345,56 +345,56 @@ class BooleanFit:
         alike = self.cost.false_positive == self.cost.false_negative
         return self.objective == "auto" and self.effort.recovery and alike and self.comparable
 
-    def fit(self, known: Known, first: Known, seed: int) -> Steps:
+    def fit(self, solution: Solution, first: Solution, seed: int) -> Steps:
         """Find the components with the fewest, or cheapest, wrong cells; then, if requested, with the largest F1."""
-        found = yield from self.started(known, first, seed)
-        known = reduce(smaller_objective, found)
+        found = yield from self.started(solution, first, seed)
+        solution = reduce(choose_smaller, found)
         if self.selects_rank:
-            known = yield from step("rank selection", select_rank(known, self.cost, seed=seed))
-            found = [known]  # those before have more components
+            solution = yield from step("rank selection", select_rank(solution, self.cost, seed=seed))
+            found = [solution]  # those before have more components
         last: Objective = self.cost
-        known = yield from self.improved(known, last, seed)
-        known = yield from self.recombined([known, *found], last, seed)
+        solution = yield from self.improved(solution, last, seed)
+        solution = yield from self.recombined([solution, *found], last, seed)
         # What a lower effort returns; its losses for another objective, rank or sample cannot be compared.
         lower = found[:1] if self.objective != "f1" and self.comparable else []
         if self.objective == "f1":
             last = NegativeF1()
-            known = yield from self.refined(known, last, seed)
-            known = yield from self.improved(known, last, seed)
+            solution = yield from self.refined(solution, last, seed)
+            solution = yield from self.improved(solution, last, seed)
         if self.effort.proposals and not self.sampled:
-            lower = [*lower, known]
-            known = yield from self.searched(known, found, last, seed)
-        return (yield from least_assigned(known, lower, last, node_cap=self.node_cap))
+            lower = [*lower, solution]
+            solution = yield from self.searched(solution, found, last, seed)
+        return (yield from choose_by_exact_loss(solution, lower, last, node_cap=self.node_cap))
 
-    def started(self, known: Known, first: Known, seed: int) -> Generator[Any, Any, list[Known]]:
+    def started(self, solution: Solution, first: Solution, seed: int) -> Generator[Any, Any, list[Solution]]:
         """Return what starts found: all of it where that is recombined, else the first and the winner of a race."""
-        relaxed = self.refined(known, self.cost, seed)
+        relaxed = self.refined(solution, self.cost, seed)
         if self.comparable:
             relaxed = better_of(first, relaxed)
-        if self.children(known) < FEWEST_CHILDREN:
-            return (yield from self.raced(known, relaxed, seed))
-        return (yield from all_of(relaxed, *self.other_starts(known, seed)))
+        if self.children(solution) < FEWEST_CHILDREN:
+            return (yield from self.race_starts(solution, relaxed, seed))
+        return (yield from all_of(relaxed, *self.other_starts(solution, seed)))
 
-    def raced(self, known: Known, relaxed: Steps, seed: int) -> Generator[Any, Any, list[Known]]:
+    def race_starts(self, solution: Solution, relaxed: Steps, seed: int) -> Generator[Any, Any, list[Solution]]:
         """Refine the first start to the end, as "fast" does, the others for a few rounds, and the best of them on."""
         race = replace(self, effort=replace(self.effort, refine_rounds=min(RACE_ROUNDS, self.effort.refine_rounds)))
-        found = yield from all_of(relaxed, *race.other_starts(known, seed))
+        found = yield from all_of(relaxed, *race.other_starts(solution, seed))
         if len(found) == 1:
             return found
-        winner = reduce(smaller_objective, found[1:])
+        winner = reduce(choose_smaller, found[1:])
         if winner.settled:
             return [found[0], winner]
         return [found[0], (yield from better_of(found[0], self.refined(winner, self.cost, seed)))]
 
-    def other_starts(self, known: Known, seed: int) -> list[Steps]:
+    def other_starts(self, solution: Solution, seed: int) -> list[Steps]:
         """Return starts beside the refined relaxed one, if their losses can be compared."""
         starts: list[Steps] = []
         if not self.comparable:
             return starts
         if self.effort.cuts:
-            starts.append(step("cut start", self.cut_start(known, seed)))
+            starts.append(step("cut start", self.cut_start(solution, seed)))
         if self.n_features <= self.effort.cover_features:
-            starts.append(step("cover start", self.cover_start(known, seed)))
+            starts.append(step("cover start", self.cover_start(solution, seed)))
             if self.groups_columns:
                 starts += self.column_starts(seed)
         return starts + [
@@ -402,16 +402,16 @@ class BooleanFit:
             for number in range(self.effort.restarts)
         ]
 
-    def cut_start(self, known: Known, seed: int) -> Steps:
+    def cut_start(self, solution: Solution, seed: int) -> Steps:
         """Start from V cut without regard to U."""
-        known = yield from cut_relaxed(known, self.cost)
-        return (yield from self.refined(known, self.cost, seed))
+        solution = yield from cut_relaxed(solution, self.cost)
+        return (yield from self.refined(solution, self.cost, seed))
 
-    def cover_start(self, known: Known, seed: int) -> Steps:
+    def cover_start(self, solution: Solution, seed: int) -> Steps:
         """Start from patterns of columns that cover most."""
-        known = yield from find_patterns(known, self.n_features, self.n_seeds)
-        known = yield from cover(known, self.n_components, self.cost)
-        return (yield from self.refined(known, self.cost, seed))
+        solution = yield from find_patterns(solution, self.n_features, self.n_seeds)
+        solution = yield from cover(solution, self.n_components, self.cost)
+        return (yield from self.refined(solution, self.cost, seed))
 
     @property
     def groups_columns(self) -> bool:
@@ -433,37 +433,37 @@ class BooleanFit:
 
     def refined_start(self, start: Steps, cost: Cost, seed: int) -> Steps:
         """Refine a start, by another cost first if that is given."""
-        known = yield from start
+        solution = yield from start
         if cost != self.cost:
-            known = yield from self.refined(known, cost, seed)
-        return (yield from self.refined(known, self.cost, seed))
+            solution = yield from self.refined(solution, cost, seed)
+        return (yield from self.refined(solution, self.cost, seed))
 
     def random_start(self, number: int, seed: int) -> Steps:
         """Start from a random V."""
-        known = random_init(self.n_features, self.n_components, seed=seed, number=number)
-        known = yield from step("nmf", nmf(known, self.effort.relaxed_rounds))
-        known = yield from threshold_search(known, self.cost)
-        return (yield from self.refined(known, self.cost, seed))
+        solution = random_init(self.n_features, self.n_components, seed=seed, number=number)
+        solution = yield from step("nmf", nmf(solution, self.effort.relaxed_rounds))
+        solution = yield from threshold_search(solution, self.cost)
+        return (yield from self.refined(solution, self.cost, seed))
 
-    def refined(self, known: Known, objective: Objective, seed: int) -> Steps:
+    def refined(self, solution: Solution, objective: Objective, seed: int) -> Steps:
         """Flip entries as long as the objective falls."""
         rounds = self.effort.refine_rounds
-        return (yield from step("refine", refine(known, objective, rounds=rounds, memory=self.memory, seed=seed)))
+        return (yield from step("refine", refine(solution, objective, rounds=rounds, memory=self.memory, seed=seed)))
 
-    def improved(self, known: Known, objective: Objective, seed: int) -> Steps:
+    def improved(self, solution: Solution, objective: Objective, seed: int) -> Steps:
         """Reseed, if losses of rounds can be compared, and refine what that has found."""
         work = self.effort
         if self.sampled or not work.tries:
-            return known
-        tried = reseed(known, objective, tries=work.tries, patience=work.patience, seed=seed)
-        known = yield from step("reseed", tried)
-        return (yield from self.refined(known, objective, seed))
+            return solution
+        tried = reseed(solution, objective, tries=work.tries, patience=work.patience, seed=seed)
+        solution = yield from step("reseed", tried)
+        return (yield from self.refined(solution, objective, seed))
 
-    def recombined(self, found: list[Known], objective: Objective, seed: int) -> Steps:
+    def recombined(self, found: list[Solution], objective: Objective, seed: int) -> Steps:
         """Cross what several starts have found, on data so small that many V can be refined side by side."""
-        best = reduce(smaller_objective, found)
+        best = reduce(choose_smaller, found)
         children = self.children(best)
-        alike = all(same_cells(best.counts, one.counts) and one.value is not None for one in found)
+        alike = all(have_same_cells(best.counts, one.counts) and one.value is not None for one in found)
         if len(found) < 3 or children < FEWEST_CHILDREN or not alike:
             return best
         best = yield from step("patterns", find_patterns(best, self.n_features, self.n_seeds))
@@ -477,20 +477,20 @@ class BooleanFit:
         )
         return (yield from step("recombine", crossed))
 
-    def children(self, known: Known) -> int:
+    def children(self, solution: Solution) -> int:
         """Return how many V a generation has; 0 where nothing is recombined."""
         if self.sampled or not self.effort.generations:
             return 0
-        affordable = affordable_children(self.work(known))
+        affordable = affordable_children(self.work(solution))
         return min(affordable, PROPOSAL_CELLS // max(1, self.n_features * self.n_components))
 
-    def work(self, known: Known) -> int:
+    def work(self, solution: Solution) -> int:
         """Return rows × features × components, the work of assigning all rows to a V."""
-        return max(1, self.n_components * read_counts(known.counts).cells)
+        return max(1, self.n_components * read_counts(solution.counts).cells)
 
-    def searched(self, known: Known, found: list[Known], objective: Objective, seed: int) -> Steps:
+    def searched(self, solution: Solution, found: list[Solution], objective: Objective, seed: int) -> Steps:
         """Search from the best V, with patterns of columns, and refine what that has found."""
-        best = yield from step("patterns", find_patterns(known, self.n_features, self.n_seeds))
+        best = yield from step("patterns", find_patterns(solution, self.n_features, self.n_seeds))
         proposals = self.effort.proposals
         if self.centralized:
             others = [V for V in (one.boolean() for one in found) if V.shape == best.boolean().shape]
@@ -499,7 +499,7 @@ class BooleanFit:
             batch = min(16, max(1, PROPOSAL_CELLS // max(1, self.n_features * self.n_components)))
             search = local_search(best, objective, proposals=proposals, patience=proposals, batch=batch, seed=seed)
         best = yield from step("local search", search)
-        return (yield from better_of(smaller_objective(known, best), self.refined(best, objective, seed)))
+        return (yield from better_of(choose_smaller(solution, best), self.refined(best, objective, seed)))
 
     @property
     def n_seeds(self) -> int:
@@ -507,19 +507,19 @@ class BooleanFit:
         return min(256, max(16, PAIR_CELLS // max(1, self.n_features)))
 
 
-def assigned_rows(known: Known, *, complete: bool, node_cap: int) -> Generator[Request, Sums, Outcome]:
+def request_assignments(solution: Solution, *, complete: bool, node_cap: int) -> Generator[Request, Sums, Outcome]:
     """Have everybody assign their rows: exactly, or by a belief if one was decided on."""
     found = {
-        "relaxed": known.relaxed,
-        "integrality_gap": known.gap,
-        "converged": known.settled and complete,
+        "relaxed": solution.relaxed,
+        "integrality_gap": solution.gap,
+        "converged": solution.settled and complete,
         "complete": complete,
     }
-    V = known.boolean()
-    weights = np.array([1.0, -1.0]) if known.weights is None else known.weights
-    if known.belief is None or known.belief.threshold is None:
+    V = solution.boolean()
+    weights = np.array([1.0, -1.0]) if solution.weights is None else solution.weights
+    if solution.belief is None or solution.belief.threshold is None:
         cap = node_cap if complete else HURRIED_NODES
-        return (yield from assigned_exactly(V, weights, node_cap=cap, **found))
-    sums = yield Request(bp.ASSIGN_BY_BELIEF, **known.belief.to_values(), all_clients=True)
+        return (yield from request_exact_assignment(V, weights, node_cap=cap, **found))
+    sums = yield Request(bp.ASSIGN_BY_BELIEF, **solution.belief.to_values(), all_clients=True)
     one, zero = (float(weight) for weight in weights)
-    return counted(sums, V, weights=(one, zero), belief=known.belief, **found)
+    return counted(sums, V, weights=(one, zero), belief=solution.belief, **found)

@@ -15,7 +15,7 @@ from felb.federated.aggregate import mean
 from felb.federated.algorithms.felb import LOCAL_ROUND, LOSS, ROUNDING
 from felb.federated.algorithms.wrappers import NODE_CAP
 from felb.federated.protocol import Algorithm, Checkpoint, Request, TimeUp, Update
-from felb.federated.steps.assignment import assign_task, assigned_exactly
+from felb.federated.steps.assignment import assign_task, request_exact_assignment
 from felb.federated.steps.relaxed import (
     FACTOR_STATISTICS,
     THRESHOLD_COUNTS,
@@ -24,9 +24,10 @@ from felb.federated.steps.relaxed import (
     threshold_search,
 )
 from felb.federated.steps.starts import GRAM_SKETCH, SIGN_NORMS, random_init, spectral_init
-from felb.federated.steps.state import ClientState, Known, best_so_far, required, step, stream
+from felb.federated.steps.state import ClientState, Solution, best_so_far, required, step, stream
 from felb.federated.tasks import BOXED, LARGEST, MOST, MOST_STEPS, Input, Limits, Output, TaskSpec, Work, declare
-from felb.kernels.passes import SKETCH_BITS, WEIGHTED_BITS, factor_step, on_grid, row_pass, squared_loss
+from felb.kernels import SKETCH_BITS, WEIGHTED_BITS
+from felb.kernels.passes import factor_step, on_grid, row_pass, squared_loss
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.prox import Geometric, check_local_steps, check_weights, prox_elb
 from felb.optim.steps import GradientStep, Lipschitz, Penalty
@@ -173,15 +174,15 @@ class Schedule:
         return change <= self.tol and gap <= self.tol
 
 
-def relaxed_start(known: Known) -> NDArray[np.float32]:
+def relaxed_start(solution: Solution) -> NDArray[np.float32]:
     """Return the relaxed V to start from, in the box."""
-    return np.asarray(np.clip(required(known.relaxed, "a relaxed V"), 0, 1), dtype=np.float32)
+    return np.asarray(np.clip(required(solution.relaxed, "a relaxed V"), 0, 1), dtype=np.float32)
 
 
-def cut_at_half(V: NDArray[np.float32]) -> Known:
+def cut_at_half(V: NDArray[np.float32]) -> Solution:
     """Return V with its cut at ½."""
     gap = integrality_gap(V)
-    return Known(relaxed=V, components=V > 0.5, gap=gap, settled=gap <= DECIDED)
+    return Solution(relaxed=V, components=V > 0.5, gap=gap, settled=gap <= DECIDED)
 
 
 # -- FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, MLSys 2020): local steps held near the shared V, then
@@ -214,14 +215,14 @@ FEDPROX = local_steps(
 )
 
 
-def fedprox_steps(known: Known, schedule: Schedule, *, gamma: float = 0.0) -> Steps:
+def fedprox_steps(solution: Solution, schedule: Schedule, *, gamma: float = 0.0) -> Steps:
     """Play rounds of local proximal steps with a pull, and take the plain average (1/C) ΣV_i.
 
     Parameters
     ----------
     gamma : the pull in units of the curvature, γ_i = γL_i, so that it means the same for many and for few rows
     """
-    t, V, settled = 0, relaxed_start(known), False
+    t, V, settled = 0, relaxed_start(solution), False
     with best_so_far(lambda: cut_at_half(V)):
         while t < schedule.max_rounds and not settled:
             t, V, settled = yield Checkpoint((t, V, settled))
@@ -285,12 +286,12 @@ SCAFFOLD = local_steps(
 )
 
 
-def scaffold_steps(known: Known, schedule: Schedule) -> Steps:
+def scaffold_steps(solution: Solution, schedule: Schedule) -> Steps:
     """Play rounds of local proximal steps with control variates, and take the weighted average ΣL_iV_i / ΣL_i.
 
     Σc_i and ΣL_i are over all clients that ever played, by the changes of those that play now.
     """
-    t, V, settled = 0, relaxed_start(known), False
+    t, V, settled = 0, relaxed_start(solution), False
     control, curvature = np.zeros(V.shape), 0.0
     with best_so_far(lambda: cut_at_half(V)):
         while t < schedule.max_rounds and not settled:
@@ -322,7 +323,7 @@ def take_proxskip_steps(work: Work) -> tuple[ClientState, Update]:
     """Steps from V̂ after h_i has learned of it; L_iV_i − h_i/p and L_i are told."""
     shard, penalty, t, mean_steps = work.rows, read_penalty(work), int(work.values["t"]), int(work.values["mean_steps"])
     Vt = transposed(work)
-    h = learned_control(work.state, Vt, t=t, mean_steps=mean_steps)
+    h = learn_control(work.state, Vt, t=t, mean_steps=mean_steps)
     U = first_rows(work.state, shard, Vt)
     for _ in range(int(work.values["steps"])):
         rows = Rows.step(shard, U, Vt, penalty)
@@ -345,7 +346,7 @@ PROXSKIP = local_steps(
 )
 
 
-def learned_control(state: ClientState | None, Vt: Array, *, t: int, mean_steps: int) -> Array:
+def learn_control(state: ClientState | None, Vt: Array, *, t: int, mean_steps: int) -> Array:
     """h_i + pL_i(V̂ − V_i), p = 1/`mean_steps`; unchanged if the V̂ at hand is not the one that V_i went into."""
     if state is None or state.control is None:
         return np.zeros_like(Vt)
@@ -355,7 +356,7 @@ def learned_control(state: ClientState | None, Vt: Array, *, t: int, mean_steps:
     return np.asarray(state.control + moved, dtype=Vt.dtype)
 
 
-def proxskip_steps(known: Known, schedule: Schedule, *, seed: int) -> Steps:
+def proxskip_steps(solution: Solution, schedule: Schedule, *, seed: int) -> Steps:
     """Play rounds of gradient steps with a control variate, and take the prox of the weighted average.
 
     Parameters
@@ -363,24 +364,24 @@ def proxskip_steps(known: Known, schedule: Schedule, *, seed: int) -> Steps:
     schedule : p = 1/`local_steps`
     seed : decides the number of steps of each round
     """
-    t, V, settled = 0, relaxed_start(known), False
+    t, V, settled = 0, relaxed_start(solution), False
     with best_so_far(lambda: cut_at_half(V)):
         while t < schedule.max_rounds and not settled:
             t, V, settled = yield Checkpoint((t, V, settled))
-            steps = steps_to_prox(schedule.local_steps, seed=seed, t=t)
+            steps = draw_steps_to_prox(schedule.local_steps, seed=seed, t=t)
             sums = yield schedule.request(PROXSKIP, t, V, steps=steps, mean_steps=schedule.local_steps)
-            before, V = V, proximal_average(sums, schedule, t)
+            before, V = V, average_proximally(sums, schedule, t)
             settled = schedule.settled(sums, t, V, before)
             t += 1
     return cut_at_half(V)
 
 
-def steps_to_prox(mean_steps: int, *, seed: int, t: int) -> int:
+def draw_steps_to_prox(mean_steps: int, *, seed: int, t: int) -> int:
     """Draw the number of steps up to a prox."""
     return int(stream(seed, PROXSKIP.name, t).geometric(1 / mean_steps))
 
 
-def proximal_average(sums: Sums, schedule: Schedule, t: int) -> NDArray[np.float32]:
+def average_proximally(sums: Sums, schedule: Schedule, t: int) -> NDArray[np.float32]:
     """prox_{CR/(pL)}(Σ(L_iV_i − h_i/p) / L), in the box."""
     scale = sums.clients * schedule.local_steps / float(sums["curvature"])
     V = prox_elb(sums["V"] / sums["curvature"], schedule.kappa * scale, schedule.lam_at(t) * scale)
@@ -393,11 +394,11 @@ def fednmf(n_features: int, n_components: int, *, max_rounds: int = 50, memory: 
     check_memory(memory)
 
     def search(seed: int) -> Steps:
-        known = yield from step("spectral init", spectral_init(n_features, n_components, seed=seed))
-        if known.exact:
-            return known
-        known = yield from step("nmf", nmf(known, max_rounds, memory=memory))
-        return (yield from threshold_search(known))
+        solution = yield from step("spectral init", spectral_init(n_features, n_components, seed=seed))
+        if solution.exact:
+            return solution
+        solution = yield from step("nmf", nmf(solution, max_rounds, memory=memory))
+        return (yield from threshold_search(solution))
 
     tasks = (GRAM_SKETCH, SIGN_NORMS, FACTOR_STATISTICS, THRESHOLD_COUNTS)
     return _algorithm("fednmf", tasks, search, Limits(n_features, n_components, node_cap=NODE_CAP))
@@ -407,7 +408,7 @@ def fedprox(n_features: int, n_components: int, *, gamma: float = 0.3, **schedul
     """FedProx: a pull towards the shared V, plain averages; `schedule` as in `Schedule`."""
     check_weights(proximity=(gamma, 0))
 
-    def search(start: Known, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
+    def search(start: Solution, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
         return fedprox_steps(start, schedule, gamma=gamma)
 
     return _optimiser(FEDPROX, search, (n_features, n_components), schedule)
@@ -416,7 +417,7 @@ def fedprox(n_features: int, n_components: int, *, gamma: float = 0.3, **schedul
 def scaffold(n_features: int, n_components: int, **schedule: float) -> Algorithm:
     """SCAFFOLD: control variates; `schedule` as in `Schedule`."""
 
-    def search(start: Known, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
+    def search(start: Solution, schedule: Schedule, seed: int) -> Steps:  # noqa: ARG001
         return scaffold_steps(start, schedule)
 
     return _optimiser(SCAFFOLD, search, (n_features, n_components), schedule)
@@ -425,7 +426,7 @@ def scaffold(n_features: int, n_components: int, **schedule: float) -> Algorithm
 def proxskip(n_features: int, n_components: int, **schedule: float) -> Algorithm:
     """ProxSkip: control variates, and the prox of R once a round; `schedule` as in `Schedule`."""
 
-    def search(start: Known, schedule: Schedule, seed: int) -> Steps:
+    def search(start: Solution, schedule: Schedule, seed: int) -> Steps:
         return proxskip_steps(start, schedule, seed=seed)
 
     return _optimiser(PROXSKIP, search, (n_features, n_components), schedule)
@@ -433,7 +434,7 @@ def proxskip(n_features: int, n_components: int, **schedule: float) -> Algorithm
 
 def _optimiser(
     task: TaskSpec,
-    search: Callable[[Known, Schedule, int], Steps],
+    search: Callable[[Solution, Schedule, int], Steps],
     shape: tuple[int, int],
     parameters: Mapping[str, Any],
 ) -> Algorithm:
@@ -449,17 +450,17 @@ def _algorithm(name: str, tasks: tuple[TaskSpec, ...], search: Callable[[int], S
     def server(seed: int) -> Server:
         complete = True
         try:
-            known = yield from step(name, search(seed), interruptible=True)
+            solution = yield from step(name, search(seed), interruptible=True)
         except TimeUp as up:
-            known, complete = up.found, False
+            solution, complete = up.found, False
         return (
-            yield from assigned_exactly(
-                known.boolean(),
-                np.array([1.0, -1.0]) if known.weights is None else known.weights,
+            yield from request_exact_assignment(
+                solution.boolean(),
+                np.array([1.0, -1.0]) if solution.weights is None else solution.weights,
                 node_cap=NODE_CAP,
-                relaxed=known.relaxed,
-                integrality_gap=known.gap,
-                converged=known.settled and complete,
+                relaxed=solution.relaxed,
+                integrality_gap=solution.gap,
+                converged=solution.settled and complete,
                 complete=complete,
             )
         )

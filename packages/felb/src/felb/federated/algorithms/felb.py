@@ -16,9 +16,10 @@ from felb.federated.aggregate import curvature_mean, mean
 from felb.federated.protocol import Algorithm, Checkpoint, Request, Step, Update
 from felb.federated.steps.assignment import assign_task, assigned
 from felb.federated.steps.starts import GRAM_SKETCH, SIGN_NORMS, SPECTRAL_ROUNDS, spectral_init
-from felb.federated.steps.state import Known, stream
+from felb.federated.steps.state import Solution, stream
 from felb.federated.tasks import BOXED, Bounds, Input, Limits, Output, TaskSpec, Work, declare, require
-from felb.kernels.passes import SKETCH_BITS, on_grid, whole_multiples
+from felb.kernels import SKETCH_BITS
+from felb.kernels.passes import on_grid, whole_multiples
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.prox import Geometric, check_inertia, check_local_steps, check_weights, prox_elb, prox_elb_exact
@@ -233,13 +234,13 @@ def felb_server(p: FelbParameters, n_features: int) -> Callable[[int], Server]:
     """Return the server of Alg. 1: average the V_i, apply the proximal operator, stop when V̂ is decided."""
 
     def server(seed: int) -> Server:
-        V, settled = yield from first_factor(p, n_features, seed)
+        V, settled = yield from find_first_factor(p, n_features, seed)
         t = 0
         while t < p.max_rounds and not settled:
             t, V, settled = yield Checkpoint((t, V, settled))
             sums = yield Request(LOCAL_FACTOR, t=t) if V is None else Request(LOCAL_FACTOR, t=t, V=V)
-            before, V = V, aggregated(p, sums, t, before=V)
-            settled = integrality_gap(V) <= p.tol and same_cut(V, before)
+            before, V = V, aggregate_factors(p, sums, t, before=V)
+            settled = integrality_gap(V) <= p.tol and has_same_cut(V, before)
             sums.report(
                 loss=float(sums["loss"]),
                 integrality_gap=integrality_gap(V),
@@ -254,7 +255,9 @@ def felb_server(p: FelbParameters, n_features: int) -> Callable[[int], Server]:
     return server
 
 
-def first_factor(p: FelbParameters, n_features: int, seed: int) -> Generator[Step, Known, tuple[Factor | None, bool]]:
+def find_first_factor(
+    p: FelbParameters, n_features: int, seed: int
+) -> Generator[Step, Solution, tuple[Factor | None, bool]]:
     """Return the shared V̂ to start from, None if every client starts on its own, and whether it is exact already.
 
     The singular vectors are brought to the scale of a relaxed Boolean factor, with nothing at zero.
@@ -263,7 +266,7 @@ def first_factor(p: FelbParameters, n_features: int, seed: int) -> Generator[Ste
         return None, False
     if p.setting.start == "random":
         return uniform_columns(seed, p.n_components, n_features, dtype=p.dtype), False
-    found = yield Step("spectral init", spectral_init(n_features, p.n_components, seed=seed), Known)
+    found = yield Step("spectral init", spectral_init(n_features, p.n_components, seed=seed), Solution)
     if found.components is not None:  # trivial data
         return found.components.astype(p.dtype), True
     assert found.relaxed is not None
@@ -271,7 +274,7 @@ def first_factor(p: FelbParameters, n_features: int, seed: int) -> Generator[Ste
     return np.clip(START_HEIGHT * typical_scale(found.relaxed) + noise, 0, 1).astype(p.dtype), False
 
 
-def aggregated(p: FelbParameters, sums: Sums, t: int, *, before: Factor | None) -> Factor:
+def aggregate_factors(p: FelbParameters, sums: Sums, t: int, *, before: Factor | None) -> Factor:
     """V̂ ← prox^a(average of the V_i), kept in the box."""
     if p.setting.average == "equal":
         V = mean(sums["V"], sums.clients)
@@ -284,7 +287,7 @@ def aggregated(p: FelbParameters, sums: Sums, t: int, *, before: Factor | None) 
     return np.clip(V, 0, p.objective.upper).astype(p.dtype)
 
 
-def same_cut(V: Factor, before: Factor | None) -> bool:
+def has_same_cut(V: Factor, before: Factor | None) -> bool:
     """Tell whether the cut at ½ has hardly changed.
 
     With noisy uploads, entries can be near 0 or 1 by chance, so that the integrality gap alone does not show that V̂ is

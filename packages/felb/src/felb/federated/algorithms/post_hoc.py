@@ -115,7 +115,7 @@ def aligned(algorithm: Algorithm, n_features: int, *, passes: int = PASSES) -> A
     shape = int(local.do.model.n_components), n_features
 
     def server(seed: int) -> Server:
-        return told_aligned(algorithm.server(seed), anchor(seed, shape), passes)
+        return play_aligned(algorithm.server(seed), anchor(seed, shape), passes)
 
     task = TaskSpec(
         ALIGNED_COMPONENTS,
@@ -139,14 +139,14 @@ def check_passes(passes: int) -> int:
 # -- the server ------------------------------------------------------------------------------------------------------
 
 
-def told_aligned(server: Server, reference: NDArray[np.int64], passes: int) -> Server:
+def play_aligned(server: Server, reference: NDArray[np.int64], passes: int) -> Server:
     """Play a post-hoc server that is told the sum of aligned components where it asks for that of components."""
     value = None
     try:
         while True:
             asked = server.send(value)
             if isinstance(asked, Request) and asked.task == LOCAL_COMPONENTS:
-                value = yield from aligned_sums(reference, passes)
+                value = yield from align_sums(reference, passes)
             else:
                 value = yield asked
     except StopIteration as end:
@@ -154,7 +154,7 @@ def told_aligned(server: Server, reference: NDArray[np.int64], passes: int) -> S
         return outcome
 
 
-def aligned_sums(reference: NDArray[np.int64], passes: int) -> Generator[Request, Sums, Sums]:
+def align_sums(reference: NDArray[np.int64], passes: int) -> Generator[Request, Sums, Sums]:
     """Ask for components in the order of a reference, the next of which is their sum, until that stays.
 
     Parameters

@@ -22,6 +22,7 @@ from felb.kernels.exact import assign_rows_exact
 from felb.kernels.schedule import one_blas_thread
 from felb.metrics import integrality_gap
 from felb.optim.steps import uniform_columns
+from felb.privacy.accounting import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS
 from felb.privacy.mechanisms import require_sampler
 from felb.privacy.releases import (
     NoisyCooccurrence,
@@ -44,7 +45,7 @@ from felb.privacy.releases import (
     weighted_column_counts,
     weighted_cooccurrence,
 )
-from felb.privacy.spec import CHOICE, COLUMNS, COOCCURRENCE, SCORES, SIZES, STATISTICS, WIDE
+from felb.privacy.spec import WIDE
 from felb.privacy.synthesis import symmetric_components, synthesize
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Averaged:
     G: Array | None = None
 
 
-def random_components(shape: tuple[int, int], seed: int) -> Array:
+def draw_components(shape: tuple[int, int], seed: int) -> Array:
     """Return the first V̂ where nothing is known; nothing but a seed decides which."""
     return np.asarray(START * uniform_columns(seed, *shape, dtype="float64"), dtype=np.float64)
 
@@ -435,7 +436,7 @@ class PrivateFit:
                 candidates = np.concatenate([candidates, V[None]])
             chosen = yield from self.choice(candidates, found.bound)
         else:
-            start = random_components((self.n_components, self.n_features), seed)
+            start = draw_components((self.n_components, self.n_features), seed)
             V = yield from self.statistics(start, first=FIRST)
             candidates, chosen = V[None], 0
         components = np.asarray(candidates[chosen])

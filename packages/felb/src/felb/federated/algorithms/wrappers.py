@@ -9,13 +9,19 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.federated.protocol import Request, Sums, Update
-from felb.federated.steps.assignment import ASSIGN, assign_task, assigned_exactly, before_assignment, nothing_assigned
+from felb.federated.steps.assignment import (
+    ASSIGN,
+    assign_task,
+    make_empty_assignment,
+    play_until_assignment,
+    request_exact_assignment,
+)
 from felb.federated.steps.refine import FLIP_GAINS, REFINE_ROUNDS, refine
-from felb.federated.steps.state import Known, required, step
+from felb.federated.steps.state import Solution, required, step
 from felb.federated.tasks import TaskSpec, Work, declare
+from felb.privacy.accounting import UPLOADS
 from felb.privacy.mechanisms import require_sampler
 from felb.privacy.releases import ClippedGaussian, RandomizedResponse
-from felb.privacy.spec import UPLOADS
 
 if TYPE_CHECKING:
     from felb.federated.protocol import Algorithm, Outcome, Server
@@ -46,11 +52,11 @@ def refined(
     """
 
     def server(seed: int) -> Server:
-        found = yield from before_assignment(algorithm.server(seed))
-        start = Known(components=found.components)
-        known = yield from step("refine", refine(start, rounds=rounds, memory=memory, seed=seed))
-        components, weights = known.boolean(), required(known.weights, "weights of cells")
-        better = yield from assigned_exactly(components, weights, node_cap=node_cap)
+        found = yield from play_until_assignment(algorithm.server(seed))
+        start = Solution(components=found.components)
+        solution = yield from step("refine", refine(start, rounds=rounds, memory=memory, seed=seed))
+        components, weights = solution.boolean(), required(solution.weights, "weights of cells")
+        better = yield from request_exact_assignment(components, weights, node_cap=node_cap)
         return replace(
             found,
             components=components,
@@ -98,7 +104,7 @@ def private_uploads(algorithm: Algorithm, plan: PrivacyPlan) -> Algorithm:
         algorithm,
         name=f"{algorithm.name}, {plan.privacy.mechanism}",
         tasks=tasks,
-        server=lambda seed: told_only_uploads(algorithm.server(seed), plan),
+        server=lambda seed: play_on_uploads(algorithm.server(seed), plan),
         privacy=plan,
     )
 
@@ -126,7 +132,7 @@ def silence(spec: TaskSpec) -> TaskSpec:
     return replace(spec, do=do_silently, meaning="nothing", outputs={}, relations=None)
 
 
-def told_only_uploads(server: Server, plan: PrivacyPlan) -> Server:
+def play_on_uploads(server: Server, plan: PrivacyPlan) -> Server:
     """Play a server that is told V only; where bits were flipped at a known rate, the sum that they let expect."""
     mechanism, value = plan.upload_mechanism(), None
     try:
@@ -136,7 +142,7 @@ def told_only_uploads(server: Server, plan: PrivacyPlan) -> Server:
             if not isinstance(asked, Request):
                 continue
             if asked.task == ASSIGN:
-                value = nothing_assigned(len(asked.values["components"]), number=value.round)
+                value = make_empty_assignment(len(asked.values["components"]), number=value.round)
                 continue
             plan.check_answers(value.clients)
             V, sums = np.asarray(value[UPLOADS]), value

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Server
-    from felb.federated.steps.state import Known, Objective
+    from felb.federated.steps.state import Objective, Solution
     from felb.federated.tasks import Task
 
     Assignment = Generator[Request, Sums, Outcome]
@@ -154,7 +154,7 @@ def assigned(components: NDArray[np.bool_], **outcome: Any) -> Assignment:
     return counted(sums, components, **outcome)
 
 
-def assigned_exactly(
+def request_exact_assignment(
     components: NDArray[np.bool_], weights: NDArray[np.float64], *, node_cap: int, **outcome: Any
 ) -> Assignment:
     """Ask every client for the best assignment of its rows by the weights of cells."""
@@ -163,30 +163,32 @@ def assigned_exactly(
     return counted(sums, components, weights=(one, zero), **outcome)
 
 
-def least_assigned(
-    known: Known, lower: Sequence[Known], objective: Objective, *, node_cap: int
-) -> Generator[Request, Sums, Known]:
-    """Return what has the smallest objective when rows are assigned exactly: `known`, or one of lower effort.
+def choose_by_exact_loss(
+    solution: Solution, lower: Sequence[Solution], objective: Objective, *, node_cap: int
+) -> Generator[Request, Sums, Solution]:
+    """Return what has the smallest objective when rows are assigned exactly: `solution`, or one of lower effort.
 
     Searches compare losses of quick assignments, which the last, exact one may turn round, so those of lower effort are
-    always asked for. The exact loss is never larger than the quick one, so `known` is asked for only if it may lose.
+    always asked for. The exact loss is never larger than the quick one, so `solution` is asked for only if it may lose.
     """
-    best, least = known, known.value
-    with best_so_far(lambda: known):
+    best, least = solution, solution.value
+    with best_so_far(lambda: solution):
         for other in lower:
-            if other.value is None or least is None or np.array_equal(other.boolean(), known.boolean()):
+            if other.value is None or least is None or np.array_equal(other.boolean(), solution.boolean()):
                 continue
             exact = yield from _exact_value(other, objective, node_cap)
-            if exact < least and best is known:
-                least = yield from _exact_value(known, objective, node_cap)
+            if exact < least and best is solution:
+                least = yield from _exact_value(solution, objective, node_cap)
             if exact < least:
                 best, least = other, exact
     return best
 
 
-def _exact_value(known: Known, objective: Objective, node_cap: int) -> Generator[Request, Sums, float]:
-    weights = as_array(objective.weights(read_counts(known.counts)))
-    sums = yield Request(EXACT_COUNTS, components=known.boolean(), weights=weights, node_cap=node_cap, all_clients=True)
+def _exact_value(solution: Solution, objective: Objective, node_cap: int) -> Generator[Request, Sums, float]:
+    weights = as_array(objective.weights(read_counts(solution.counts)))
+    sums = yield Request(
+        EXACT_COUNTS, components=solution.boolean(), weights=weights, node_cap=node_cap, all_clients=True
+    )
     value = objective.value(read_counts(sums["counts"]))
     sums.report(loss=value)
     return value
@@ -201,7 +203,7 @@ def counted(sums: Sums, components: NDArray[np.bool_], **outcome: Any) -> Outcom
     )
 
 
-def before_assignment(server: Server) -> Generator[Request | Step | Checkpoint, Any, Outcome]:
+def play_until_assignment(server: Server) -> Generator[Request | Step | Checkpoint, Any, Outcome]:
     """Play a server up to its assignment; return its outcome as it would be if no row was assigned.
 
     The server must ask for the assignment itself, not within a step.
@@ -211,7 +213,7 @@ def before_assignment(server: Server) -> Generator[Request | Step | Checkpoint, 
         while True:
             asked = server.send(value)
             if isinstance(asked, Request) and asked.task == ASSIGN:
-                value = nothing_assigned(len(asked.values["components"]))
+                value = make_empty_assignment(len(asked.values["components"]))
             else:
                 value = yield asked
     except StopIteration as end:
@@ -219,6 +221,6 @@ def before_assignment(server: Server) -> Generator[Request | Step | Checkpoint, 
         return outcome
 
 
-def nothing_assigned(n_components: int, *, number: int = 0) -> Sums:
+def make_empty_assignment(n_components: int, *, number: int = 0) -> Sums:
     """Return the sums of an assignment of no rows."""
     return Sums({"counts": np.zeros(4, np.int64), "supports": np.zeros(n_components, np.int64)}, 0, number=number)

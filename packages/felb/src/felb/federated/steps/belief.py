@@ -16,7 +16,7 @@ import numpy as np
 from felb.errors import InputError
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.assignment import assignment_counts, read_counts
-from felb.federated.steps.state import ClientState, Known, as_array, best_so_far, required
+from felb.federated.steps.state import ClientState, Solution, as_array, best_so_far, required
 from felb.federated.tasks import (
     CELLS,
     COUNT_OF_ROWS,
@@ -88,11 +88,11 @@ def count_belief_thresholds(work: Work) -> tuple[None, Update]:
     if "share" in work.values:
         shard = shard.take(sample_rows(shard, float(work.values["share"])))
     L = infer_new_rows(shard, belief)
-    tp, known = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
+    tp, covered = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
     update = {
         **count_thresholds(L, belief),
         "tp": tp[:, 0],
-        "fp": (known - tp)[:, 0],
+        "fp": (covered - tp)[:, 0],
         "ones": np.asarray(shard.nnz),
         "cells": np.asarray(shard.known_cells),
     }
@@ -169,32 +169,32 @@ ASSIGN_BY_BELIEF = TaskSpec(
 )
 
 
-def propagate_beliefs(known: Known, rounds: int = MAX_ROUNDS) -> Steps:
+def propagate_beliefs(solution: Solution, rounds: int = MAX_ROUNDS) -> Steps:
     """Propagate beliefs until V has converged. All clients take part, because V is computed from a sum over all rows.
 
     Parameters
     ----------
-    known : with the belief that the threshold search leaves
+    solution : with the belief that the threshold search leaves
     rounds : rounds of inference at most
     """
     if rounds < 1:
         raise InputError(f"belief propagation needs at least one round, got rounds={rounds}")
-    belief: Belief = required(known.belief, "a belief to start from")
-    with best_so_far(lambda: believed(known, belief)):
+    belief: Belief = required(solution.belief, "a belief to start from")
+    with best_so_far(lambda: make_believed(solution, belief)):
         while not belief.converged and belief.rounds < rounds:
             belief = yield Checkpoint(belief)
             sums = yield Request(BELIEF_STATISTICS, **belief.to_values(), all_clients=True)
             belief = combine(belief, sums)
             sums.report(change=belief.change, inside=belief.inside, outside=belief.outside)
         sums = yield Request(BELIEF_THRESHOLD_COUNTS, **belief.to_values(), all_clients=True)
-    decision, counts = _decided(sums)
+    decision, counts = _decide(sums)
     sums.report(expected_f1=decision.expected_f1, **read_counts(counts).scores())
     if not decision.recoverable:
-        return Known(relaxed=known.relaxed, components=np.zeros(belief.theta.shape, dtype=bool))
-    return believed(known, replace(belief, threshold=decision.threshold), counts)
+        return Solution(relaxed=solution.relaxed, components=np.zeros(belief.theta.shape, dtype=bool))
+    return make_believed(solution, replace(belief, threshold=decision.threshold), counts)
 
 
-def _decided(sums: Sums) -> tuple[Decision, NDArray[np.int64]]:
+def _decide(sums: Sums) -> tuple[Decision, NDArray[np.int64]]:
     """Return the threshold with the largest expected F1, and its counts."""
     decision = best_threshold(sums)
     at = int(np.flatnonzero(decision.threshold == THRESHOLDS)[0])
@@ -202,33 +202,33 @@ def _decided(sums: Sums) -> tuple[Decision, NDArray[np.int64]]:
     return decision, np.array([tp, fp, ones - tp, int(sums["cells"])])
 
 
-def recover_if_it_may_pay(known: Known, fitted: Known, *, rounds: int, most_work: int) -> Steps:
+def recover_if_it_may_pay(solution: Solution, fitted: Solution, *, rounds: int, most_work: int) -> Steps:
     """Propagate beliefs as far as a trial on a sample of the rows says that it could be preferred to a fit.
 
     Parameters
     ----------
-    known : with the belief that the threshold search leaves
-    fitted : what a recovery must be preferred to, see `recovered_or_fitted`
+    solution : with the belief that the threshold search leaves
+    fitted : what a recovery must be preferred to, see `choose_recovery_or_fit`
     rounds : rounds of inference at most
     most_work : do nothing where there are more than this many rows × features × components
     """
-    belief: Belief = required(known.belief, "a belief to start from")
-    cells = read_counts(known.counts).cells
+    belief: Belief = required(solution.belief, "a belief to start from")
+    cells = read_counts(solution.counts).cells
     if cells * len(belief.theta) > most_work:
-        return believed(known, belief)
+        return make_believed(solution, belief)
     share = min(1.0, TRIAL_ROWS * belief.theta.shape[1] / max(1, cells))
-    with best_so_far(lambda: believed(known, belief)):
+    with best_so_far(lambda: make_believed(solution, belief)):
         tried = belief
         for _ in range(TRIAL_ROUNDS):
             sums = yield Request(BELIEF_STATISTICS, **tried.to_values(), share=share, all_clients=True)
             tried = combine(tried, sums)
             sums.report(change=tried.change)
         sums = yield Request(BELIEF_THRESHOLD_COUNTS, **tried.to_values(), share=share, all_clients=True)
-    _, counts = _decided(sums)
+    _, counts = _decide(sums)
     sums.report(**read_counts(counts).scores())
     if not may_pay(read_counts(counts), read_counts(fitted.counts)):
-        return believed(known, belief)
-    return (yield from propagate_beliefs(known, rounds))
+        return make_believed(solution, belief)
+    return (yield from propagate_beliefs(solution, rounds))
 
 
 def may_pay(tried: Counts, fitted: Counts) -> bool:
@@ -242,10 +242,10 @@ def may_pay(tried: Counts, fitted: Counts) -> bool:
     return errors <= MOST_TRIAL_ERRORS * least or tried.f1 >= LEAST_TRIAL_GAIN * fitted.f1
 
 
-def believed(known: Known, belief: Belief, counts: NDArray[np.int64] | None = None) -> Known:
+def make_believed(solution: Solution, belief: Belief, counts: NDArray[np.int64] | None = None) -> Solution:
     """Return V as it is believed, with its counts once they are known."""
-    return Known(
-        relaxed=known.relaxed,
+    return Solution(
+        relaxed=solution.relaxed,
         components=belief.components,
         counts=counts,
         value=None if counts is None else float(read_counts(counts).errors),
@@ -255,7 +255,7 @@ def believed(known: Known, belief: Belief, counts: NDArray[np.int64] | None = No
     )
 
 
-def recovered_or_fitted(fitted: Known, recovered: Known) -> Known:
+def choose_recovery_or_fit(fitted: Solution, recovered: Solution) -> Solution:
     """Choose between the fit with the fewest errors and a recovery, by their summed counts.
 
     Under noise the truth itself has more errors than the best fit, but not many more; a recovery that has is of data

@@ -13,12 +13,12 @@ from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.relaxed import check_memory
 from felb.federated.steps.state import (
     Cost,
-    Known,
     Objective,
+    Solution,
     as_array,
     best_so_far,
+    have_same_cells,
     required,
-    same_cells,
     stream,
 )
 from felb.federated.tasks import (
@@ -86,7 +86,7 @@ def sum_flip_gains(work: Work) -> tuple[None, Update]:
     each for whole weights; otherwise the ones and the zeros that would be covered are sent apart and weighed by the
     server, so that sums stay exact.
     """
-    return None, Update(assigned_gains(work.rows, work.components, work.values["weights"]))
+    return None, Update(sum_assigned_gains(work.rows, work.components, work.values["weights"]))
 
 
 FLIP_GAINS = TaskSpec(
@@ -101,7 +101,9 @@ FLIP_GAINS = TaskSpec(
 )
 
 
-def assigned_gains(shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+def sum_assigned_gains(
+    shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> dict[str, NDArray[Any]]:
     """Assign the rows to V and return what may be told of it: counts, and gains of the entries of V."""
     one, zero = (float(weight) for weight in weights)
     U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
@@ -118,14 +120,14 @@ def assigned_gains(shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[n
     return update
 
 
-def weighed(total: Mapping[str, NDArray[Any]], weights: tuple[float, float]) -> NDArray[np.float64]:
+def weigh_gains(total: Mapping[str, NDArray[Any]], weights: tuple[float, float]) -> NDArray[np.float64]:
     """Return summed gains from either form of the message."""
     if "gains" in total:
         return total["gains"].astype(np.float64)
     return weights[0] * total["ones"] + weights[1] * total["zeros"]
 
 
-def safe_flips(gains: NDArray[np.float64], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
+def choose_flips(gains: NDArray[np.float64], V: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.bool_]:
     """Return which entries to flip: the best improving one of every column, any other improving one with chance ½."""
     improvement = np.where(V, -gains, gains)
     improving, best = improvement > 0, improvement.argmax(axis=0)
@@ -136,14 +138,14 @@ def safe_flips(gains: NDArray[np.float64], V: NDArray[np.bool_], rng: np.random.
 
 
 def refine(
-    known: Known,
+    solution: Solution,
     objective: Objective | None = None,
     *,
     rounds: int = REFINE_ROUNDS,
     memory: float = 0.0,
     seed: int = 0,
     all_clients: bool = False,
-) -> Generator[Request, Sums, Known]:
+) -> Generator[Request, Sums, Solution]:
     """Refine any Boolean V, such as the outcome of another method; its counts, if known, say what cells are worth.
 
     Parameters
@@ -159,24 +161,29 @@ def refine(
     if rounds < 0:
         raise InputError(f"refinement cannot have rounds={rounds}")
     check_memory(memory)
-    required(known.components if known.components is not None else known.relaxed, "a V")
-    V = known.boolean()
-    weights = objective.weights(None if known.counts is None else read_counts(known.counts))
-    best = Known(relaxed=known.relaxed, components=V, weights=as_array(weights))
+    required(solution.components if solution.components is not None else solution.relaxed, "a V")
+    V = solution.boolean()
+    weights = objective.weights(None if solution.counts is None else read_counts(solution.counts))
+    best = Solution(relaxed=solution.relaxed, components=V, weights=as_array(weights))
     settled, averaged = False, None
     with best_so_far(lambda: best):
         for t in range(1, rounds + 2):
             sums = yield Request(FLIP_GAINS, components=V, weights=as_array(weights), all_clients=all_clients)
             last, counts = weights, read_counts(sums["counts"])
             weights, value = objective.weights(counts), objective.value(counts)
-            gains = weighed(sums, weights)
-            if best.value is None or value < best.value or memory > 0 or not same_cells(best.counts, sums["counts"]):
-                best = _measured(known, V, sums, value=value, gains=gains, weights=weights)
+            gains = weigh_gains(sums, weights)
+            if (
+                best.value is None
+                or value < best.value
+                or memory > 0
+                or not have_same_cells(best.counts, sums["counts"])
+            ):
+                best = _measured(solution, V, sums, value=value, gains=gains, weights=weights)
             if memory:
                 mean = gains / sums.clients
                 averaged = mean if averaged is None else memory * averaged + (1 - memory) * mean
                 gains = averaged
-            flips = safe_flips(gains, V, stream(seed, "refine", t))
+            flips = choose_flips(gains, V, stream(seed, "refine", t))
             sums.report(loss=required(best.value, "a measured V"), measured=value, flips=int(np.count_nonzero(flips)))
             settled = not flips.any() and last == weights
             if settled:
@@ -186,16 +193,16 @@ def refine(
 
 
 def _measured(
-    known: Known,
+    solution: Solution,
     V: NDArray[np.bool_],
     sums: Sums,
     *,
     value: float,
     gains: NDArray[np.float64],
     weights: tuple[float, float],
-) -> Known:
-    return Known(
-        relaxed=known.relaxed,
+) -> Solution:
+    return Solution(
+        relaxed=solution.relaxed,
         components=V,
         counts=sums["counts"],
         supports=sums["supports"],
@@ -209,9 +216,9 @@ def _measured(
 
 
 def sum_stacked_gains(work: Work) -> tuple[None, Update]:
-    """Return the sums of `assigned_gains` for each of the requested candidates, stacked, and the number of rows."""
+    """Return the sums of `sum_assigned_gains` for each of the requested candidates, stacked, and the number of rows."""
     weights = np.asarray(work.values["weights"])
-    parts = [assigned_gains(work.rows, V, weights) for V in np.asarray(work.values["candidates"], dtype=bool)]
+    parts = [sum_assigned_gains(work.rows, V, weights) for V in np.asarray(work.values["candidates"], dtype=bool)]
     stacked = {name: np.array([part[name] for part in parts]) for name in parts[0]}
     return None, Update({**stacked, "rows": np.asarray(len(work.rows))})
 
@@ -275,10 +282,10 @@ class Stack:
         rng: np.random.Generator,
     ) -> Stack:
         """Return the stack after a round: what is better is kept, and improving entries are flipped."""
-        gains = weighed(total, (float(weights[0]), float(weights[1])))
+        gains = weigh_gains(total, (float(weights[0]), float(weights[1])))
         values = np.array([objective.value(read_counts(counts)) for counts in total["counts"]])
         better = (values < self.values) | (self.counts[:, 3] != total["counts"][:, 3])
-        flips = np.array([safe_flips(gain, V, rng) for gain, V in zip(gains, self.V, strict=True)])
+        flips = np.array([choose_flips(gain, V, rng) for gain, V in zip(gains, self.V, strict=True)])
         return Stack(
             V=self.V ^ flips,
             best=np.where(better[:, None, None], self.V, self.best),
@@ -307,7 +314,7 @@ class Stack:
             changed[name] = array
         return replace(self, **changed)
 
-    def known(self, place: int, objective: Objective, *, before: Known) -> Known:
+    def solution(self, place: int, objective: Objective, *, before: Solution) -> Solution:
         """Return the best of one place as knowledge, with what is not about V taken from before."""
         counts = self.counts[place]
         return replace(

@@ -13,9 +13,9 @@ from felb.federated.steps.assignment import counts_array, read_counts
 from felb.federated.steps.state import (
     ClientState,
     Cost,
-    Known,
     NegativeLogLikelihood,
     Objective,
+    Solution,
     as_array,
     best_so_far,
     required,
@@ -74,7 +74,7 @@ FIRST_ROWS = 0.1
 """Entries of U to start from."""
 
 
-def swept_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.float32]) -> NDArray[np.float32]:
+def sweep_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the client's relaxed rows after some sweeps with V held; each depends on its own row of the data only."""
     U = None if state is None else state.relaxed
     if U is None:
@@ -92,7 +92,7 @@ def sum_factor_statistics(work: Work) -> tuple[ClientState, Update]:
     `filled` are the squares that unknown cells add to those of A.
     """
     shard, V = work.rows, np.asarray(work.values["V"])
-    U = swept_rows(work.state, shard, V)
+    U = sweep_rows(work.state, shard, V)
     units = units_of(V)
     rows = in_units(U, units)
     AtU, UtU, sums = fixed_statistics(shard, rows)
@@ -138,7 +138,7 @@ class Factor:
     sums: NDArray[np.float64] | None = None
 
 
-def nmf(known: Known, rounds: int = 20, *, memory: float = 0.0) -> Steps:
+def nmf(solution: Solution, rounds: int = 20, *, memory: float = 0.0) -> Steps:
     """Alternate sweeps at the clients and at the server, from a relaxed V or from a Boolean one.
 
     Parameters
@@ -150,14 +150,14 @@ def nmf(known: Known, rounds: int = 20, *, memory: float = 0.0) -> Steps:
     if rounds < 1:
         raise InputError(f"NMF needs at least one round, got rounds={rounds}")
     check_memory(memory)
-    V = known.relaxed if known.relaxed is not None else required(known.components, "a V")
+    V = solution.relaxed if solution.relaxed is not None else required(solution.components, "a V")
     factor = Factor(0, np.asarray(V, dtype=np.float32))
-    with best_so_far(lambda: with_scales(factor)):
+    with best_so_far(lambda: add_scales(factor)):
         while factor.round < rounds:
             factor = yield Checkpoint(factor)
             sums = yield Request(FACTOR_STATISTICS, V=factor.V)
             factor = swept(factor, sums, memory=memory)
-    return with_scales(factor)
+    return add_scales(factor)
 
 
 def swept(factor: Factor, total: Sums, *, memory: float) -> Factor:
@@ -176,13 +176,13 @@ def swept(factor: Factor, total: Sums, *, memory: float) -> Factor:
     return Factor(factor.round + 1, V, AtU if memory else None, UtU, sums)
 
 
-def with_scales(factor: Factor) -> Known:
+def add_scales(factor: Factor) -> Solution:
     """Return V and the typical value Σu²/Σu of each column of U; a column of zeros gets 1."""
     scales = np.ones(len(factor.V))
     if factor.UtU is not None and factor.sums is not None:
         alive = factor.sums > 0
         scales[alive] = np.diagonal(factor.UtU)[alive] / factor.sums[alive]
-    return Known(relaxed=factor.V, scales=scales)
+    return Solution(relaxed=factor.V, scales=scales)
 
 
 def check_memory(memory: float) -> None:
@@ -203,7 +203,7 @@ LEVELS = tuple(level / 10 for level in range(1, 10))
 def count_thresholds(work: Work) -> tuple[ClientState, Update]:
     """Tp and |U∘V| for all pairs of thresholds, and |U| for those of U; rows are swept once more for the final V."""
     V, scales, levels = (np.asarray(work.values[name]) for name in ("V", "scales", "levels"))
-    U = swept_rows(work.state, work.rows, V)
+    U = sweep_rows(work.state, work.rows, V)
     rows = [U / scales > t for t in levels]
     covered, claimed = overlap_grid(work.rows, rows, cuts(V, scales, levels))
     update = {
@@ -255,7 +255,9 @@ def cuts(V: NDArray[Any], scales: NDArray[np.float64], levels: NDArray[np.float6
     return [np.asarray(scaled > level) for level in levels]
 
 
-def threshold_search(known: Known, objective: Objective | None = None, *, levels: tuple[float, ...] = LEVELS) -> Steps:
+def threshold_search(
+    solution: Solution, objective: Objective | None = None, *, levels: tuple[float, ...] = LEVELS
+) -> Steps:
     """Make a relaxed V Boolean, in one round of everybody; without scales, its entries are taken as they are.
 
     Parameters
@@ -264,24 +266,24 @@ def threshold_search(known: Known, objective: Objective | None = None, *, levels
     levels : thresholds to try for U and for V
     """
     objective = objective or Cost()
-    V = np.asarray(required(known.relaxed, "a relaxed V"), dtype=np.float32)
-    scales = np.ones(len(V)) if known.scales is None else known.scales
-    with best_so_far(lambda: Known(relaxed=V, scales=scales)):
+    V = np.asarray(required(solution.relaxed, "a relaxed V"), dtype=np.float32)
+    scales = np.ones(len(V)) if solution.scales is None else solution.scales
+    with best_so_far(lambda: Solution(relaxed=V, scales=scales)):
         sums = yield Request(THRESHOLD_COUNTS, V=V, scales=scales, levels=levels, all_clients=True)
-    value, counts, (_, b) = best_pair(sums, objective)
+    value, counts, (_, b) = find_best_pair(sums, objective)
     sums.report(loss=value)
-    return Known(
+    return Solution(
         relaxed=V,
         scales=scales,
         components=cuts(V, scales, np.asarray([levels[b]]))[0],
         counts=counts_array(counts),
         value=value,
         weights=as_array(objective.weights(counts)),
-        belief=likeliest_belief(sums, V, scales, levels=levels),
+        belief=find_likeliest_belief(sums, V, scales, levels=levels),
     )
 
 
-def best_pair(sums: Sums, objective: Objective) -> tuple[float, Counts, tuple[int, int]]:
+def find_best_pair(sums: Sums, objective: Objective) -> tuple[float, Counts, tuple[int, int]]:
     """Return the smallest objective of all pairs, its counts and the numbers of its levels."""
     ones, cells = int(sums["ones"]), int(sums["cells"])
     best: tuple[float, Counts, tuple[int, int]] | None = None
@@ -294,11 +296,11 @@ def best_pair(sums: Sums, objective: Objective) -> tuple[float, Counts, tuple[in
     return best
 
 
-def likeliest_belief(
+def find_likeliest_belief(
     sums: Sums, V: NDArray[np.float32], scales: NDArray[np.float64], *, levels: tuple[float, ...]
 ) -> Belief:
     """Return what to believe at the pair that makes the data most likely."""
-    _, counts, (a, b) = best_pair(sums, NegativeLogLikelihood())
+    _, counts, (a, b) = find_best_pair(sums, NegativeLogLikelihood())
     return first_belief(
         cuts(V, scales, np.asarray([levels[b]]))[0],
         row_share=float(sums["members"][a] / max(1, int(sums["rows"]) * len(V))),
@@ -346,7 +348,7 @@ CUT_COUNTS = TaskSpec(
 )
 
 
-def cut_relaxed(known: Known, objective: Objective | None = None, *, shares: tuple[float, ...] = SHARES) -> Steps:
+def cut_relaxed(solution: Solution, objective: Objective | None = None, *, shares: tuple[float, ...] = SHARES) -> Steps:
     """Make a relaxed V Boolean, in one round of everybody.
 
     Parameters
@@ -355,7 +357,7 @@ def cut_relaxed(known: Known, objective: Objective | None = None, *, shares: tup
     shares : of the greatest entry of a row of V, at which it is cut
     """
     objective = objective or Cost()
-    V = np.asarray(required(known.relaxed, "a relaxed V"), dtype=np.float32)
+    V = np.asarray(required(solution.relaxed, "a relaxed V"), dtype=np.float32)
     weights = as_array(objective.weights(None))
     sums = yield Request(CUT_COUNTS, V=V, shares=shares, weights=weights, all_clients=True)
     values = [objective.value(read_counts(counts)) for counts in sums["counts"]]
@@ -363,7 +365,7 @@ def cut_relaxed(known: Known, objective: Objective | None = None, *, shares: tup
     sums.report(loss=values[best])
     counts = sums["counts"][best]
     return replace(
-        known,
+        solution,
         components=cut_at(V, shares[best]),
         counts=counts,
         supports=None,

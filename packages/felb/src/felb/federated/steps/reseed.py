@@ -16,13 +16,13 @@ from felb.federated.steps.state import (
     ClientState,
     Cost,
     Cover,
-    Known,
     Objective,
+    Solution,
     as_array,
     best_so_far,
+    have_same_cells,
     reporting,
     required,
-    same_cells,
     stream,
 )
 from felb.federated.tasks import COMPONENTS, ROWS, WEIGHTS, Bounds, Input, Output, TaskSpec, Work, require
@@ -128,7 +128,7 @@ CANDIDATE_GAINS = TaskSpec(
 )
 
 
-def candidates_from(
+def make_candidates(
     pairs_of: NDArray[np.int64], residual: NDArray[np.int64], seeds: NDArray[np.int64], *, n_rows: int
 ) -> NDArray[np.bool_]:
     """Return the different candidates of all seeds, one per row, in a fixed order.
@@ -148,10 +148,10 @@ def candidates_from(
         ):
             candidate[seed] = True
             found.append(candidate)
-    return distinct_rows(np.array(found))
+    return drop_duplicate_rows(np.array(found))
 
 
-def distinct_rows(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def drop_duplicate_rows(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the different rows in lexicographic order; packed, they are compared eight entries at a time."""
     packed = np.packbits(rows, axis=1)
     places = {row.tobytes(): place for place, row in enumerate(packed)}
@@ -162,13 +162,13 @@ def distinct_rows(rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
 class Tried:
     """The best so far, the tries that were begun, and those in a row that did not help."""
 
-    known: Known = field(metadata=holding(Known))
+    solution: Solution = field(metadata=holding(Solution))
     tries: int = 0
     failures: int = 0
 
 
 def reseed(
-    known: Known,
+    solution: Solution,
     objective: Objective | None = None,
     *,
     tries: int = 15,
@@ -181,7 +181,7 @@ def reseed(
 
     Parameters
     ----------
-    known : what a refinement has found
+    solution : what a refinement has found
     objective : what to minimise; the Hamming loss if None
     tries : at most this many
     patience : stop after this many in a row that did not help; the first of them drop the component whose loss would
@@ -192,20 +192,25 @@ def reseed(
     """
     objective = objective or Cost()
     check_weights(tries=(tries, 0), patience=(patience, 1), rounds=(rounds, 0), n_seeds=(n_seeds, 1))
-    required(known.exclusive, "components with their exclusive gains")
-    at = Tried(known, tries=1)
+    required(solution.exclusive, "components with their exclusive gains")
+    at = Tried(solution, tries=1)
 
     def metrics() -> dict[str, float]:
         over = at.tries > tries or at.failures >= patience
-        return {"loss": float(np.nan if at.known.value is None else at.known.value), "tries": at.tries - int(over)}
+        return {
+            "loss": float(np.nan if at.solution.value is None else at.solution.value),
+            "tries": at.tries - int(over),
+        }
 
-    with best_so_far(lambda: at.known):
+    with best_so_far(lambda: at.solution):
         while at.tries <= tries and at.failures < patience:
             at = yield Checkpoint(at)
-            dropped = _to_drop(at, seed)
-            without = np.array(at.known.components)
+            dropped = _choose_dropped(at, seed)
+            without = np.array(at.solution.components)
             without[dropped] = False
-            weights = as_array(objective.weights(None if at.known.counts is None else read_counts(at.known.counts)))
+            weights = as_array(
+                objective.weights(None if at.solution.counts is None else read_counts(at.solution.counts))
+            )
             asked = {"components": without, "weights": weights}
 
             sums = yield Request(RESIDUAL_COUNTS, **asked, all_clients=True)
@@ -213,31 +218,31 @@ def reseed(
             residual, n_rows = sums["residual"], int(sums["rows"])
             if not residual.any():
                 break
-            columns = seed_columns(residual, n_seeds, stream(seed, "revive seeds", at.tries))
+            columns = choose_seed_columns(residual, n_seeds, stream(seed, "revive seeds", at.tries))
             sums = yield Request(PAIR_COUNTS, **asked, seeds=columns, all_clients=True)
             sums.report_at_end(metrics)
-            candidates = candidates_from(sums["pairs"], residual, columns, n_rows=n_rows)
+            candidates = make_candidates(sums["pairs"], residual, columns, n_rows=n_rows)
             sums = yield Request(CANDIDATE_GAINS, **asked, candidates=candidates, all_clients=True)
             sums.report_at_end(metrics)
             best = candidates[int(np.argmax(weights[0] * sums["ones"] + weights[1] * sums["zeros"]))]
 
             V = without.copy()
             V[dropped] = best
-            if at.known.settled and np.array_equal(V, at.known.components):
+            if at.solution.settled and np.array_equal(V, at.solution.components):
                 # The component that was dropped is the best candidate, and there is nothing to refine.
-                at = Tried(at.known, at.tries + 1, at.failures + 1)
+                at = Tried(at.solution, at.tries + 1, at.failures + 1)
                 continue
             trial = refine(
-                replace(at.known, components=V), objective, rounds=rounds, seed=seed + at.tries, all_clients=True
+                replace(at.solution, components=V), objective, rounds=rounds, seed=seed + at.tries, all_clients=True
             )
-            at = _judged(at, (yield from reporting(trial, metrics)))
-    return at.known
+            at = _judge(at, (yield from reporting(trial, metrics)))
+    return at.solution
 
 
-def _judged(at: Tried, found: Known) -> Tried:
+def _judge(at: Tried, found: Solution) -> Tried:
     """Keep what a try has found if it is better, and count the try as a failure unless it is better by some share."""
-    old, value = at.known, required(found.value, "a measured V")
-    if old.value is None or not same_cells(old.counts, found.counts):
+    old, value = at.solution, required(found.value, "a measured V")
+    if old.value is None or not have_same_cells(old.counts, found.counts):
         return Tried(found, at.tries + 1)
     if value >= old.value:
         return Tried(old, at.tries + 1, at.failures + 1)
@@ -245,16 +250,16 @@ def _judged(at: Tried, found: Known) -> Tried:
     return Tried(found, at.tries + 1, 0 if helped else at.failures + 1)
 
 
-def _to_drop(at: Tried, seed: int) -> int:
+def _choose_dropped(at: Tried, seed: int) -> int:
     """Return the component that is of least use, or after a failure a random one of the lesser half."""
-    order = np.argsort(required(at.known.exclusive, "exclusive gains"), kind="stable")
+    order = np.argsort(required(at.solution.exclusive, "exclusive gains"), kind="stable")
     place = 0
     if at.failures:
         place = int(stream(seed, "revive drop", at.tries - 1).integers(0, max(1, len(order) // 2)))
     return int(order[place])
 
 
-def seed_columns(residual: NDArray[np.int64], n_seeds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def choose_seed_columns(residual: NDArray[np.int64], n_seeds: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Half of the seeds are the columns with the most ones left, the others are drawn by how many are left."""
     heaviest = np.argsort(-residual, kind="stable")[: max(1, n_seeds // 2)]
     drawn = rng.choice(len(residual), n_seeds - len(heaviest), p=residual / residual.sum())
@@ -327,7 +332,7 @@ SHARED_COUNTS = TaskSpec(
 )
 
 
-def merged_pairs(V: NDArray[np.bool_], shared: NDArray[np.int64], *, most: int) -> NDArray[np.bool_]:
+def merge_pairs(V: NDArray[np.bool_], shared: NDArray[np.int64], *, most: int) -> NDArray[np.bool_]:
     """Return V with two components replaced by their union, for the pairs that are most alike.
 
     Pieces of one component have much the same records or much the same features, so the likeness of two is the larger
@@ -356,8 +361,8 @@ class Shortest:
     `candidates` is None where pairs of the present components are yet to be compared.
     """
 
-    known: Known = field(metadata=holding(Known))
-    present: Known = field(metadata=holding(Known))
+    solution: Solution = field(metadata=holding(Solution))
+    present: Solution = field(metadata=holding(Solution))
     candidates: NDArray[np.bool_] | None
     round: int = 0
     n_rows: int = 0
@@ -366,7 +371,7 @@ class Shortest:
 
 
 def select_rank(
-    known: Known,
+    solution: Solution,
     objective: Objective | None = None,
     *,
     rounds: int = 3,
@@ -383,7 +388,7 @@ def select_rank(
 
     Parameters
     ----------
-    known : components, usually more than are needed
+    solution : components, usually more than are needed
     objective : what refinement minimises; the Hamming loss if None
     rounds : rounds of refinement in a turn
     drops, merges : candidates of either kind in a turn
@@ -392,10 +397,10 @@ def select_rank(
     """
     objective = objective or Cost()
     check_weights(rounds=(rounds, 0), drops=(drops, 1), merges=(merges, 0), patience=(patience, 1))
-    V = required(known.components, "a Boolean V")
+    V = required(solution.components, "a Boolean V")
     V = V[V.any(axis=1)]
-    at, size = Shortest(known, known, V[None]), len(V)
-    with best_so_far(lambda: at.known):
+    at, size = Shortest(solution, solution, V[None]), len(V)
+    with best_so_far(lambda: at.solution):
         while size > 0:
             at = yield Checkpoint(at)
             present, number, candidates = at.present, at.round, at.candidates
@@ -404,7 +409,7 @@ def select_rank(
                 V = required(present.components, "a Boolean V")
                 sums = yield Request(SHARED_COUNTS, components=V, weights=weights, all_clients=True)
                 number += 1
-                merged = merged_pairs(V, sums["shared"], most=merges)
+                merged = merge_pairs(V, sums["shared"], most=merges)
                 candidates = np.concatenate([without_least_useful(present, n_rows=at.n_rows, most=drops), merged])
             stack = Stack.of(candidates)
             while not stack.settled.all() and stack.ages[0] <= rounds:
@@ -418,10 +423,10 @@ def select_rank(
             ]
             place = int(np.argmin(lengths))
             sums.report(n_components=size, description_length=lengths[place])
-            found, shorter = stack.known(place, objective, before=at.known), lengths[place] <= at.length
+            found, shorter = stack.solution(place, objective, before=at.solution), lengths[place] <= at.length
             useless = bits_saved(found, n_rows=n_rows).min() < 0
             at = Shortest(
-                known=found if shorter else at.known,
+                solution=found if shorter else at.solution,
                 present=found,
                 candidates=without_least_useful(found, n_rows=n_rows, most=1) if useless and size > 1 else None,
                 round=number,
@@ -431,10 +436,10 @@ def select_rank(
             )
             if size == 1 or at.failures >= patience:
                 break
-    return at.known
+    return at.solution
 
 
-def bits_saved(present: Known, *, n_rows: int) -> NDArray[np.float64]:
+def bits_saved(present: Solution, *, n_rows: int) -> NDArray[np.float64]:
     """Return the bits each component saves; a wrong cell costs the logarithm of the odds that a cell is right."""
     V, supports, exclusive = (
         required(value, "measured components") for value in (present.components, present.supports, present.exclusive)
@@ -446,7 +451,7 @@ def bits_saved(present: Known, *, n_rows: int) -> NDArray[np.float64]:
     return np.where(supports > 0, exclusive * log2((1 - share) / share) - bits, -np.inf)
 
 
-def without_least_useful(present: Known, *, n_rows: int, most: int) -> NDArray[np.bool_]:
+def without_least_useful(present: Solution, *, n_rows: int, most: int) -> NDArray[np.bool_]:
     """Return the present components without each of the least useful ones."""
     V = required(present.components, "a Boolean V")
     order = np.argsort(bits_saved(present, n_rows=n_rows), kind="stable")

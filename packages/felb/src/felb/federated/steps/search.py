@@ -14,7 +14,7 @@ from felb.federated.journal import holding
 from felb.federated.protocol import Checkpoint, Request, Update
 from felb.federated.steps.assignment import assignment_counts, read_counts
 from felb.federated.steps.refine import STACKED_GAINS, Stack
-from felb.federated.steps.state import Cost, Known, Objective, as_array, best_so_far, required, stream
+from felb.federated.steps.state import Cost, Objective, Solution, as_array, best_so_far, required, stream
 from felb.federated.tasks import MOST_STEPS, WEIGHTS, Input, Output, TaskSpec, Work, check_counts
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.boolean import FactorMasks
@@ -56,7 +56,7 @@ def draw_public(patterns: NDArray[np.bool_], V: NDArray[np.bool_], rng: np.rando
 class Searched:
     """The best so far, the proposals being refined, and how many were judged, in all and since the last success."""
 
-    known: Known = field(metadata=holding(Known))
+    solution: Solution = field(metadata=holding(Solution))
     stack: Stack = field(metadata=holding(Stack))
     round: int = 1
     judged: int = 0
@@ -64,7 +64,7 @@ class Searched:
 
 
 def local_search(
-    known: Known,
+    solution: Solution,
     objective: Objective | None = None,
     *,
     proposals: int = 6_000,
@@ -80,7 +80,7 @@ def local_search(
 
     Parameters
     ----------
-    known : components, and patterns of columns
+    solution : components, and patterns of columns
     objective : what to minimise; the Hamming loss if None
     proposals : how many are refined at most
     patience : stop after this many in a row that did not lower the objective
@@ -97,37 +97,37 @@ def local_search(
         batch=(batch, 1),
     )  # fmt: skip
     check_flips(flips)
-    V, patterns = required(known.components, "a Boolean V"), required(known.patterns, "patterns of columns")
+    V, patterns = required(solution.components, "a Boolean V"), required(solution.patterns, "patterns of columns")
     if proposals == 0:
-        return known
-    with best_so_far(lambda: at.known):
-        at = Searched(known, Stack.of(V[None]), round=0)
+        return solution
+    with best_so_far(lambda: at.solution):
+        at = Searched(solution, Stack.of(V[None]), round=0)
         # The V to start from is measured in a round of its own.
         at, sums, rng = yield from _refined(at, objective, seed=seed)
-        first = at.stack.known(0, objective, before=known)
+        first = at.stack.solution(0, objective, before=solution)
         counts = read_counts(first.counts)
         limit = max(1, min(proposals, max(least, int(work / max(counts.tp + counts.fn, 1)))))
         drawn = [proposal(first.components, patterns, rng, flips=flips) for _ in range(min(batch, limit))]
         at = Searched(first, Stack.of(np.array(drawn)))
-        sums.report(loss=required(at.known.value, "a measured V"), proposals=0)
+        sums.report(loss=required(at.solution.value, "a measured V"), proposals=0)
         while at.judged < limit and at.failures < patience:
             at = yield Checkpoint(at)
             at, sums, rng = yield from _refined(at, objective, seed=seed)
             done = np.flatnonzero(at.stack.settled | (at.stack.ages > rounds))
             for place in done:
-                at = _judged(at, int(place), objective)
-            sums.report(loss=required(at.known.value, "a measured V"), proposals=at.judged)
+                at = _judge(at, int(place), objective)
+            sums.report(loss=required(at.solution.value, "a measured V"), proposals=at.judged)
             if len(done) and at.judged < limit and at.failures < patience:
-                new = np.array([proposal(at.known.components, patterns, rng, flips=flips) for _ in done])
+                new = np.array([proposal(at.solution.components, patterns, rng, flips=flips) for _ in done])
                 at = replace(at, stack=at.stack.with_new(done, new))
-    return at.known
+    return at.solution
 
 
 def _refined(
     at: Searched, objective: Objective, *, seed: int
 ) -> Generator[Request, Sums, tuple[Searched, Sums, np.random.Generator]]:
     """Flip entries of all proposals, by a round of everybody."""
-    counts = at.known.counts
+    counts = at.solution.counts
     weights = as_array(objective.weights(None if counts is None else read_counts(counts)))
     sums = yield Request(STACKED_GAINS, candidates=at.stack.V, weights=weights, all_clients=True)
     rng = stream(seed, "search", at.round)
@@ -135,15 +135,15 @@ def _refined(
     return replace(at, round=at.round + 1, stack=stack), sums, rng
 
 
-def _judged(at: Searched, place: int, objective: Objective) -> Searched:
+def _judge(at: Searched, place: int, objective: Objective) -> Searched:
     """Keep a proposal if it is not worse than the best."""
-    value, least = float(at.stack.values[place]), at.known.value
+    value, least = float(at.stack.values[place]), at.solution.value
     assert least is not None
     return replace(
         at,
         judged=at.judged + 1,
         failures=0 if value < least else at.failures + 1,
-        known=at.stack.known(place, objective, before=at.known) if value <= least else at.known,
+        solution=at.stack.solution(place, objective, before=at.solution) if value <= least else at.solution,
     )
 
 
@@ -216,7 +216,7 @@ class Population:
     converged : many children of the last generation ended at the best objective
     """
 
-    known: Known = field(metadata=holding(Known))
+    solution: Solution = field(metadata=holding(Solution))
     V: NDArray[np.bool_]
     values: NDArray[np.float64]
     generation: int = 0
@@ -224,13 +224,13 @@ class Population:
     converged: bool = False
 
     @classmethod
-    def of(cls, found: Sequence[Known]) -> Population:
+    def of(cls, found: Sequence[Solution]) -> Population:
         """Return the different V of some results, which must have been measured."""
-        best = min(found, key=lambda known: required(known.value, "a measured V"))
-        V = np.array([known.boolean() for known in found])
-        return cls(best, V, np.array([float(required(known.value, "a measured V")) for known in found])).survivors(
-            len(found)
-        )
+        best = min(found, key=lambda solution: required(solution.value, "a measured V"))
+        V = np.array([solution.boolean() for solution in found])
+        return cls(
+            best, V, np.array([float(required(solution.value, "a measured V")) for solution in found])
+        ).survivors(len(found))
 
     def survivors(self, size: int) -> Population:
         """Return the population with the best of its different members, at most so many."""
@@ -251,7 +251,7 @@ def as_set(V: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def recombine(
-    found: Sequence[Known],
+    found: Sequence[Solution],
     patterns: NDArray[np.bool_],
     objective: Objective | None = None,
     *,
@@ -280,41 +280,41 @@ def recombine(
         generations=(generations, 0), patience=(patience, 1), children=(children, 1), size=(size, 1), rounds=(rounds, 1)
     )
     at = Population.of(found)
-    with best_so_far(lambda: at.known):
+    with best_so_far(lambda: at.solution):
         while at.generation < generations and at.failures < patience and not at.converged:
             at = yield Checkpoint(at)
             rng = stream(seed, "recombine", at.generation)
             stack = Stack.of(np.array([child(at.V, patterns, rng) for _ in range(children)]))
             for _ in range(rounds):
-                weights = as_array(objective.weights(read_counts(at.known.counts)))
+                weights = as_array(objective.weights(read_counts(at.solution.counts)))
                 open_places = np.flatnonzero(~stack.settled)
                 part = stack.part(open_places)
                 sums = yield Request(STACKED_GAINS, candidates=part.V, weights=weights, all_clients=True)
                 stack = stack.with_part(open_places, part.refined(sums, objective, weights=weights, rng=rng))
                 sums.report(
-                    loss=float(required(at.known.value, "a measured V")),
+                    loss=float(required(at.solution.value, "a measured V")),
                     measured=float(stack.values.min()),
                     generation=at.generation,
                 )
                 if stack.settled.all():
                     break
-            at = succeeded(at, stack, objective, size=size)
-    return at.known
+            at = select_population(at, stack, objective, size=size)
+    return at.solution
 
 
-def succeeded(at: Population, stack: Stack, objective: Objective, *, size: int) -> Population:
+def select_population(at: Population, stack: Stack, objective: Objective, *, size: int) -> Population:
     """Return the population with the best of the children in it."""
     best = int(np.argmin(stack.values))
-    known = at.known
-    if stack.values[best] < required(known.value, "a measured V"):
-        known = stack.known(best, objective, before=known)
+    solution = at.solution
+    if stack.values[best] < required(solution.value, "a measured V"):
+        solution = stack.solution(best, objective, before=solution)
     everybody = Population(
-        known,
+        solution,
         np.concatenate([at.V, stack.best]),
         np.concatenate([at.values, stack.values]),
         at.generation + 1,
-        at.failures + 1 if known is at.known else 0,
-        bool(np.mean(stack.values <= required(known.value, "a measured V")) >= CONVERGED),
+        at.failures + 1 if solution is at.solution else 0,
+        bool(np.mean(stack.values <= required(solution.value, "a measured V")) >= CONVERGED),
     )
     return everybody.survivors(size)
 
@@ -369,7 +369,7 @@ def search_centrally(work: Work) -> tuple[None, Update]:
     for V in members:
         population = survivors(population, descended(V), size)
     for _ in range(proposals if members.shape[1] else 0):
-        new = proposed(shard, population, public, size=size, flips=flips, rng=work.rng)
+        new = propose(shard, population, public, size=size, flips=flips, rng=work.rng)
         population = survivors(population, descended(new), size)
     population += population[:1] * (size - len(population))  # a response has one shape whatever the rows are
     # Counted with the rows assigned anew, as the last assignment does, so that losses are those a run ends with.
@@ -421,7 +421,7 @@ def survivors(population: list[Member], new: Member, size: int) -> list[Member]:
     return [*population[:place], new, *population[place:]][:size]
 
 
-def proposed(
+def propose(
     A: BinaryMatrix,
     population: list[Member],
     public: NDArray[np.bool_],
@@ -433,34 +433,34 @@ def proposed(
     """Return a V to descend from: of parts of rows while the population is small, a child of two, or a perturbed V."""
     best = population[0][2]
     if len(population) < size:
-        rows = np.array([row_pattern(A, rng) for _ in best])
+        rows = np.array([draw_row_pattern(A, rng) for _ in best])
         return np.asarray(rows & (rng.random(rows.shape) < KEPT))
     if rng.random() < CROSSED:
         new = child(np.array([V for _, _, V in population]), public, rng)
         if rng.random() < MUTATION:
-            new[rng.integers(len(new))] = row_pattern(A, rng)
+            new[rng.integers(len(new))] = draw_row_pattern(A, rng)
         return new
-    return perturbed(A, best, public, flips=flips, rng=rng)
+    return perturb(A, best, public, flips=flips, rng=rng)
 
 
 def _turned(A: BinaryMatrix) -> BinaryMatrix:
     return BinaryMatrix.of(A.to_scipy(np.uint8).T.tocsr())
 
 
-def perturbed(
+def perturb(
     A: BinaryMatrix, V: NDArray[np.bool_], public: NDArray[np.bool_], *, flips: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Return V with one or two components replaced by patterns, and some entries flipped."""
     new = V.copy()
     for component in rng.choice(len(V), min(len(V), int(rng.integers(1, 3))), replace=False):
         if rng.random() < FROM_ROWS:
-            new[component] = row_pattern(A, rng)
+            new[component] = draw_row_pattern(A, rng)
         else:
             new[component] = draw_public(public, V, rng)
     return np.asarray(new ^ (rng.random(V.shape) < flips))
 
 
-def row_pattern(A: BinaryMatrix, rng: np.random.Generator) -> NDArray[np.bool_]:
+def draw_row_pattern(A: BinaryMatrix, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Return a random row, or the intersection of two."""
     pattern = np.zeros(A.shape[1], dtype=bool)
     if len(A):
@@ -495,13 +495,13 @@ def _descend(
 class CentralSearched:
     """The best so far, the population and the proposals that were made."""
 
-    known: Known = field(metadata=holding(Known))
+    solution: Solution = field(metadata=holding(Solution))
     population: NDArray[np.bool_]
     made: int = 0
 
 
 def centralized_search(
-    known: Known,
+    solution: Solution,
     objective: Objective | None = None,
     *,
     others: Sequence[NDArray[np.bool_]] = (),
@@ -517,7 +517,7 @@ def centralized_search(
 
     Parameters
     ----------
-    known : components with counts, and patterns of columns
+    solution : components with counts, and patterns of columns
     objective : what to minimise; the Hamming loss if None
     others : further V of the same size, which are members of the first population too
     proposals : how many are refined at most
@@ -533,12 +533,12 @@ def centralized_search(
         proposals=(proposals, 0), work=(work, 0), least=(least, 0), size=(size, 2), rounds=(rounds, 1), batch=(batch, 1)
     )
     check_flips(flips)
-    first = required(known.components, "a Boolean V")
-    patterns = required(known.patterns, "patterns of columns")
-    counts = read_counts(required(known.counts, "the counts of a V"))
+    first = required(solution.components, "a Boolean V")
+    patterns = required(solution.patterns, "patterns of columns")
+    counts = read_counts(required(solution.counts, "the counts of a V"))
     limit = min(proposals, max(least, int(work / max(counts.tp + counts.fn, 1))))
-    at = CentralSearched(known, np.array([first, *others]))
-    with best_so_far(lambda: at.known):
+    at = CentralSearched(solution, np.array([first, *others]))
+    with best_so_far(lambda: at.solution):
         while at.made < limit:
             at = yield Checkpoint(at)
             made = min(batch, limit - at.made)
@@ -546,7 +546,7 @@ def centralized_search(
                 CENTRALIZED_SEARCH,
                 members=at.population,
                 patterns=patterns,
-                weights=as_array(objective.weights(read_counts(at.known.counts))),
+                weights=as_array(objective.weights(read_counts(at.solution.counts))),
                 proposals=made,
                 size=size,
                 rounds=rounds,
@@ -557,7 +557,7 @@ def centralized_search(
                 raise FederationError("this search is for one owner of all rows; use local_search in a federation")
             population = np.asarray(sums["components"], dtype=bool)
             values = [objective.value(read_counts(counts)) for counts in sums["counts"]]
-            place, best = int(np.argmin(values)), at.known
+            place, best = int(np.argmin(values)), at.solution
             if best.value is None or values[place] <= best.value:
                 best = replace(
                     best,
@@ -571,4 +571,4 @@ def centralized_search(
                 )
             at = CentralSearched(best, population, at.made + made)
             sums.report(loss=float(np.nan if best.value is None else best.value), proposals=at.made)
-    return at.known
+    return at.solution

@@ -9,9 +9,9 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.federated.protocol import Request, Update
-from felb.federated.steps.refine import FLIP_GAINS, weighed
-from felb.federated.steps.reseed import CANDIDATE_GAINS, PAIR_COUNTS, RESIDUAL_COUNTS, distinct_rows
-from felb.federated.steps.state import ClientState, Cost, Known, Objective, as_array, best_so_far, required, stream
+from felb.federated.steps.refine import FLIP_GAINS, weigh_gains
+from felb.federated.steps.reseed import CANDIDATE_GAINS, PAIR_COUNTS, RESIDUAL_COUNTS, drop_duplicate_rows
+from felb.federated.steps.state import ClientState, Cost, Objective, Solution, as_array, best_so_far, required, stream
 from felb.federated.tasks import MOST, TINY, Input, Output, TaskSpec, Work
 from felb.kernels.cooccurrence import columns_as_components
 from felb.kernels.passes import as_sketch, fixed_sketch, from_sketch
@@ -88,7 +88,7 @@ SIGN_NORMS = TaskSpec(
     "initialisation",
     sum_sign_norms,
     "squared norms of the parts of left singular vectors",
-    # Negligible singular values are told as 2^500, see `leading_vectors`.
+    # Negligible singular values are told as 2^500, see `find_leading_vectors`.
     {"vectors": Input("f", ("m", "k"), -1.1, 1.1), "values": Input("f", ("k",), TINY, 2.0**501)},
     {"positive": Output("i", ("k",)), "negative": Output("i", ("k",))},
     by_rows=True,
@@ -110,20 +110,20 @@ def spectral_init(
     """
     width = min(n_features, n_components + EXTRA)
     Q = as_sketch(random_basis(n_features, width, stream(seed, "start", 0)))
-    with best_so_far(lambda: Known(relaxed=_absolute(Q, n_components))):
+    with best_so_far(lambda: Solution(relaxed=_absolute(Q, n_components))):
         sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
         product = from_sketch(sums["sketch"])
         exact = exact_components_of_sketch(product, Q, n_components)
         if exact is not None:
-            return exactly_known(exact, keep_empty=keep_empty)
+            return make_exact_solution(exact, keep_empty=keep_empty)
         for _ in range(power):
             Q = as_sketch(orthonormal(product))
             sums = yield Request(GRAM_SKETCH, Q=Q, all_clients=True)
             product = from_sketch(sums["sketch"])
-        vectors, values = leading_vectors(Q, product, n_components)
+        vectors, values = find_leading_vectors(Q, product, n_components)
         sums = yield Request(SIGN_NORMS, vectors=vectors, values=values, all_clients=True)
     V = stream(seed, "start", power + 2).random((n_components, n_features))
-    return Known(relaxed=larger_parts(V, vectors, sums["positive"], sums["negative"]))
+    return Solution(relaxed=keep_larger_parts(V, vectors, sums["positive"], sums["negative"]))
 
 
 def random_basis(n_features: int, width: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -146,13 +146,13 @@ def orthonormal(Y: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(Y @ (W * scales)[:, ::-1])
 
 
-def exactly_known(components: NDArray[np.bool_], *, keep_empty: bool) -> Known:
+def make_exact_solution(components: NDArray[np.bool_], *, keep_empty: bool) -> Solution:
     """Return the components of trivial data, after which no step has anything to do."""
     used = len(components) if keep_empty else max(1, int(np.count_nonzero(components.any(axis=1))))
-    return Known(components=components[:used], settled=True, exact=True)
+    return Solution(components=components[:used], settled=True, exact=True)
 
 
-def leading_vectors(
+def find_leading_vectors(
     Q: NDArray[np.float64], product: NDArray[np.float64], n_components: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return right singular vectors (features × components) and values of A from Q and AᵀA Q.
@@ -167,7 +167,7 @@ def leading_vectors(
     return as_sketch(Q @ turn[:, leading]), np.where(values > floor, values, 2.0**500)
 
 
-def larger_parts(
+def keep_larger_parts(
     V: NDArray[np.float64],
     vectors: NDArray[np.float64],
     positive: NDArray[np.int64],
@@ -198,7 +198,7 @@ def _absolute(Q: NDArray[np.float64], n_components: int) -> NDArray[np.float32]:
     return V
 
 
-def random_init(n_features: int, n_components: int, *, seed: int, number: int = 0) -> Known:
+def random_init(n_features: int, n_components: int, *, seed: int, number: int = 0) -> Solution:
     """Draw a random non-negative V, without a request.
 
     Parameters
@@ -207,7 +207,7 @@ def random_init(n_features: int, n_components: int, *, seed: int, number: int = 
     number : of the draw, so that several starts of one run differ
     """
     V = stream(seed, "random start", number).random((n_components, n_features))
-    return Known(relaxed=np.asarray(V + FLOOR, dtype=np.float32))
+    return Solution(relaxed=np.asarray(V + FLOOR, dtype=np.float32))
 
 
 # -- Patterns of columns from summed co-occurrence, and components chosen from them one after the other --------------
@@ -221,7 +221,7 @@ CONFIDENCES = (0.3, 0.5, 0.7, 0.9, 1.0)
 """A column joins a seed's pattern if it is in this share of the records that have the seed."""
 
 
-def patterns_from(
+def make_patterns(
     pairs_of: NDArray[np.int64],
     sizes: NDArray[np.int64],
     seeds: NDArray[np.int64],
@@ -235,38 +235,38 @@ def patterns_from(
             pattern = pairs >= confidence * max(int(sizes[seed]), 1)
             pattern[seed] = True
             found.append(pattern)
-    return distinct_rows(np.array(found)) if found else np.zeros((0, len(sizes)), dtype=bool)
+    return drop_duplicate_rows(np.array(found)) if found else np.zeros((0, len(sizes)), dtype=bool)
 
 
 def find_patterns(
-    known: Known, n_features: int, n_seeds: int = 256, *, confidences: tuple[float, ...] = CONFIDENCES
+    solution: Solution, n_features: int, n_seeds: int = 256, *, confidences: tuple[float, ...] = CONFIDENCES
 ) -> Steps:
     """Find columns that often occur together, in two rounds of everybody; nothing is covered yet, so of all ones.
 
     Parameters
     ----------
-    known : handed on, with the patterns
+    solution : handed on, with the patterns
     n_features : columns of the data
     n_seeds : the columns with the most ones are seeds, this many
-    confidences : see `patterns_from`
+    confidences : see `make_patterns`
     """
     if n_seeds < 1:
         raise InputError(f"at least one seed is needed, got n_seeds={n_seeds}")
     if not all(0 < confidence <= 1 for confidence in confidences):
         raise InputError(f"confidences lie in (0, 1], got {confidences}")
     nothing = {"components": np.zeros((1, n_features), dtype=bool), "weights": np.array([1.0, -1.0])}
-    with best_so_far(lambda: known):
+    with best_so_far(lambda: solution):
         sums = yield Request(RESIDUAL_COUNTS, **nothing, all_clients=True)
         sizes = sums["residual"]
         seeds = np.argsort(-sizes, kind="stable")[:n_seeds]
         seeds = np.sort(seeds[sizes[seeds] > 0])
         sums = yield Request(PAIR_COUNTS, **nothing, seeds=seeds, all_clients=True)
-    patterns = patterns_from(sums["pairs"], sizes, seeds, confidences=confidences)
+    patterns = make_patterns(sums["pairs"], sizes, seeds, confidences=confidences)
     sums.report(patterns=len(patterns))
-    return replace(known, patterns=patterns)
+    return replace(solution, patterns=patterns)
 
 
-def cover(known: Known, n_components: int, objective: Objective | None = None) -> Steps:
+def cover(solution: Solution, n_components: int, objective: Objective | None = None) -> Steps:
     """Choose components among known patterns: each time the one with the largest summed gain, as long as there is one.
 
     Parameters
@@ -274,10 +274,10 @@ def cover(known: Known, n_components: int, objective: Objective | None = None) -
     n_components : rounds at most
     objective : what cells are worth; the Hamming loss if None
     """
-    patterns = required(known.patterns, "patterns of columns")
+    patterns = required(solution.patterns, "patterns of columns")
     weights = as_array((objective or Cost()).weights(None))
     V = np.zeros((n_components, patterns.shape[1]), dtype=bool)
-    with best_so_far(lambda: Known(components=V, weights=weights)):
+    with best_so_far(lambda: Solution(components=V, weights=weights)):
         for taken in range(n_components if len(patterns) else 0):
             sums = yield Request(CANDIDATE_GAINS, components=V, weights=weights, candidates=patterns, all_clients=True)
             gains = weights[0] * sums["ones"] + weights[1] * sums["zeros"]
@@ -287,7 +287,7 @@ def cover(known: Known, n_components: int, objective: Objective | None = None) -
                 break
             V = V.copy()
             V[taken] = patterns[best]
-    return Known(components=V, weights=weights)
+    return Solution(components=V, weights=weights)
 
 
 # -- A start from the columns of the data: k columns stand for the records of k components ---------------------------
@@ -318,7 +318,7 @@ def choose_columns(n_features: int, n_components: int, objective: Objective | No
         parts.append(sums["pairs"])
     one, zero = weights
     V = columns_as_components(np.concatenate(parts), n_components, weight_one=one, weight_zero=zero)
-    return Known(components=V, weights=as_array(weights))
+    return Solution(components=V, weights=as_array(weights))
 
 
 # -- Factorization from above: every one can be covered, because every column that has ones is in some component -----
@@ -328,16 +328,16 @@ def choose_columns(n_features: int, n_components: int, objective: Objective | No
 # gain most.
 
 
-def cover_all(known: Known) -> Generator[Request, Sums, Known]:
+def cover_all(solution: Solution) -> Generator[Request, Sums, Solution]:
     """Add the columns that have ones but are in no component to that with the largest summed gain."""
-    V, weights = known.boolean(), required(known.weights, "the weights of cells")
+    V, weights = solution.boolean(), required(solution.weights, "the weights of cells")
     asked = {"components": V, "weights": weights}
     sums = yield Request(RESIDUAL_COUNTS, **asked, all_clients=True)
     missing = np.flatnonzero((sums["residual"] > 0) & ~V.any(axis=0))
     if not len(missing) or not len(V):
-        return known
+        return solution
     sums = yield Request(FLIP_GAINS, **asked, all_clients=True)
-    gains = weighed(sums, (float(weights[0]), float(weights[1])))
+    gains = weigh_gains(sums, (float(weights[0]), float(weights[1])))
     whole = V.copy()
     whole[np.argmax(gains[:, missing], axis=0), missing] = True
-    return replace(known, components=whole, belief=None, settled=False)
+    return replace(solution, components=whole, belief=None, settled=False)

@@ -141,7 +141,7 @@ def as_array(weights: tuple[float, float]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Solution:
     """The public state of the server; a step reads what it needs and replaces what it improves.
 
     Parameters
@@ -183,7 +183,7 @@ class Known:
         return np.asarray((V.max(axis=1, keepdims=True, initial=0.0) / 2 < V) & (V > 0))
 
 
-Steps = Generator[Request | Step | Checkpoint, Any, Known]
+Steps = Generator[Request | Step | Checkpoint, Any, Solution]
 """A step: asks for sums and returns what is known afterwards."""
 
 
@@ -264,7 +264,7 @@ def required(value: Any, what: str) -> Any:
 
 
 @contextmanager
-def best_so_far(found: Callable[[], Known]) -> Iterator[None]:
+def best_so_far(found: Callable[[], Solution]) -> Iterator[None]:
     """Hand on what a step has found when the time limit ends it within this block."""
     try:
         yield
@@ -284,8 +284,8 @@ def stream(seed: int, purpose: str, number: int) -> np.random.Generator:
 
 def step(name: str, generator: Steps, *, interruptible: bool = False) -> Steps:
     """Play a step; the journal keeps its result."""
-    known: Known = yield Step(name, generator, Known, interruptible)
-    return known
+    solution: Solution = yield Step(name, generator, Solution, interruptible)
+    return solution
 
 
 def best_of(first: Steps, *others: Steps) -> Steps:
@@ -293,14 +293,14 @@ def best_of(first: Steps, *others: Steps) -> Steps:
     return (yield from better_of((yield from first), *others))
 
 
-def better_of(best: Known, *others: Steps, better: Callable[[Known, Known], Known] | None = None) -> Steps:
+def better_of(best: Solution, *others: Steps, better: Callable[[Solution, Solution], Solution] | None = None) -> Steps:
     """Play steps and return the best of their results and of what is known already.
 
     Parameters
     ----------
     better : chooses between the best so far and another one; that with the smaller objective, if not given
     """
-    choose = better or smaller_objective
+    choose = better or choose_smaller
     for other in others:
         try:
             best = choose(best, (yield from other))
@@ -310,34 +310,34 @@ def better_of(best: Known, *others: Steps, better: Callable[[Known, Known], Know
     return best
 
 
-def all_of(*steps: Steps) -> Generator[Request | Step | Checkpoint, Any, list[Known]]:
+def all_of(*steps: Steps) -> Generator[Request | Step | Checkpoint, Any, list[Solution]]:
     """Play steps that start from the same knowledge and return all results; a time limit ends with the best so far."""
-    found: list[Known] = []
+    found: list[Solution] = []
     for one in steps:
         try:
             found.append((yield from one))
         except TimeUp as up:
-            up.found = reduce(smaller_objective, [*found, *([] if up.found is None else [up.found])])
+            up.found = reduce(choose_smaller, [*found, *([] if up.found is None else [up.found])])
             raise
     return found
 
 
-def smaller_objective(old: Known, new: Known) -> Known:
+def choose_smaller(old: Solution, new: Solution) -> Solution:
     """Return the knowledge with the smaller objective, the older of equals; the newer, if they are of other cells."""
     if new.value is None:
         return old
-    better = old.value is None or new.value < old.value or not same_cells(old.counts, new.counts)
+    better = old.value is None or new.value < old.value or not have_same_cells(old.counts, new.counts)
     return new if better else old
 
 
-def same_cells(old: NDArray[np.int64] | None, new: NDArray[np.int64] | None) -> bool:
+def have_same_cells(old: NDArray[np.int64] | None, new: NDArray[np.int64] | None) -> bool:
     """Tell whether two counts are of the same cells: where a client has come in meanwhile, they cannot be compared."""
     return old is None or new is None or bool(old[3] == new[3])
 
 
 def reporting(
-    generator: Generator[Request, Sums, Known], metrics: Callable[[], Mapping[str, float]]
-) -> Generator[Request, Sums, Known]:
+    generator: Generator[Request, Sums, Solution], metrics: Callable[[], Mapping[str, float]]
+) -> Generator[Request, Sums, Solution]:
     """Play a step whose rounds report metrics of its caller in place of their own."""
     value: Any = None
     try:
@@ -346,5 +346,5 @@ def reporting(
             sums.report_at_end(metrics)
             value = Sums(sums, sums.clients, missing=sums.missing, number=sums.round)
     except StopIteration as end:
-        known: Known = end.value
-        return known
+        solution: Solution = end.value
+        return solution
