@@ -185,7 +185,7 @@ def component_table(
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same keys as a table; the last column is wrapped, the others aligned, numbers to the right."""
+    """Print rows with the same keys as a table; the last column is wrapped, numbers are aligned to the right."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     names = list(rows[0]) if rows else []
     for name in names:

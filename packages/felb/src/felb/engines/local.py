@@ -171,7 +171,7 @@ def do_in_spans(spec: TaskSpec, work: Work, *, pool: ThreadPoolExecutor, spans: 
         with threads_at_most(1):
             return spec.do(replace(work, state=whole(state)))
     if state is not None and not (isinstance(state, Parts) and state.cuts == cuts):
-        state = Parts.of(whole(state), cuts)
+        state = Parts(cuts, tuple(whole(state).rows(start, stop) for start, stop in cuts))
 
     def respond(number: int) -> tuple[Any, Update]:
         part = None if state is None else state.states[number]
@@ -194,11 +194,6 @@ class Parts:
 
     cuts: list[tuple[int, int]]
     states: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, state: Any, cuts: list[tuple[int, int]]) -> Parts:
-        """Cut a state."""
-        return cls(cuts, tuple(state.rows(start, stop) for start, stop in cuts))
 
 
 def whole(state: Any) -> Any:

@@ -11,6 +11,7 @@ import platform
 import tempfile
 import zipfile
 from collections import Counter
+from collections.abc import Mapping  # noqa: TC003  # msgspec reads the annotations
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from felb.runs import MODEL_SUFFIX, RESULT, check_result_folder, is_model_file
 from felb.tables.schema import Schema, conflicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
