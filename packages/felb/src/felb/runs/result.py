@@ -11,7 +11,7 @@ import platform
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Mapping  # noqa: TC003  # msgspec reads the annotations
+from collections.abc import Mapping  # noqa: TC003 - records are read by it
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
@@ -18,7 +19,6 @@ from felb.data.binary import BinaryMatrix
 from felb.data.coercion import Alignment, align_columns, describe_mismatch, select_known
 from felb.data.files import Blocks, is_distributed
 from felb.data.partition import check_shards, is_list_of_matrices, named, split
-from felb.engines.dask.worker import current_client, has_client
 from felb.engines.local import run
 from felb.errors import InputError
 from felb.federated.algorithms.methods import FederatedMethod
@@ -526,7 +526,11 @@ def effective_workers(n_jobs: int) -> int:
 
 def runs_here(X: Any) -> bool:
     """Tell data in files that this process reads itself, since there is no Dask client."""
-    return isinstance(X, Blocks) and not has_client()
+    if not isinstance(X, Blocks) or "distributed" not in sys.modules:  # Dask is not loaded to learn of no client
+        return isinstance(X, Blocks)
+    from felb.engines.dask.worker import has_client
+
+    return not has_client()
 
 
 def fit_on_dask(
@@ -538,9 +542,10 @@ def fit_on_dask(
             "all blocks on Dask workers belong to one owner, so secure aggregation protects nobody; leave out secure",
             parameter="secure",
         )
-    client = current_client()
     from felb.engines.dask.cluster import DistributedRows, run
+    from felb.engines.dask.worker import current_client
 
+    client = current_client()
     deadline = Deadline(model.limit())
     rows = DistributedRows.of(X, client, read=clone(model)._read)  # without what was fitted before
     model._check_columns(rows.template, reset=True)
