@@ -17,8 +17,9 @@ from felb.errors import InputError, MissingExtraError
 from felb.records import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from felb.runs.cells import Progress
     from felb_paper.data import Entry
     from felb_paper.study import Claim, StudyRecord
 
@@ -273,13 +274,8 @@ def run(
         given = {"out": out, "trials": trials, "time_limit": time_limit, "data": data}
         advice = partial(resume_advice, name, quick=quick, own=own, **given)
         with advising(advice), step_progress(study.name) as advance:
-            record = run_study(
-                study,
-                folder,
-                jobs=jobs or available_cpus(),
-                time_limit=time_limit,
-                on_progress=lambda seen, show=advance: show(seen.kept + seen.measured, seen.total, seen.last),
-            )
+            watch = partial(tell, advance)
+            record = run_study(study, folder, jobs=jobs or available_cpus(), time_limit=time_limit, on_progress=watch)
         figure, note = drawn(record, folder / FIGURE)
         if as_json:
             told.append(facts(record, study.judge(record), folder, figure=figure))
@@ -354,6 +350,11 @@ def pages(folder: str, target: str, as_json: bool) -> None:
         print_json(written)
     else:
         click.echo("\n".join(written))
+
+
+def tell(advance: Callable[..., None], progress: Progress) -> None:
+    """Show the progress of an experiment."""
+    advance(progress.kept + progress.measured, progress.total, progress.last)
 
 
 def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> Path:
