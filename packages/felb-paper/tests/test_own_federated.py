@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from felb.errors import InputError
+from felb.runs.cells import answered
 from felb_paper.experiments import find_study
-from felb_paper.measuring import answer, make_any_federated, with_own_methods
+from felb_paper.measuring import make_any_federated, measured, with_own_methods
 from study_records import made_up, tiny
 
 OWN = """
@@ -33,7 +34,7 @@ def test_own_methods_are_measured_as_those_of_felb(own):
     study = with_own_methods(tiny(), ["mine:Mine+vote", "mine:Shared"])
     cells = {cell.use.label: cell for cell in study.cells() if cell.place == 0.1}
     assert set(cells) == {"FELB", "Asso", "Mine+vote", "Shared"}
-    found = {label: answer({"parameters": cell.parameters}) for label, cell in cells.items()}
+    found = {label: answered(measured, {"parameters": cell.parameters}) for label, cell in cells.items()}
     assert found["Mine+vote"]["status"] == "done"
     assert found["Mine+vote"]["figures"]["f1"] == found["Asso"]["figures"]["f1"]
     shown = made_up(study, lambda cell: {"f1": 0.5, "f1_star": 0.5, "rmsd": 0.1})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from felb.data import load
-from felb.data.files import SHIPPED, Shipped, Table
+from felb.data.files import SHIPPED, Shipped
 from felb.errors import InputError
 from felb_paper import data as catalogue
 from felb_paper import sources
-from felb_paper.data import ENTRIES, check_shape, entries, find, load_raw
+from felb_paper.data import ENTRIES, entries, find, load_raw
 
 RATINGS = '{"item_id": 3, "user_id": 12, "rating": 4}\n'
 
@@ -41,7 +41,6 @@ def test_shipped_data_is_what_the_catalogue_says(name):
     assert table.matrix.shape == entry.shape
     assert table.matrix.density == pytest.approx(entry.density, abs=1e-4)
     assert table.rows is None or len(table.rows) == entry.shape[0]
-    check_shape(entry, table, entry.folder)
 
 
 def test_a_shipped_set_without_an_entry_is_described_by_what_is_known(monkeypatch):
@@ -74,7 +73,6 @@ def test_another_shape_is_refused_unless_it_is_wanted(tmp_path):
     path.write_text(RATINGS)
     with pytest.raises(InputError, match=r"ratings.json: .*1 x 1.*350332 x 9374"):
         load_raw("goodreads", path)
-    check_shape(find("zoo"), Table(load("zoo")), path)
 
 
 def test_data_that_grows_has_no_fixed_shape(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from scipy import stats
 from felb.errors import InputError
 from felb.metrics.comparison import mean_interval
 from felb.runs.cells import CELLS, CellRecord
-from felb_paper.study import MANIFEST, Claim, Metric, Planned, StudyRecord, View, read_claims, write_claims  # fmt: skip
+from felb_paper.study import CLAIMS, MANIFEST, Claim, Metric, Planned, StudyRecord, View, write_claims
 
 numbers = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12).filter(lambda values: np.std(values) > 1e-6)
 
@@ -64,7 +65,7 @@ def test_a_folder_is_read_back(tmp_path):
     assert found.planned == PLANNED
     assert set(found.cells) == {"A0", "A1", "B0", "B1"}  # Z9 belongs to no planned cell
     assert found.cells["A0"] == cells[0]
-    assert found.values("f1", "A", 0.1) == [0.5]  # what is not finite is no figure
+    assert found.by_trial("f1", "A", 0.1) == {0: 0.5}  # what is not finite is no figure
     assert found.interval("f1", "B", 0.1) is None
     assert (found.count("done"), found.count("timeout"), found.count("failed"), found.missing) == (2, 1, 1, 2)
     assert found.trials == 3
@@ -98,5 +99,4 @@ def test_figures_are_paired_by_trial():
 def test_claims_are_kept(tmp_path):
     claims = [Claim("it works", "reproduced", "1 > 0"), Claim("it flies", "not reproduced", "0 < 1")]
     write_claims(tmp_path, claims)
-    assert read_claims(tmp_path) == claims
-    assert read_claims(tmp_path / "nowhere") == []
+    assert msgspec.json.decode((tmp_path / CLAIMS).read_bytes(), type=list[Claim]) == claims

@@ -7,15 +7,16 @@ import os
 import signal
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
 from felb.errors import InputError
 from felb.runs import cells as cell_runner
-from felb.runs.cells import Pool, settled
+from felb.runs.cells import Pool, answered, settled
 from felb_paper.cells import MethodUse, run_study
-from felb_paper.measuring import answer
-from felb_paper.study import CELLS, MANIFEST, read_claims
+from felb_paper.measuring import measured
+from felb_paper.study import CELLS, CLAIMS, MANIFEST
 from study_records import ASSO, tiny
 
 SLOW = MethodUse("FELB-MU", "felb-mu", {"max_iter": 100_000, "tol": 0.0, "l2_rate": 1.0})
@@ -26,7 +27,7 @@ class InProcess(Pool):
 
     def measure(self, requests, *, limit, folders):
         for key, parameters in requests:
-            yield key, answer({"parameters": json.loads(json.dumps(parameters)), **folders})
+            yield key, answered(measured, {"parameters": json.loads(json.dumps(parameters)), **folders})
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_every_cell_is_stored_with_what_made_it(finished):
         assert {"felb", "date", "machine"} <= set(raw["provenance"])
         assert {"rmsd", "f1", "f1_star", "seconds_per_client"} <= set(raw["figures"])
         assert 0 <= raw["figures"]["f1_star"] <= 1
-    assert read_claims(folder) == tiny().judge(record)
+    assert json.loads((folder / CLAIMS).read_bytes()) == [asdict(claim) for claim in tiny().judge(record)]
     assert not list(folder.rglob("*.partial"))
 
 

@@ -8,19 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from felb.cli import main
 from felb.errors import InputError
+from felb.report.tables import FAILED, NO_SCORE, OUT_OF_TIME
 from felb.runs.cells import CellRecord
 from felb_paper.figures import draw_study, mean_curves, names_in_a_line
-from felb_paper.study import Claim, Metric, Planned, StudyRecord, View, write_claims
+from felb_paper.study import Claim, Metric, Planned, StudyRecord, View
 from felb_paper.tables import (
-    DASH,
-    FAILED,
-    OUT_OF_TIME,
     failures,
     index_markdown,
     provenance_text,
-    study_page,
     study_tables,
     summary,
     to_csv,
@@ -51,7 +47,7 @@ def test_cells_hold_mean_and_interval_the_best_is_marked_and_what_is_missing_say
     assert table.head == ("flipped", "0%", "10%")
     assert table.rows == (("Asso", "0.30 ±1.27", FAILED), ("FELB", "0.80*", OUT_OF_TIME))
     (table,) = study_tables(replace(RECORD, cells={}))
-    assert table.rows[0] == ("Asso", DASH, DASH)
+    assert table.rows[0] == ("Asso", NO_SCORE, NO_SCORE)
 
 
 def test_a_mean_of_some_trials_says_how_many_where_the_others_ended_without_figures():
@@ -87,19 +83,12 @@ def test_ranks_are_among_the_ranked_methods_and_those_without_a_figure_come_last
     assert ranks.rows == (("Asso", "2", "2", "2.00"), ("Zhang", "2", "3", "2.50"), ("FELB", "1", "1", "1.00*"))
 
 
-def test_the_best_is_bold_and_the_second_underlined_in_pages(tmp_path):
+def test_the_best_is_bold_and_the_second_underlined_in_pages():
     record = ranked(FOUR)
     page = to_markdown(record, [])
     assert "| FELB | <u>0.70</u> | <u>0.40</u> |" in page
     assert "| FederatedBMF | **0.90** | **0.60** |" in page
     assert "| Zhang | 0.50 | out of time |" in page
-    (tmp_path / "cells").mkdir()
-    record.write_manifest(tmp_path)
-    for cell in record.cells.values():
-        cell.write(tmp_path)
-    html = study_page(tmp_path).html()
-    assert "<strong>0.90</strong>" in html
-    assert "<u>0.70</u>" in html
 
 
 def test_published_figures_do_not_stand_beside_data_of_another_shape():
@@ -117,7 +106,7 @@ def test_published_figures_stand_beside_measured_ones_and_alone_where_nothing_wa
     published = {"f1": {"0.0": {"Asso": 0.25, "FELB": None}, "elsewhere": {"FELB": 0.5}}}
     measured, paper = study_tables(replace(RECORD, view=replace(VIEW, published=published)))
     assert measured.rows[0][1:] == ("0.30 ±1.27 / 0.25", FAILED)
-    assert measured.rows[1][1] == f"0.80* / {DASH}"
+    assert measured.rows[1][1] == f"0.80* / {NO_SCORE}"
     assert paper.head == ("flipped", "elsewhere")
     assert paper.rows == (("FELB", "0.50"),)
 
@@ -156,32 +145,6 @@ def test_a_run_that_ended_early_stays_at_its_last_value():
     assert means == [3.0, 2.0, 1.0]
     assert mean_curves([[1.0]]) == [(1.0, 1.0, 1.0)]
     assert mean_curves([]) == []
-
-
-def stored(folder, claims=()):
-    (folder / "cells").mkdir()
-    RECORD.write_manifest(folder)
-    for cell in CELLS.values():
-        cell.write(folder)
-    write_claims(folder, claims)
-    return folder
-
-
-def test_the_html_page_shows_what_is_stored_and_escapes_it(tmp_path):
-    folder = stored(tmp_path, [Claim("a < b", "not reproduced", "<script>")])
-    text = study_page(folder).html()
-    for part in ("How much?", "a &lt; b", "not reproduced", "&lt;script&gt;", "0.30 ±1.27", "no | luck"):
-        assert part in text
-    assert "data:image/png" not in text
-    (folder / "figure.png").write_bytes(b"\x89PNG")
-    assert "data:image/png;base64,iVBORw==" in study_page(folder).html()
-
-
-def test_felb_report_makes_the_page_of_an_experiment(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["experiment", "report", str(stored(tmp_path))])
-    assert ended.value.code == 0, capsys.readouterr().err
-    assert "Experiment noise, quick form" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------

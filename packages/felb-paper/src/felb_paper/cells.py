@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import msgspec
+
 from felb.errors import FelbError, InputError
 from felb.federated.algorithms.registry import METHODS
 from felb.runs.cells import Cells, claim_folder, measure_cells, missing_cells, provenance
@@ -21,7 +23,6 @@ from felb_paper.study import MANIFEST, Metric, Place, Planned, StudyRecord, judg
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import closing
 
     from felb.runs.cells import Progress
     from felb_paper.study import Claim, View
@@ -171,20 +172,15 @@ class Cell:
 
 def cell_of(parameters: Mapping[str, Any]) -> Cell:
     """Make a cell of its parameters again; where it is shown is not among them."""
-    raw = dict(parameters["data"])
-    kind = raw.pop("kind")
-    for pair in ("heights", "widths"):
-        if pair in raw:
-            raw[pair] = tuple(raw[pair])
-    noise = parameters["noise"]
+    data = {name: value for name, value in parameters["data"].items() if name != "kind"}
     return Cell(
         use=MethodUse(parameters["method"], parameters["method"], parameters["method_parameters"]),
-        data=KINDS[kind](**raw),
+        data=msgspec.convert(data, KINDS[parameters["data"]["kind"]]),
         clients=parameters["clients"],
         place="",
         trial=parameters["seed"],
         watch=parameters["watch"],
-        noise=None if noise is None else Noise(**noise),
+        noise=msgspec.convert(parameters["noise"], Noise | None),
         split=parameters.get("split", "even"),
     )
 
@@ -219,25 +215,18 @@ def federated_methods(**changes: Any) -> tuple[MethodUse, ...]:
     return MethodUse(FELB, "felb", parameters), MethodUse(FELB_MU, "felb-mu", parameters)
 
 
-def aligned_methods(*, iterations: int = 1000) -> tuple[MethodUse, ...]:
+def aligned_methods() -> tuple[MethodUse, ...]:
     """Return the post-hoc methods with components that are matched across clients before the vote."""
-    voting = post_hoc_methods("aligned-vote", iterations=iterations)
-    return registered([replace(use, label=f"{use.label} aligned") for use in voting])
+    return tuple(replace(use, label=f"{use.label} aligned") for use in post_hoc_methods("aligned-vote"))
 
 
 def competitors() -> tuple[MethodUse, ...]:
     """Return federated non-negative factorization and other federated optimisers, with ten local steps if any."""
     names = {"FedNMF": "fednmf", "FedProx": "fedprox", "SCAFFOLD": "scaffold", "ProxSkip": "proxskip"}
-    uses = registered([MethodUse(label, method) for label, method in names.items()])
     return tuple(
-        replace(use, parameters=LOCAL_STEPS) if "local_steps" in METHODS[use.method].parameters() else use
-        for use in uses
+        MethodUse(label, method, LOCAL_STEPS if "local_steps" in METHODS[method].parameters() else {})
+        for label, method in names.items()
     )
-
-
-def registered(uses: Sequence[MethodUse]) -> tuple[MethodUse, ...]:
-    """Return the uses of methods that felb has."""
-    return tuple(use for use in uses if use.method in METHODS)
 
 
 def all_methods(*, iterations: int = 1000) -> tuple[MethodUse, ...]:
@@ -337,28 +326,21 @@ def run_study(
         "felb_paper.measuring",
         {key: cell.parameters for key, cell in planned.items()},
         {key: f"{cell.use.label} {cell.place}" for key, cell in planned.items()},
-        _folders(study, folder),
+        {"cache": folder.resolve() / DATA, **({} if study.data is None else {"folder": Path(study.data).resolve()})},
     )
-    with _claimed(folder, study):
+    if (folder / MANIFEST).is_file() and (other := name_of(folder)) not in (study.name, None):
+        raise InputError(f"{folder} holds the experiment {other!r}, not {study.name!r}; choose another folder")
+    with claim_folder(folder, manifest=MANIFEST, what="experiment"):
         _manifest(study).write_manifest(folder)
-        _convert([planned[key] for key in missing_cells(cells, folder, limit=limit)], cells.folders)
+        # Matrices are made of raw files once, before the time of any cell begins; what fails is told by the cells.
+        data = (planned[key].data for key in missing_cells(cells, folder, limit=limit))
+        for name in dict.fromkeys(each.name for each in data if isinstance(each, SourceData)):
+            with suppress(FelbError, OSError):
+                keep_source(name, **cells.folders)
         measure_cells(cells, folder, limit=limit, jobs=jobs, on_progress=on_progress)
         finished = StudyRecord.read(folder)
         write_claims(folder, study.judge(finished))
     return finished
-
-
-def _folders(study: Study, folder: Path) -> dict[str, Path]:
-    """Return where a cell finds its data: the cache of the experiment, and the data folder if one was named."""
-    named = {} if study.data is None else {"folder": Path(study.data).resolve()}
-    return {"cache": folder.resolve() / DATA, **named}
-
-
-def _convert(cells: Sequence[Cell], folders: Mapping[str, Path]) -> None:
-    """Make matrices of raw files once, before the time of any cell begins; what fails is told by the cells."""
-    for name in dict.fromkeys(cell.data.name for cell in cells if isinstance(cell.data, SourceData)):
-        with suppress(FelbError, OSError):
-            keep_source(name, **folders)
 
 
 def _manifest(study: Study) -> StudyRecord:
@@ -372,12 +354,3 @@ def _manifest(study: Study) -> StudyRecord:
         settings=study.settings(),
         provenance=provenance(),
     )
-
-
-def _claimed(folder: Path, study: Study) -> closing[Any]:
-    """Take the folder for this process; only a folder of the same experiment, or an empty one, is taken."""
-    if (folder / MANIFEST).is_file():
-        other = name_of(folder)
-        if other not in (study.name, None):
-            raise InputError(f"{folder} holds the experiment {other!r}, not {study.name!r}; choose another folder")
-    return claim_folder(folder, manifest=MANIFEST, what="experiment")

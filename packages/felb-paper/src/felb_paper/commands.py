@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table as Grid
 
 from felb.cli import options
-from felb.cli.output import advising, marked_grid, plain_console, print_facts, print_json, step_progress
+from felb.cli.output import advising, marked_grid, plain_console, print_facts, print_json, print_rows, step_progress
 from felb.errors import InputError, MissingExtraError
 from felb.records import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from felb.data import Table
     from felb.runs.cells import Progress
     from felb_paper.data import Entry
     from felb_paper.study import Claim, StudyRecord
@@ -46,14 +44,19 @@ def list_data(as_json: bool) -> None:
     if as_json:
         print_json([_facts(entry) for entry in entries().values()])
         return
-    grid = Grid(box=None, header_style="bold", pad_edge=False)
-    for name in ("name", "rows", "columns", "density", "raw file", "what"):
-        grid.add_column(name, justify="right" if name in ("rows", "columns", "density") else "left", overflow="fold")
-    for entry in entries().values():
-        rows, columns = entry.shape
-        needed = "included in felb" if entry.shipped else "needed"
-        grid.add_row(entry.name, str(rows), str(columns), f"{entry.density:.4g}", needed, entry.title)
-    plain_console().print(grid)
+    print_rows(
+        [
+            {
+                "name": entry.name,
+                "rows": entry.shape[0],
+                "columns": entry.shape[1],
+                "density": float(f"{entry.density:.4g}"),
+                "raw file": "included in felb" if entry.shipped else "needed",
+                "what": entry.title,
+            }
+            for entry in entries().values()
+        ]
+    )
 
 
 @data_command.command("info")
@@ -86,12 +89,7 @@ def info(name: str, as_json: bool) -> None:
             "put into": f"{entry.folder} (or elsewhere, with --raw; ${DATA_FOLDER} names the folder above)",
             "then": f"felb data load {entry.name} --raw PATH --out {entry.name}{SUFFIX}",
         }
-    grid = Grid(box=None, show_header=False, pad_edge=False)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    for key, fact in facts.items():
-        grid.add_row(key, fact)
-    plain_console().print(grid)
+    print_facts(facts, as_json=False)
 
 
 @data_command.command("load")
@@ -133,10 +131,19 @@ def load(
             raise click.UsageError(f"--at-least is for ratings; {entry.name} has none.")
         parameters["at_least"] = at_least
     names = target.with_suffix(".rows.txt")
-    _check_target(target, names, force)
+    if target.suffix.lower() != SUFFIX:
+        raise InputError(f"{target} does not end in {SUFFIX}; use {target.with_suffix(SUFFIX)}")
+    for path in (target, names):
+        if path.exists() and not force:
+            raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
+    if not target.parent.is_dir():  # fail before minutes of reading
+        raise InputError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     table = load_raw(entry.name, raw, any_shape=any_shape, **parameters)
     table.matrix.save(target)
-    _write_names(table, names)
+    if table.rows is None:
+        names.unlink(missing_ok=True)  # those of a matrix that was replaced
+    else:
+        write(names, "".join(f"{' '.join(row.split())}\n" for row in table.rows))
     rows, columns = table.matrix.shape
     if as_json:
         facts = {"rows": rows, "columns": columns, "ones": table.matrix.nnz, "fingerprint": table.matrix.fingerprint()}
@@ -150,40 +157,11 @@ def load(
         click.echo(f"note: the published matrix is {published}, this one {rows} x {columns}", err=True)
 
 
-def _check_target(target: Path, names: Path, force: bool) -> None:
-    if target.suffix.lower() != SUFFIX:
-        raise InputError(f"{target} does not end in {SUFFIX}; use {target.with_suffix(SUFFIX)}")
-    for path in (target, names):
-        if path.exists() and not force:
-            raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
-    if not target.parent.is_dir():  # fail before minutes of reading
-        raise InputError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
-
-
-def _write_names(table: Table, names: Path) -> None:
-    if table.rows is None:
-        names.unlink(missing_ok=True)  # those of a matrix that was replaced
-        return
-    with replacing(names) as partial:
-        partial.write_text("".join(f"{' '.join(row.split())}\n" for row in table.rows), encoding="utf-8")
-
-
 def _facts(entry: Entry) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "what": entry.title,
-        "rows": entry.shape[0],
-        "columns": entry.shape[1],
-        "density": entry.density,
-        "licence": entry.licence,
-        "attribution": entry.attribution,
-        "home": entry.home,
-        "download": entry.download,
-        "files": list(entry.files),
-        "folder": None if entry.shipped else str(entry.folder),
-        "shipped": entry.shipped,
-        "grows": entry.grows,
-    }
+    rows, columns = entry.shape
+    said = {name: fact for name, fact in asdict(entry).items() if name not in ("title", "shape", "loader")}
+    place = {"folder": None if entry.shipped else str(entry.folder), "shipped": entry.shipped}
+    return {**said, "what": entry.title, "rows": rows, "columns": columns, **place}
 
 
 # -- ``felb experiment``: the experiments of the paper ---------------------------------------------------------------
@@ -191,7 +169,6 @@ def _facts(entry: Entry) -> dict[str, Any]:
 ALL = "all"
 FOLDER = "felb-experiments"
 FIGURE = "figure.png"
-PAGE = "report.html"
 
 quick_option = click.option(
     "--quick", is_flag=True, help="Use the quick form: smaller data and fewer trials, one or two minutes on two cores."
@@ -228,12 +205,7 @@ def list_experiments(as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    grid = Grid(box=None, header_style="bold", pad_edge=False)
-    for column in ("name", "quick", "full", "question"):
-        grid.add_column(column, justify="right" if column in ("quick", "full") else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(str(row[column]) for column in ("name", "quick", "full", "question")))
-    plain_console().print(grid)
+    print_rows([{name: row[name] for name in ("name", "quick", "full", "question")} for row in rows])
 
 
 @experiment_command.command("run")
@@ -290,23 +262,20 @@ def run(
     names = NAMES if name == ALL else (name,)
     if own:
         sys.path.insert(0, str(Path.cwd()))  # where the user's own package is looked for first, as `python -m` does
-    studies = [
-        with_own_methods(find_study(each, quick=quick, trials=trials, data=data_for(each, data, many=name == ALL)), own)
-        for each in names
-    ]
+    studies = []
+    for each in names:
+        reads = name != ALL or find_study(each).reads_data  # those on synthetic data take no folder
+        studies.append(
+            with_own_methods(find_study(each, quick=quick, trials=trials, data=data if reads else None), own)
+        )
     told = []
     for study in studies:
         folder = folder_of(study.name, study.form, out, many=name == ALL)
         given = {"out": out, "trials": trials, "time_limit": time_limit, "data": data}
         advice = partial(resume_advice, name, quick=quick, own=own, **given)
         with advising(advice), step_progress(study.name) as advance:
-            record = run_study(
-                study,
-                folder,
-                jobs=jobs or available_cpus(),
-                time_limit=time_limit,
-                on_progress=partial(tell, advance),
-            )
+            watch = partial(tell, advance)
+            record = run_study(study, folder, jobs=jobs or available_cpus(), time_limit=time_limit, on_progress=watch)
         figure, note = drawn(record, folder / FIGURE)
         if as_json:
             told.append(facts(record, study.judge(record), folder, figure=figure))
@@ -349,19 +318,6 @@ def table(name: str, quick: bool, out: str | None, as_csv: bool, as_markdown: bo
             show(record, claims, folder, figure=figure)
 
 
-@experiment_command.command("report")
-@click.argument("folder", type=click.Path())
-@click.option("-o", "--out", metavar="FILE", help=f"HTML file to write (default: {PAGE} in FOLDER).")
-@options.force
-@options.as_json
-def report(folder: str, out: str | None, force: bool, as_json: bool) -> None:
-    """Write one self-contained HTML page of the experiment in FOLDER: claims, plot, tables and provenance."""
-    from felb_paper.tables import study_page
-
-    target = Path(folder) / PAGE if out is None else Path(out)
-    print_facts({"page": str(target), "bytes": study_page(folder).write(target, force=force)}, as_json=as_json)
-
-
 @experiment_command.command("pages")
 @click.argument("folder", type=click.Path())
 @click.option("--to", "target", required=True, type=click.Path(), metavar="DIR", help="Folder for the pages.")
@@ -393,8 +349,7 @@ def pages(folder: str, target: str, as_json: bool) -> None:
     if as_json:
         print_json(written)
     else:
-        for path in written:
-            click.echo(path)
+        click.echo("\n".join(written))
 
 
 def tell(advance: Callable[..., None], progress: Progress) -> None:
@@ -402,21 +357,11 @@ def tell(advance: Callable[..., None], progress: Progress) -> None:
     advance(progress.kept + progress.measured, progress.total, progress.last)
 
 
-# -- folders -----------------------------------------------------------------------------------------------------------
-
-
 def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> Path:
     """Return the folder of an experiment."""
     if out is not None and not many:
         return Path(out)
     return Path(FOLDER if out is None else out) / f"{name}-{form}"
-
-
-def data_for(name: str, data: str | None, *, many: bool) -> str | None:
-    """Return the data folder of an experiment; None for experiments on synthetic data if all are run."""
-    from felb_paper.experiments import find_study
-
-    return None if many and not find_study(name).reads_data else data
 
 
 def stored(name: str, quick: bool, out: str | None) -> tuple[Path, StudyRecord]:
@@ -453,9 +398,6 @@ def write(path: Path, text: str) -> None:
     """Write a text file atomically."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-# -- what is shown -----------------------------------------------------------------------------------------------------
 
 
 def facts(record: StudyRecord, claims: list[Claim], folder: Path, *, figure: Path | None) -> dict[str, Any]:

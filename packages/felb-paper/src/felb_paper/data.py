@@ -7,18 +7,12 @@ import warnings
 from dataclasses import dataclass
 from functools import cache as kept_in_memory
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from felb.data.binary import BinaryMatrix
 from felb.data.files import SHIPPED, Table, load, read, row_names
 from felb.errors import FelbError, InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
-# -- What public data felb knows: what it is, whose it is, where it is to be had, and how it becomes a matrix --------
-#
 # Nothing is ever fetched. A data set either comes with felb, or its raw file is downloaded by the user, who thereby
 # accepts the terms of its publisher.
 
@@ -222,30 +216,20 @@ def load_raw(
     source = entry.folder if path is None else Path(path)
     if path is None and not source.exists():
         raise InputError(
-            f"{entry.name}: there is no {source}; download {_listed(entry.files)} from {entry.home} into that folder, "
-            "or name the place"
+            f"{entry.name}: there is no {source}; download {' or '.join(entry.files)} from {entry.home} into that "
+            "folder, or name the place"
         )
     from felb_paper import sources
 
     table: Table = getattr(sources, entry.loader)(source, **parameters)
-    if not (any_shape or entry.grows):
-        check_shape(entry, table, source)
-    return table
-
-
-def check_shape(entry: Entry, table: Table, source: Path) -> None:
-    """Raise unless the matrix has the shape that the complete raw data gives."""
-    if table.matrix.shape != entry.shape:
+    if table.matrix.shape != entry.shape and not (any_shape or entry.grows):
         found, expected = (f"{rows} x {columns}" for rows, columns in (table.matrix.shape, entry.shape))
         raise InputError(
             f"{source}: gives a matrix of {found}, but {entry.name} has {expected}; the file is incomplete or another "
             "release; set any_shape if that is intended",
             parameter="any_shape",
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return " or ".join(names)
+    return table
 
 
 # -- Real data for experiments: what is at hand, as matrices that are made of raw files once -------------------------
@@ -283,7 +267,8 @@ def at_hand(folder: Path | None = None) -> list[Source]:
     set that comes with felb is not looked at.
     """
     place = data_folder() if folder is None else folder
-    found = {name: _shipped(name) for name in SHIPPED}
+    shipped = {name: load(name) for name in SHIPPED}
+    found = {name: Source(name, matrix.shape, matrix.nnz) for name, matrix in shipped.items()}
     for entry in entries().values():
         raw = (place / entry.name).is_dir()
         if not entry.shipped and raw and _matrix_file(entry.name, place) is None:
@@ -323,11 +308,6 @@ def keep_source(name: str, *, cache: Path, folder: Path | None = None) -> None:
     place = data_folder() if folder is None else folder
     if name not in SHIPPED and _matrix_file(name, place) is None and not (cache / f"{name}{SUFFIX}").is_file():
         load_source(name, cache=cache, folder=folder)
-
-
-def _shipped(name: str) -> Source:
-    matrix = load(name)
-    return Source(name, matrix.shape, matrix.nnz)
 
 
 def _matrix_file(name: str, folder: Path) -> Path | None:

@@ -20,10 +20,10 @@ from felb.federated.algorithms.felb import LOCAL_FACTOR
 from felb.kernels.assign import assign_rows
 from felb.metrics import confusion
 from felb.privacy.spec import Privacy
-from felb.runs.cells import answered, serve
+from felb.runs.cells import serve
 from felb.sklearn.centralized import GreConD
 from felb.sklearn.methods import is_path, make_federated, own_model
-from felb_paper.cells import Cell, InvaderData, MethodUse, PlantedData, SourceData
+from felb_paper.cells import Cell, InvaderData, MethodUse, PlantedData, SourceData, cell_of
 from felb_paper.data import load_source
 from felb_paper.upload_noise import NoisyUploads, total_cost
 
@@ -97,16 +97,11 @@ def subset(A: BinaryMatrix, rows: int | None = ROWS, columns: int | None = COLUM
     if rows is not None and rows < len(A):
         A = A.take(np.sort(np.random.default_rng(seed).choice(len(A), rows, replace=False)))
     if columns is not None and columns < A.shape[1]:
-        A = _take_columns(A, np.sort(np.argsort(-A.column_sums(), kind="stable")[:columns]))
+        picked = np.sort(np.argsort(-A.column_sums(), kind="stable")[:columns])
+        names = None if A.columns is None else [A.columns[j] for j in picked]
+        A = BinaryMatrix.of(A.to_scipy()[:, picked], columns=names)
     return A
 
-
-def _take_columns(A: BinaryMatrix, picked: NDArray[np.int64]) -> BinaryMatrix:
-    names = None if A.columns is None else [A.columns[j] for j in picked]
-    return BinaryMatrix.of(A.to_scipy()[:, picked], columns=names)
-
-
-# -- The toy of the introduction: a picture that five clients hold, each under noise of its own ----------------------
 
 SPRITE = (
     "..#.....#..",
@@ -120,15 +115,13 @@ SPRITE = (
 )
 
 
-def invader(scale: int) -> NDArray[np.bool_]:
-    """Return the picture with a margin of one sprite pixel, each of them `scale` × `scale` cells."""
-    cells = np.pad(np.array([[mark == "#" for mark in row] for row in SPRITE]), 1)
-    return np.asarray(np.kron(cells, np.ones((scale, scale), dtype=bool)))
-
-
 def invader_clients(data: InvaderData, clients: int, *, seed: int) -> tuple[list[NDArray[np.bool_]], NDArray[np.bool_]]:
-    """Return each client's picture under additive noise (0 → 1), and the picture itself."""
-    signal = invader(data.scale)
+    """Return each client's picture under additive noise (0 → 1), and the picture itself.
+
+    It has a margin of one sprite pixel, each of which is `scale` × `scale` cells.
+    """
+    sprite = np.pad(np.array([[mark == "#" for mark in row] for row in SPRITE]), 1)
+    signal = np.asarray(np.kron(sprite, np.ones((data.scale, data.scale), dtype=bool)))
     streams = np.random.SeedSequence(seed).spawn(clients)
     return [signal | (np.random.default_rng(stream).random(signal.shape) < data.noise) for stream in streams], signal
 
@@ -354,26 +347,11 @@ def _named(clients: NDArray[Any]) -> NDArray[Any]:
     return np.array([f"client-{number + 1:0{width}}" for number in clients])
 
 
-# -- The process that measures cells of experiments, see `felb.runs.cells` -------------------------------------
-
-
 def measured(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures, curves and pictures of the cell of a request."""
-    from felb_paper.cells import cell_of
-
+    """Return the figures, curves and pictures of the cell of a request, for the process of `felb.runs.cells`."""
     folders = {name: Path(path) for name in ("cache", "folder") if (path := request.get(name)) is not None}
     return asdict(measure(cell_of(request["parameters"]), **folders))
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Measure the cell of a request; an error becomes an answer too."""
-    return answered(measured, request)
-
-
-def main() -> None:
-    """Answer requests until there are no more."""
-    serve(measured, warm_up=lambda request: warm_up(request["parameters"]["method"]))
-
-
 if __name__ == "__main__":
-    main()
+    serve(measured, warm_up=lambda request: warm_up(request["parameters"]["method"]))

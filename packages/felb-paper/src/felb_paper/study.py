@@ -13,12 +13,12 @@ import msgspec
 
 from felb.errors import InputError
 from felb.metrics.comparison import Interval, mean_interval
-from felb.records import replace_nonfinite, replacing
+from felb.records import as_record, read_record, replace_nonfinite, replacing
 from felb.runs.cells import CELLS, CellRecord
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from felb.runs.cells import Status
 
@@ -118,8 +118,6 @@ class StudyRecord:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     cells: Mapping[str, CellRecord] = field(default_factory=dict)
 
-    # -- what the cells say --------------------------------------------------------------------------------------------
-
     def places(self, panel: str = "") -> list[Place]:
         """Places on the axis of a panel, each once, in the order they were planned."""
         return list(dict.fromkeys(cell.place for cell in self.planned if cell.panel == panel))
@@ -129,36 +127,31 @@ class StudyRecord:
         used = {cell.method for cell in self.planned if cell.panel == panel}
         return [method for method in self.view.methods if method in used]
 
+    def _trials(
+        self, method: str, place: Place | None = None, panel: str = ""
+    ) -> Iterator[tuple[int, CellRecord | None]]:
+        """Yield the planned trials of a method, at a place or anywhere, each with what came of it."""
+        for cell in self.planned:
+            if (cell.method, cell.panel) == (method, panel) and place in (None, cell.place):
+                yield cell.trial, self.cells.get(cell.key)
+
     def done(self, method: str, place: Place | None = None, panel: str = "") -> list[CellRecord]:
         """Finished cells of a method in the order of their trials."""
         return [
-            self.cells[cell.key]
-            for cell in self.planned
-            if cell.method == method
-            and cell.panel == panel
-            and (place is None or cell.place == place)
-            and cell.key in self.cells
-            and self.cells[cell.key].status == "done"
+            found for _, found in self._trials(method, place, panel) if found is not None and found.status == "done"
         ]
 
     def by_trial(self, metric: str, method: str, place: Place, panel: str = "") -> dict[int, float]:
         """One figure by the number of the trial, for trials that have it."""
-        found = {}
-        for cell in self.planned:
-            stored = self.cells.get(cell.key)
-            if (cell.method, cell.place, cell.panel) == (method, place, panel) and stored is not None:
-                value = stored.figures.get(metric) if stored.status == "done" else None
-                if value is not None:
-                    found[cell.trial] = value
-        return found
-
-    def values(self, metric: str, method: str, place: Place, panel: str = "") -> list[float]:
-        """One figure over the trials that have it."""
-        return list(self.by_trial(metric, method, place, panel).values())
+        return {
+            trial: value
+            for trial, found in self._trials(method, place, panel)
+            if found is not None and found.status == "done" and (value := found.figures.get(metric)) is not None
+        }
 
     def interval(self, metric: str, method: str, place: Place, panel: str = "") -> Interval | None:
         """Mean and 95% interval over the trials; None where no trial was finished."""
-        return mean_interval(self.values(metric, method, place, panel))
+        return mean_interval(list(self.by_trial(metric, method, place, panel).values()))
 
     def mean(self, metric: str, method: str, place: Place, panel: str = "") -> float | None:
         """Mean over the trials; None where no trial was finished."""
@@ -167,25 +160,15 @@ class StudyRecord:
 
     def statuses(self, method: str, place: Place, panel: str = "") -> list[Status | None]:
         """How the planned cells of a method at a place ended, in the order of their trials; None: not run yet."""
-        return [
-            self.cells[cell.key].status if cell.key in self.cells else None
-            for cell in self.planned
-            if (cell.method, cell.place, cell.panel) == (method, place, panel)
-        ]
-
-    def complete(self, method: str, place: Place, panel: str = "") -> bool:
-        """Whether a method has cells at a place and all of them are done."""
-        found = self.statuses(method, place, panel)
-        return bool(found) and all(status == "done" for status in found)
+        return [None if found is None else found.status for _, found in self._trials(method, place, panel)]
 
     def shape(self, place: Place) -> tuple[int, int] | None:
         """Rows and columns of the data at a place, from the cells that are done; None if they do not tell."""
         for cell in self.planned:
-            stored = self.cells.get(cell.key)
-            if cell.place == place and stored is not None and stored.status == "done":
-                rows, columns = stored.figures.get("rows"), stored.figures.get("columns")
-                if rows is not None and columns is not None:
-                    return int(rows), int(columns)
+            figures = self.cells[cell.key].figures if cell.key in self.cells else {}
+            rows, columns = figures.get("rows"), figures.get("columns")
+            if cell.place == place and rows is not None and columns is not None:
+                return int(rows), int(columns)
         return None
 
     def published(self, metric: str, place: Place) -> Mapping[str, float | None]:
@@ -227,8 +210,6 @@ class StudyRecord:
         """Trials of each cell."""
         return 1 + max((cell.trial for cell in self.planned), default=-1)
 
-    # -- the folder ----------------------------------------------------------------------------------------------------
-
     def write_manifest(self, folder: Path) -> None:
         """Write everything but the cells."""
         raw = {"format": FORMAT, **{key: value for key, value in asdict(self).items() if key != "cells"}}
@@ -238,23 +219,18 @@ class StudyRecord:
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> StudyRecord:
         """Read an experiment's folder; cells that are damaged count as not run."""
-        path = Path(folder)
-        if not (path / MANIFEST).is_file():
+        path, advice = Path(folder), "run the experiment again"
+        try:
+            raw = read_record(path / MANIFEST, dict[str, Any], advice=advice)
+        except FileNotFoundError:
             raise InputError(
                 f"{folder} is not the folder of an experiment: it has no {MANIFEST}; run one with `felb experiment run`"
-            )
-        try:
-            raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            if raw.pop("format") != FORMAT:
-                raise InputError(f"{path / MANIFEST} is of another version of felb; run the experiment again")
-            planned = msgspec.convert(raw["planned"], tuple[Planned, ...])
-            found = cls(**{**raw, "view": msgspec.convert(raw["view"], View), "planned": planned})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{path / MANIFEST} is damaged ({error}); run the experiment again") from error
-        cells = {cell.key: record for cell in planned if (record := CellRecord.read(path / CELLS / f"{cell.key}.json"))}
-        return replace(found, cells=cells)
+            ) from None
+        if raw.pop("format", None) != FORMAT:
+            raise InputError(f"{path / MANIFEST} is of another version of felb; {advice}")
+        found = as_record(raw, cls, source=str(path / MANIFEST), advice=advice)
+        stored = {cell.key: CellRecord.read(path / CELLS / f"{cell.key}.json") for cell in found.planned}
+        return replace(found, cells={key: record for key, record in stored.items() if record is not None})
 
 
 def name_of(folder: Path) -> str | None:
@@ -268,16 +244,7 @@ def name_of(folder: Path) -> str | None:
 def write_claims(folder: Path, claims: Sequence[Claim]) -> None:
     """Keep what the cells say about the paper beside them."""
     with replacing(folder / CLAIMS) as partial:
-        partial.write_text(json.dumps([asdict(claim) for claim in claims], indent=1) + "\n", encoding="utf-8")
-
-
-def read_claims(folder: str | os.PathLike[str]) -> list[Claim]:
-    """Read the claims that were kept; none if there are none."""
-    path = Path(folder) / CLAIMS
-    try:
-        return [Claim(**raw) for raw in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
-        return []
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(list(claims)), indent=1))
 
 
 # -- Small parts of claims: verdicts with their numbers, comparisons of means that know about missing cells ----------
@@ -329,6 +296,11 @@ def listed(record: StudyRecord, metric: str, methods: Sequence[str], place: Plac
     """Say the means of some methods at a place: "FELB 0.912, Asso 0.020"."""
     means = [(method, record.mean(metric, method, place, panel)) for method in methods]
     return ", ".join(f"{method} {'–' if mean is None else format(mean, '.3g')}" for method, mean in means)
+
+
+def average(values: Collection[float]) -> float:
+    """Return the mean of some numbers; 0 without any."""
+    return sum(values) / len(values) if values else 0.0
 
 
 def missing_text(record: StudyRecord, methods: Collection[str] | None = None) -> str:

@@ -1,40 +1,30 @@
-"""Tables and pages of stored experiments."""
+"""Tables of stored experiments, and Markdown pages with claims and figures around them."""
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-import math
-from pathlib import Path
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from felb.report.pages import Column, Page, Section, fill, make_table
-from felb.report.tables import MarkedTable, TableCell, escape_markdown, mark_best
-from felb_paper.study import CLAIMS, StudyRecord, read_claims
+from felb.report.tables import (
+    NO_SCORE,
+    MarkedTable,
+    TableCell,
+    Trials,
+    describe_interval,
+    escape_markdown,
+    format_csv,
+    mark_best,
+    tabulate,
+)
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from markupsafe import Markup
-
-    from felb.metrics.comparison import Interval
-    from felb.report.tables import Mark
-    from felb_paper.study import Claim, Metric, Place
+    from felb_paper.study import Claim, Metric, Place, StudyRecord
 
 
-# -- Tables and pages of stored experiments; figures are drawn by `felb_paper.figures` -------------------------------
-
-COLUMNS = (
-    "experiment", "form", "panel", "method", "place", "figure", "mean", "low", "high", "trials", "published",
-)  # fmt: skip
-DASH = "–"
-"""Stands where there is no figure: a cell failed, ran out of time, or was not run yet."""
-
-
-OUT_OF_TIME, FAILED = "out of time", "failed"
-"""Stand where all trials ended in this way."""
+VERDICTS = {"not reproduced": "**not reproduced**"}
 
 
 def study_tables(record: StudyRecord) -> list[MarkedTable]:
@@ -45,38 +35,29 @@ def study_tables(record: StudyRecord) -> list[MarkedTable]:
     the view ranks methods, a table of their ranks follows.
     """
     tables = []
-    for panel in record.view.panels:
-        for metric in record.view.metrics:
-            places, methods = record.places(panel), record.methods(panel)
-            found = {
-                (method, place): record.interval(metric.key, method, place, panel)
-                for method in methods
-                for place in places
-            }
-            published = {place: record.published(metric.key, place) for place in places}
-            if not metric.better and not any(found.values()):
-                continue
-            top = {place: _marks(metric, {method: found[method, place] for method in methods}) for place in places}
-            rows = tuple(
-                (
-                    method,
-                    tuple(
-                        TableCell(
-                            _cell(record, metric, method, place, panel),
-                            top[place][method],
-                            _value(metric, published[place].get(method)) if published[place] else None,
-                        )
-                        for place in places
-                    ),
-                )
-                for method in methods
-            )
-            axis = record.view.axes.get(panel, record.view.axis)
-            head = (axis, *(place_text(record, place) for place in places))
-            title = " · ".join(filter(None, (panel, metric.label)))
-            tables.append(MarkedTable(title, head, rows))
-            tables += _rank_tables(record, metric, panel, head=head, title=title)
+    for panel, metric in product(record.view.panels, record.view.metrics):
+        places, write = record.places(panel), partial(_write, metric)
+        trials = {
+            method: [_trials(record, metric, method, place, panel) for place in places]
+            for method in record.methods(panel)
+        }
+        if not metric.better and not any(one.interval for row in trials.values() for one in row):
+            continue
+        axis = record.view.axes.get(panel, record.view.axis)
+        head = (axis, *(place_text(record, place) for place in places))
+        title = " · ".join(filter(None, (panel, metric.label)))
+        tables.append(tabulate(title, head, trials, better=metric.better, write=write))
+        tables += _rank_tables(record, metric, panel, head=head, title=title)
     return tables + _only_published(record)
+
+
+def _trials(record: StudyRecord, metric: Metric, method: str, place: Place, panel: str) -> Trials:
+    published = record.published(metric.key, place)
+    return Trials(
+        record.interval(metric.key, method, place, panel),
+        record.statuses(method, place, panel),
+        _write(metric, published.get(method)) if published else None,
+    )
 
 
 def _rank_tables(
@@ -93,7 +74,10 @@ def _rank_tables(
         (
             method,
             (
-                *(TableCell(str(ranks[place][method]) if place in ranks else DASH) for place in record.places(panel)),
+                *(
+                    TableCell(str(ranks[place][method]) if place in ranks else NO_SCORE)
+                    for place in record.places(panel)
+                ),
                 TableCell(f"{averages[method]:.2f}", best[method]),
             ),
         )
@@ -115,7 +99,7 @@ def _only_published(record: StudyRecord) -> list[MarkedTable]:
         if others:
             methods = [method for method in record.view.methods if any(method in row for row in others.values())]
             rows = tuple(
-                (method, tuple(TableCell(_value(metric, row.get(method))) for row in others.values()))
+                (method, tuple(TableCell(_write(metric, row.get(method))) for row in others.values()))
                 for method in methods
             )
             head = (record.view.axis, *others)
@@ -131,24 +115,9 @@ def place_text(record: StudyRecord, place: Place) -> str:
     return f"{place:.0%}" if record.view.percent else f"{place:g}"
 
 
-def _marks(metric: Metric, intervals: Mapping[str, Interval | None]) -> dict[str, Mark]:
-    """Return the mark of each method at a place."""
-    means = [None if interval is None else interval.mean for interval in intervals.values()]
-    return dict(zip(intervals, mark_best(means, better=metric.better), strict=True))
-
-
-def _cell(record: StudyRecord, metric: Metric, method: str, place: Place, panel: str) -> str:
-    interval, ended = record.interval(metric.key, method, place, panel), record.statuses(method, place, panel)
-    if interval is None:
-        return OUT_OF_TIME if "timeout" in ended else FAILED if "failed" in ended else DASH
-    spread = "" if math.isnan(interval.half) else f" ±{_value(metric, interval.half)}"
-    some = f" ({interval.n} of {len(ended)})" if {"timeout", "failed"} & set(ended) else ""
-    return f"{_value(metric, interval.mean)}{spread}{some}"
-
-
-def _value(metric: Metric, value: float | None) -> str:
+def _write(metric: Metric, value: float | None) -> str:
     if value is None:
-        return DASH
+        return NO_SCORE
     if metric.log and 0 < abs(value) < 10:
         return f"{value:.2g}"
     return f"{value:.{metric.digits}f}"
@@ -165,7 +134,7 @@ def summary(record: StudyRecord, *, marks: str = "* best") -> str:
         parts.append(f"{record.missing} not run yet")
     several = f"{record.trials} trials, mean ± half the 95% interval"
     trials = several if record.trials > 1 else "one trial, so no interval"
-    return f"{', '.join(parts)}; {trials}; {marks}; {DASH} no value"
+    return f"{', '.join(parts)}; {trials}; {marks}; {NO_SCORE} no value"
 
 
 def failures(record: StudyRecord) -> list[str]:
@@ -196,54 +165,38 @@ def provenance_text(record: StudyRecord) -> str:
 
 def to_csv(record: StudyRecord) -> str:
     """Return one line for each panel, method, place and figure, with mean, interval and number of trials."""
-    return _csv_text(COLUMNS, (row.values() for row in to_rows(record)))
+    rows = to_rows(record)
+    return format_csv([list(rows[0]), *(row.values() for row in rows)])
 
 
 def runs_to_csv(record: StudyRecord) -> str:
     """Return one line for each planned run: how it ended, and the figures that the tables show."""
     keys = [metric.key for metric in record.view.metrics]
-    rows = []
+    rows: list[list[Any]] = [["panel", "method", "place", "trial", "status", "date", *keys]]
     for planned in record.planned:
         found = record.cells.get(planned.key)
         ended = ("not run", None) if found is None else (found.status, found.provenance.get("date"))
         figures = [None if found is None else found.figures.get(key) for key in keys]
         rows.append([planned.panel, planned.method, planned.place, planned.trial, *ended, *figures])
-    return _csv_text(("panel", "method", "place", "trial", "status", "date", *keys), rows)
-
-
-def _csv_text(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(["" if value is None else value for value in row] for row in rows)
-    return out.getvalue()
+    return format_csv(rows)
 
 
 def to_rows(record: StudyRecord) -> list[dict[str, Any]]:
     """Return the figures as plain data, those without any trial too."""
-    rows = []
-    for panel in record.view.panels:
-        for method in record.methods(panel):
-            for place in record.places(panel):
-                for metric in record.view.metrics:
-                    found = record.interval(metric.key, method, place, panel)
-                    known = found is not None and not math.isnan(found.half)
-                    rows.append(
-                        {
-                            "experiment": record.name,
-                            "form": record.form,
-                            "panel": panel,
-                            "method": method,
-                            "place": place,
-                            "figure": metric.key,
-                            "mean": None if found is None else found.mean,
-                            "low": found.low if found is not None and known else None,
-                            "high": found.high if found is not None and known else None,
-                            "trials": 0 if found is None else found.n,
-                            "published": record.published(metric.key, place).get(method),
-                        }
-                    )
-    return rows
+    return [
+        {
+            "experiment": record.name,
+            "form": record.form,
+            "panel": panel,
+            "method": method,
+            "place": place,
+            "figure": metric.key,
+            **describe_interval(record.interval(metric.key, method, place, panel)),
+            "published": record.published(metric.key, place).get(method),
+        }
+        for panel in record.view.panels
+        for method, place, metric in product(record.methods(panel), record.places(panel), record.view.metrics)
+    ]
 
 
 def to_markdown(
@@ -302,48 +255,8 @@ def _claims_markdown(claims: Sequence[Claim]) -> list[str]:
     if not claims:
         return ["Nothing to compare.", ""]
     rows = [
-        f"| {escape_markdown(claim.says)} | {_verdict(claim.verdict)} | {escape_markdown(claim.numbers)} |"
+        f"| {escape_markdown(claim.says)} | {VERDICTS.get(claim.verdict, claim.verdict)} "
+        f"| {escape_markdown(claim.numbers)} |"
         for claim in claims
     ]
     return ["| claim | | measured |", "|---|---|---|", *rows, ""]
-
-
-def _verdict(verdict: str) -> str:
-    return f"**{verdict}**" if verdict == "not reproduced" else verdict
-
-
-# -- The page of a stored experiment: what the paper says, the figure, the tables, where they come from --------------
-
-FIGURE = "figure.png"
-"""The figure that `felb experiment run` leaves in the folder."""
-
-
-def study_page(folder: str | os.PathLike[str]) -> Page:
-    """Return the page of the experiment in a folder, from what is stored there alone."""
-    record, claims = StudyRecord.read(folder), read_claims(folder)
-    sections: list[Section] = []
-    figure = Path(folder) / FIGURE
-    if figure.is_file():
-        source = f"data:image/png;base64,{base64.b64encode(figure.read_bytes()).decode()}"
-        sections.append(Section("Figure", _fill("figure", source, record.name)))
-    columns = [Column(title, "words") for title in ("claim", "verdict", "measured")]
-    rows = [(claim.says, claim.verdict, claim.numbers) for claim in claims]
-    told = "Claims of the paper, compared with the runs of this experiment"
-    table = make_table(columns, rows, caption=told) if rows else None
-    sections.append(Section("Claims", _fill("claims", table, CLAIMS)))
-    told = summary(record, marks="bold: best, underlined: second best")
-    sections.append(Section("Tables", fill("parts.html", "marked_tables", study_tables(record), f"{told}.")))
-    if wrong := failures(record):
-        sections.append(Section("Runs without values", fill("parts.html", "items", wrong)))
-    settings = {name: _plain(value) for name, value in record.settings.items() if name != "methods"}
-    sections.append(Section("Provenance", _fill("provenance", provenance_text(record), settings)))
-    lead = _fill("lead", record.question, record.view.note)
-    return Page(record.title, sections, kicker=f"Experiment {record.name}, {record.form} form", lead=lead)
-
-
-def _fill(macro: str, *values: Any) -> Markup:
-    return fill("study.html", macro, *values, package="felb_paper")
-
-
-def _plain(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

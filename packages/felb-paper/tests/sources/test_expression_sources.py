@@ -89,18 +89,14 @@ def test_a_file_that_is_alone_need_not_name_its_tissue(tmp_path):
     assert load_brain(put(tmp_path, {"x.tsv": unnamed}, "plain")).matrix.shape == ONES.shape
 
 
-def test_the_layout_is_told_or_given(tmp_path):
+def test_the_layout_is_told_from_the_header(tmp_path):
     symbols = ("A1BG", "A1CF", "A2M")
     by_name = put(tmp_path / "a", {"x.tsv": genes_by_cells(genes=symbols)}, "plain")
     assert load_cells(by_name).matrix.columns == symbols
-    told = put(tmp_path / "b", {"x.tsv": genes_by_cells(genes=symbols, corner="symbol")}, "plain")
-    assert load_cells(told, layout="genes").matrix.columns == symbols
     by_cell = put(tmp_path / "c", {"x.tsv": cells(genes=symbols)}, "plain")
     assert load_cells(by_cell).matrix.columns == symbols
     two = put(tmp_path / "d", {"x.tsv": cells().replace("Tissue\t", "").replace("brain\t", "")}, "plain")
     assert load_cells(two).rows[0] == "0/c-0"
-    with pytest.raises(InputError, match="layout="):
-        load_cells(by_cell, layout="columns")
 
 
 def test_the_count_that_is_a_one_is_a_parameter(tmp_path):
@@ -119,22 +115,6 @@ def test_both_layouts_give_the_same(tmp_path, monkeypatch, size):
     other = load_cells(put(tmp_path / "b", {"x.tsv": genes_by_cells(counts, genes)}, "plain")).matrix
     assert one == other
     np.testing.assert_array_equal(one.toarray(), counts > 0)
-
-
-def test_anndata(tmp_path):
-    anndata = pytest.importorskip("anndata")
-    pandas = pytest.importorskip("pandas")
-    data = anndata.AnnData(
-        COUNTS.astype(np.float32), obs=pandas.DataFrame(index=list("abcd")), var=pandas.DataFrame(index=list(GENES))
-    )
-    data.write_h5ad(tmp_path / "brain.h5ad")
-    for path in (tmp_path, tmp_path / "brain.h5ad"):
-        table = load_cells(path)
-        np.testing.assert_array_equal(table.matrix.toarray(), ONES)
-        assert table.rows == ("a", "b", "c", "d")
-        assert table.matrix.columns == GENES
-    packed = put(tmp_path / "zip", {"brain.h5ad": (tmp_path / "brain.h5ad").read_bytes()}, "zip")
-    refused(load_cells, packed, "unpack it first")
 
 
 @pytest.mark.parametrize(

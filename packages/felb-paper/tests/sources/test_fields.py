@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from felb.data import readers
 from felb.errors import InputError
-from felb_paper.sources.raw import Fields, field_blocks, plain_decimals
+from felb_paper.sources.raw import Fields, field_blocks
 
 DECIMALS = st.one_of(
     st.integers(-(10**18), 10**18).map(str),
@@ -23,57 +23,45 @@ DECIMALS = st.one_of(
 
 @given(st.lists(st.tuples(DECIMALS, DECIMALS), min_size=1, max_size=30))
 def test_numbers_are_those_that_python_reads(rows):
-    fields = Fields("".join(f"{a},{b}\n" for a, b in rows).encode(), 2)
+    fields = Fields.of("".join(f"{a},{b}\n" for a, b in rows).encode(), 2)
     for column in (0, 1):
         np.testing.assert_array_equal(fields.numbers(column, "x"), [float(row[column]) for row in rows])
     np.testing.assert_array_equal(fields.table(0), [[float(cell) for cell in row] for row in rows])
 
 
-@given(st.lists(st.text("0123456789.-+eE_ x", max_size=20), min_size=1, max_size=20))
-def test_what_is_no_plain_decimal_is_left_to_python(words):
-    block = "".join(f"{word}\n" for word in words).encode()
-    chars = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(chars == ord("\n"))
-    values, odd = plain_decimals(chars, np.concatenate([[0], ends[:-1] + 1]), ends)
-    for word, value, is_odd in zip(words, values, odd, strict=True):
-        if not is_odd:
-            assert value == float(word)
-
-
 @pytest.mark.parametrize("bad", ["x", "1_0", "--1", "1.2.3", "", "nan", "inf", "1e999", "é"])
 def test_what_is_no_number_is_said_with_its_line(bad):
     with pytest.raises(InputError, match=r"line 12 .*rating"):
-        Fields(f"1,2\n3,{bad}\n".encode(), 2, lines=11).numbers(1, "the rating")
+        Fields.of(f"1,2\n3,{bad}\n".encode(), 2, lines=11).numbers(1, "the rating")
 
 
 def test_missing_numbers_are_nan_only_where_they_may_be():
-    fields = Fields(b"1\nNA\n\nnan\n", 1)
+    fields = Fields.of(b"1\nNA\n\nnan\n", 1)
     np.testing.assert_array_equal(fields.numbers(0, "x", missing=True), [1, np.nan, np.nan, np.nan])
 
 
 def test_whole_numbers():
-    assert Fields(b"1\n-20\n9007199254740991\n", 1).integers(0, "id").tolist() == [1, -20, 2**53 - 1]
+    assert Fields.of(b"1\n-20\n9007199254740991\n", 1).integers(0, "id").tolist() == [1, -20, 2**53 - 1]
     for bad in ("1.5", "9007199254740993000"):
         with pytest.raises(InputError, match=r"line 2 .*id .*whole number"):
-            Fields(f"1\n{bad}\n".encode(), 1).integers(0, "id")
+            Fields.of(f"1\n{bad}\n".encode(), 1).integers(0, "id")
 
 
 def test_quotes_and_line_ends_do_not_count():
-    fields = Fields(b'"1","a"\r\n2,b\r\n', 2)
+    fields = Fields.of(b'"1","a"\r\n2,b\r\n', 2)
     assert fields.numbers(0, "x").tolist() == [1, 2]
     assert fields.texts(1) == ["a", "b"]
     assert fields.texts(1, [1]) == ["b"]
 
 
 def test_some_lines_keep_their_numbers():
-    fields = Fields(b"1,a\n2,b\n3,c\nx,d\n", 2, lines=5)
+    fields = Fields.of(b"1,a\n2,b\n3,c\nx,d\n", 2, lines=5)
     some = fields.only(np.array([True, False, True, False]))
     assert (some.texts(1), some.numbers(0, "n").tolist()) == (["a", "c"], [1, 3])
-    assert [some.number_of(line) for line in range(len(some))] == [5, 7]
+    assert [*some.lines] == [5, 7]
     last = fields.only(np.array([False, True, False, True])).only(np.array([False, True]))
     with pytest.raises(InputError, match="line 8 holds 'x'"):
         last.numbers(0, "n")
-    assert fields.only(np.ones(4, bool)) is fields
 
 
 @pytest.mark.parametrize(
@@ -100,9 +88,9 @@ def test_blocks_of_any_size_give_the_same(monkeypatch, size):
     np.testing.assert_array_equal(
         np.concatenate([fields.table(0) for fields in blocks]), [(i, i * i) for i in range(50)]
     )
-    assert [block.number_of(0) for block in blocks] == np.cumsum([1, *map(len, blocks[:-1])]).tolist()
+    assert [block.lines[0] for block in blocks] == np.cumsum([1, *map(len, blocks[:-1])]).tolist()
 
 
 def test_text_in_another_encoding():
     with pytest.raises(InputError, match=r"line 2 .*UTF-8"):
-        Fields("a\né\n".encode("latin-1"), 1).texts(0)
+        Fields.of("a\né\n".encode("latin-1"), 1).texts(0)

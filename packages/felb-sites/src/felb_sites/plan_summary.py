@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from felb.privacy.accounting import UPLOADS, total_epsilon
+from felb.privacy.statement import statement
 from felb_sites import SHORT
 from felb_sites.attempts import planned_costs
 
@@ -84,7 +85,7 @@ def in_words(plan: Plan) -> str:
         masks = f"{masks} {DRAWN}"
     if guaranteed is not None:
         return (
-            f"Sums over this site's records leave with noise, as listed. {guaranteed.statement()} "
+            f"Sums over this site's records leave with noise, as listed. {statement(guaranteed)} "
             f"{masks} The assignment of records to components stays here."
         )
     kinds = len(plan.algorithm().tasks)

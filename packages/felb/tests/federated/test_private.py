@@ -22,6 +22,7 @@ from felb.privacy import Privacy
 from felb.privacy.accounting import total_epsilon
 from felb.privacy.audit import scale_matches
 from felb.privacy.mechanisms import RecordSum
+from felb.privacy.statement import statement
 
 pytest.importorskip("dp_accounting")
 pytest.importorskip("opendp")
@@ -215,8 +216,8 @@ def test_shares_of_noise_add_up_to_what_one_client_would_have_to_add(options):
     total = sum(mechanism.release(what, part.values, rng=None)[0] for _ in range(3))
     assert scale_matches(total, 64.0 / plan.mu_of(what))
     assert not scale_matches(total, 1.2 * 64.0 / plan.mu_of(what))
-    assert "secure aggregation" in plan.statement()
-    assert "at most 1 of them collude with the server and 1 are missing" in plan.statement()
+    assert "secure aggregation" in statement(plan)
+    assert "at most 1 of them collude with the server and 1 are missing" in statement(plan)
 
 
 @pytest.mark.usefixtures("quick")

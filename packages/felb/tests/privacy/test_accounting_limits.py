@@ -14,6 +14,7 @@ from felb.privacy.accounting import gaussian_delta, public_size
 from felb.privacy.mechanisms import FINEST, GRID_BITS, DiscreteGaussian
 from felb.privacy.releases import row_size_histogram
 from felb.privacy.spec import Privacy
+from felb.privacy.statement import statement
 from felb.runs.execute import simulate
 from felb.runs.job import Job
 
@@ -21,7 +22,7 @@ from felb.runs.job import Job
 def published(n):
     """All numbers about noise that a run of n records publishes."""
     plan = Privacy(1.0).plan(n_records=n, n_clients=3, n_columns=50)
-    return plan.delta, plan.mu, plan.statement()
+    return plan.delta, plan.mu, statement(plan)
 
 
 def test_neighbours_are_not_told_apart_by_delta_and_sigma(monkeypatch):

@@ -19,6 +19,7 @@ from felb.privacy.releases import (
     weighted_cooccurrence,
 )
 from felb.privacy.spec import Privacy
+from felb.privacy.statement import statement
 
 CLIENT = {"unit": "client", "theta": 3.0, "rounds": 20}
 SIZE = {"n_records": 20_000, "n_clients": 10, "n_columns": 200}
@@ -150,7 +151,7 @@ def test_bits_of_a_client_keep_the_total():
     mechanism = plan.upload_mechanism()
     assert isinstance(mechanism, RandomizedResponse)
     assert 1.99 < total_epsilon([mechanism.cost(2000)], 1e-5) <= 2.0
-    assert "88 of 100" in plan.statement()
+    assert "88 of 100" in statement(plan)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +172,11 @@ def test_a_mechanism_that_does_not_fit_the_method_is_refused_by_name(options, up
 
 
 def test_the_statement_says_everything_that_matters():
-    text = Privacy(1.0).plan(**SIZE).statement(row_bound=35)
+    text = statement(Privacy(1.0).plan(**SIZE), row_bound=35)
     for part in ("one record", "add or remove", "(1, 5e-06)", "mu = 0.257", "none: each client", "B = 35",
                  "stays local", "pair of features", "55 of 100"):  # fmt: skip
         assert part in text
-    assert "median" in Privacy(1.0).plan(**SIZE).statement()
+    assert "median" in statement(Privacy(1.0).plan(**SIZE))
     aggregate = Privacy(8.0, noise="distributed", colluders=2, neighbours="replace", mechanism="hybrid").plan(**SIZE)
     for part in (
         "secure aggregation",
@@ -185,11 +186,11 @@ def test_the_statement_says_everything_that_matters():
         "c = 1",
         "1/2.83 of its scale",
     ):
-        assert part in aggregate.statement()
+        assert part in statement(aggregate)
 
 
 def test_the_statement_of_wide_data_tells_that_pairs_have_a_bound_of_their_own():
     wide = {**SIZE, "n_columns": 20_000}
-    assert "for pairs, B shrinks" in Privacy(1.0).plan(**wide).statement()
-    assert "for pairs, B shrinks" not in Privacy(1.0, row_bound=9).plan(**wide).statement()
-    assert "for pairs, B shrinks" not in Privacy(1.0).plan(**SIZE).statement()
+    assert "for pairs, B shrinks" in statement(Privacy(1.0).plan(**wide))
+    assert "for pairs, B shrinks" not in statement(Privacy(1.0, row_bound=9).plan(**wide))
+    assert "for pairs, B shrinks" not in statement(Privacy(1.0).plan(**SIZE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from felb_paper.cells import (
@@ -52,8 +53,7 @@ class InvaderStudy(Study):
         data = InvaderData(self.scale, self.components, self.noise)
         return tuple(
             Cell(use, data, self.clients, PLACE, trial, watch="pictures")
-            for trial in range(self.trials)
-            for use in invader_methods()
+            for trial, use in product(range(self.trials), invader_methods())
         )
 
     def view(self) -> View:
@@ -91,13 +91,9 @@ class InvaderStudy(Study):
             claim(
                 "Aggregation by logical or spoils what Asso finds alone",
                 None if asso is None or alone is None else asso < alone,
-                f"F1* alone {_number(alone)}, aggregated {_number(asso)}",
+                "F1* alone {}, aggregated {}".format(*("–" if x is None else f"{x:.3f}" for x in (alone, asso))),
             ),
         ]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
 
 
 INVADER = InvaderStudy(), InvaderStudy(form="quick", trials=3, time_limit=60.0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from felb_paper.cells import (
@@ -24,12 +24,17 @@ from felb_paper.cells import (
     labels,
     post_hoc_methods,
 )
-from felb_paper.study import Metric, View, beats_at, claim, holds_if_any, listed, shares
+from felb_paper.study import Metric, View, average, beats_at, claim, holds_if_any, listed, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from felb_paper.study import Claim, StudyRecord
+
+
+BOTH = (FELB, FELB_MU)
+LOSS = Metric("loss", "loss", "low", digits=0)
+GAP = Metric("integrality_gap", "integrality gap", "low")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +89,7 @@ class NoiseStudy(Study):
         """One for each trial, level and method."""
         return tuple(
             Cell(use, PlantedData(self.rows, self.columns, self.components, noise=level), self.clients, level, trial)
-            for trial in range(self.trials)
-            for level in self.levels
-            for use in self.methods
+            for trial, level, use in product(range(self.trials), self.levels, self.methods)
         )
 
     def view(self) -> View:
@@ -96,52 +99,38 @@ class NoiseStudy(Study):
             "methods aggregate by majority vote; Asso uses the published threshold of 1 (a grid of thresholds gives "
             "far better results). F1 compares with the noisy data, F1* with the planted signal."
         )
-        return View(
-            "lines", "flipped cells", (RMSD, F1, F1_STAR, SECONDS), labels(self.methods), percent=True, note=note
-        )
+        shown = (RMSD, F1, F1_STAR, SECONDS)
+        return View("lines", "flipped cells", shown, labels(self.methods), percent=True, note=note)
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Hold the order of the methods against the paper's."""
         places = [float(place) for place in record.places()]
-        felb = (FELB, FELB_MU)
-        rivals = _post_hoc_of(record)
-        found = []
+        rivals, found = _post_hoc_of(record), []
+        below_half = [place for place in places if place < 0.5]
         for says, metric, high, chosen in (
             ("FELB and FELB-MU find the signal better (F1*) than every post-hoc method under moderate noise",
              "f1_star", True, [place for place in places if place < HIGH_NOISE]),
             ("They still do under high noise, from 30% on", "f1_star", True,
-             [place for place in places if HIGH_NOISE <= place < 0.5]),
-            ("They reconstruct the data best (lowest RMSD) at every level of noise", "rmsd", False,
-             [place for place in places if place < 0.5]),
-            ("They agree best with the data (F1) at every level of noise", "f1", True,
-             [place for place in places if place < 0.5]),
+             [place for place in below_half if place >= HIGH_NOISE]),
+            ("They reconstruct the data best (lowest RMSD) at every level of noise", "rmsd", False, below_half),
+            ("They agree best with the data (F1) at every level of noise", "f1", True, below_half),
         ):  # fmt: skip
-            won, seen = beats_at(record, metric, felb, rivals, high=high, places=chosen)
+            won, seen = beats_at(record, metric, BOTH, rivals, high=high, places=chosen)
             numbers = shares(won, seen, "noise levels", percent=True)
             if seen:
-                last = seen[-1]
-                numbers += f"; at {float(last):.0%}: {listed(record, metric, [*felb, *rivals], last)}"
+                numbers += f"; at {float(seen[-1]):.0%}: {listed(record, metric, [*BOTH, *rivals], seen[-1])}"
             found.append(claim(says, holds_if_any(seen, len(won) == len(seen)), numbers))
-        slower = [
-            place
-            for place in places
-            if all(
-                (other := record.mean("seconds_per_client", rival, place)) is not None
-                and (mine := record.mean("seconds_per_client", FELB, place)) is not None
-                and other < mine
-                for rival in rivals
-            )
-        ]
-        timed = [place for place in places if record.mean("seconds_per_client", FELB, place) is not None]
-        numbers = shares(slower, timed, "noise levels", percent=True)
+        times = {
+            place: [record.mean("seconds_per_client", method, place) for method in (FELB, *rivals)] for place in places
+        }
+        timed = {place: (mine, others) for place, (mine, *others) in times.items() if mine is not None}
+        slower = [p for p, (mine, others) in timed.items() if all(x is not None and x < mine for x in others)]
+        numbers = shares(slower, list(timed), "noise levels", percent=True)
         if timed:
-            numbers += (
-                f"; seconds at {timed[0]:.0%}: {listed(record, 'seconds_per_client', [*felb, *rivals], timed[0])}"
-            )
-        found.append(
-            claim("Post-hoc methods take less time than FELB", holds_if_any(timed, len(slower) == len(timed)), numbers)
-        )
-        return found
+            first = next(iter(timed))
+            numbers += f"; seconds at {first:.0%}: {listed(record, 'seconds_per_client', [*BOTH, *rivals], first)}"
+        says = "Post-hoc methods take less time than FELB"
+        return [*found, claim(says, holds_if_any(timed, len(slower) == len(timed)), numbers)]
 
 
 # -- more and more clients ---------------------------------------------------------------------------------------------
@@ -149,30 +138,32 @@ class NoiseStudy(Study):
 
 @dataclass(frozen=True, slots=True)
 class ManyClients(Study):
-    """Planted tiles, over 2² to 2⁹ clients. How wide the data is, and its noise, the paper leaves open."""
+    """Planted tiles, over 2² to 2⁹ clients. How wide the data is, and its noise, the paper leaves open.
+
+    Parameters
+    ----------
+    rows : of all clients together; None for `rows_per_client` of each
+    """
 
     columns: int = 200
     components: int = 10
     noise: float = 0.05
     clients: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
-
-    @property
-    @abstractmethod
-    def rows_in_words(self) -> str:
-        """How many rows there are, for the note below figures."""
-
-    @abstractmethod
-    def rows_of(self, clients: int) -> int:
-        """Return the rows of so many clients together."""
+    rows: int | None = None
+    rows_per_client: int = 500
 
     def planted(self, clients: int) -> PlantedData:
         """Return what so many clients share."""
-        return PlantedData(self.rows_of(clients), self.columns, self.components, noise=self.noise)
+        rows = clients * self.rows_per_client if self.rows is None else self.rows
+        return PlantedData(rows, self.columns, self.components, noise=self.noise)
 
     @property
     def note(self) -> str:
         """The data in words."""
-        return f"{self.rows_in_words}, {self.components} planted tiles, {self.noise:.0%} of the cells flipped"
+        rows = f"{self.rows_per_client} rows a client × {self.columns}"
+        if self.rows is not None:
+            rows = f"{self.rows} × {self.columns} in all"
+        return f"{rows}, {self.components} planted tiles, {self.noise:.0%} of the cells flipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +176,7 @@ class ScalingStudy(ManyClients):
         """One for each trial, number of clients and method."""
         return tuple(
             Cell(use, self.planted(count), count, float(count), trial)
-            for trial in range(self.trials)
-            for count in self.clients
-            for use in self.methods
+            for trial, count, use in product(range(self.trials), self.clients, self.methods)
         )
 
     def view(self) -> View:
@@ -198,52 +187,43 @@ class ScalingStudy(ManyClients):
 
 def _judge_rmsd(record: StudyRecord, says: str, winners: tuple[str, ...]) -> Claim:
     """Hold some methods' RMSD against that of all post-hoc methods."""
-    places, others = _common_places(record), _post_hoc_of(record)
+    places, others = list(_pairs(record, "rmsd")), _post_hoc_of(record)
     won, seen = beats_at(record, "rmsd", winners, others, high=False, places=places)
     numbers = shares(won, seen, "numbers of clients")
     if seen:
-        numbers += f"; at {seen[-1]:g} clients: {listed(record, 'rmsd', [FELB, FELB_MU, *others], seen[-1])}"
+        numbers += f"; at {seen[-1]:g} clients: {listed(record, 'rmsd', [*BOTH, *others], seen[-1])}"
     return claim(says, holds_if_any(seen, len(won) == len(seen)), numbers)
 
 
 def _post_hoc_of(record: StudyRecord) -> list[str]:
     """Return the post-hoc methods of a record."""
-    return [method for method in record.methods() if method not in (FELB, FELB_MU, OURS)]
+    return [method for method in record.methods() if method not in (*BOTH, OURS)]
 
 
-def _common_places(record: StudyRecord) -> list[float]:
-    """Return the numbers of clients where FELB and FELB-MU both have figures."""
-    return [
-        float(place)
-        for place in record.places()
-        if all(record.mean("rmsd", method, place) is not None for method in (FELB, FELB_MU))
-    ]
+def _pairs(record: StudyRecord, metric: str) -> dict[float, tuple[float, float]]:
+    """Return the means of FELB and FELB-MU at the numbers of clients where both have figures."""
+    found = {float(place): [record.mean(metric, method, place) for method in BOTH] for place in record.places()}
+    return {place: (felb, mu) for place, (felb, mu) in found.items() if felb is not None and mu is not None}
 
 
-def _say_pairs(record: StudyRecord, metric: str, places: Sequence[float]) -> str:
-    """Say FELB / FELB-MU at each number of clients."""
-    parts = []
-    for place in places:
-        felb, mu = (record.mean(metric, method, place) for method in (FELB, FELB_MU))
-        if felb is not None and mu is not None:
-            parts.append(f"{place:.0f} clients {felb:.3g} / {mu:.3g}")
-    return "FELB / FELB-MU: " + ", ".join(parts)
+def _say_pairs(pairs: Mapping[float, tuple[float, float]]) -> str:
+    return "FELB / FELB-MU: " + ", ".join(f"{at:.0f} clients {felb:.3g} / {mu:.3g}" for at, (felb, mu) in pairs.items())
 
 
-def _judge_times(record: StudyRecord, places: Sequence[float]) -> Claim:
+def _judge_times(record: StudyRecord) -> Claim:
     """Hold the time of post-hoc methods against that of FELB and FELB-MU."""
     pairs = [
-        (place, rival, other, min(ours))
-        for place in places
+        (rival, other < min(ours))
+        for place in _pairs(record, "rmsd")
         for rival in _post_hoc_of(record)
         if (other := record.mean("seconds_per_client", rival, place)) is not None
-        and (ours := [x for m in (FELB, FELB_MU) if (x := record.mean("seconds_per_client", m, place)) is not None])
+        and (ours := [x for m in BOTH if (x := record.mean("seconds_per_client", m, place)) is not None])
     ]
-    won = [pair for pair in pairs if pair[2] < pair[3]]
-    slow = sorted({pair[1] for pair in pairs if pair not in won})
-    numbers = f"in {len(won)} of {len(pairs)} comparisons" + (f"; slower somewhere: {', '.join(slow)}" if slow else "")
-    holds = None if not pairs else len(won) == len(pairs)
-    return claim("Post-hoc methods take less time per client, as clients work only once", holds, numbers)
+    slow = sorted({rival for rival, faster in pairs if not faster})
+    won = sum(faster for _, faster in pairs)
+    numbers = f"in {won} of {len(pairs)} comparisons" + (f"; slower somewhere: {', '.join(slow)}" if slow else "")
+    says = "Post-hoc methods take less time per client, as clients work only once"
+    return claim(says, holds_if_any(pairs, won == len(pairs)), numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,45 +234,27 @@ class ScarcityStudy(ScalingStudy):
     title = "Scarce data"
     question = "How does quality change if the same rows are split among more and more clients?"
 
-    rows: int = 2**16
-
-    @property
-    def rows_in_words(self) -> str:
-        """How many rows there are, for the note below figures."""
-        return f"{self.rows} × {self.columns} in all"
-
-    def rows_of(self, clients: int) -> int:  # noqa: ARG002
-        """Return the rows of all clients together, which are the same for any number of them."""
-        return self.rows
+    rows: int | None = 2**16
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Hold FELB-MU against the others, and times against each other."""
-        places = _common_places(record)
-        found = [_judge_rmsd(record, "FELB-MU has a lower RMSD than every post-hoc method", (FELB_MU,))]
-        many = places[len(places) // 2 :]
-        better = [place for place in many if _ratio(record, "rmsd", place) < 1]
-        found.append(
+        errors, times = _pairs(record, "rmsd"), _pairs(record, "seconds_per_client")
+        many = list(errors.values())[len(errors) // 2 :]
+        faster = [place for place in errors if place in times and times[place][1] <= 0.9 * times[place][0]]
+        return [
+            _judge_rmsd(record, "FELB-MU has a lower RMSD than every post-hoc method", (FELB_MU,)),
             claim(
                 "With many clients FELB-MU has a lower RMSD than FELB",
-                holds_if_any(many, len(better) == len(many)),
-                _say_pairs(record, "rmsd", places),
-            )
-        )
-        faster = [place for place in places if _ratio(record, "seconds_per_client", place) <= 0.9]
-        found.append(
+                holds_if_any(many, all(mu < felb for felb, mu in many)),
+                _say_pairs(errors),
+            ),
             claim(
                 "FELB-MU is notably faster than FELB (by a tenth or more)",
-                holds_if_any(places, 2 * len(faster) > len(places)),
-                _say_pairs(record, "seconds_per_client", places),
-            )
-        )
-        return [*found, _judge_times(record, places)]
-
-
-def _ratio(record: StudyRecord, metric: str, place: float) -> float:
-    """Return the mean of FELB-MU over that of FELB, at a place where both have figures."""
-    felb, mu = record.mean(metric, FELB, place), record.mean(metric, FELB_MU, place)
-    return 1.0 if not felb or mu is None else mu / felb
+                holds_if_any(errors, 2 * len(faster) > len(errors)),
+                _say_pairs(times),
+            ),
+            _judge_times(record),
+        ]
 
 
 SIMILAR = 2.0
@@ -307,44 +269,25 @@ class AbundanceStudy(ScalingStudy):
     title = "Abundant data"
     question = "How does quality change if every additional client contributes new rows?"
 
-    rows_per_client: int = 500
-
-    @property
-    def rows_in_words(self) -> str:
-        """How many rows there are, for the note below figures."""
-        return f"{self.rows_per_client} rows a client × {self.columns}"
-
-    def rows_of(self, clients: int) -> int:
-        """Return the rows of so many clients together."""
-        return clients * self.rows_per_client
-
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Hold the order of the methods, and times, against the paper's."""
-        places = _common_places(record)
-        found = [_judge_rmsd(record, "FELB and FELB-MU have a lower RMSD than every post-hoc method", (FELB, FELB_MU))]
-        many = places[len(places) // 2 :]
-        means = [(record.mean("rmsd", FELB, place), record.mean("rmsd", FELB_MU, place)) for place in many]
-        found.append(
+        errors, times = _pairs(record, "rmsd"), _pairs(record, "seconds_per_client")
+        many = list(errors.values())[len(errors) // 2 :]
+        timed = [pair for place, pair in times.items() if place in errors and all(pair)]
+        return [
+            _judge_rmsd(record, "FELB and FELB-MU have a lower RMSD than every post-hoc method", BOTH),
             claim(
                 "With more data FELB has a slightly lower RMSD than FELB-MU",
-                holds_if_any(many, all(felb < mu for felb, mu in means if felb is not None and mu is not None)),
-                _say_pairs(record, "rmsd", places),
-            )
-        )
-        ratios = [
-            felb / mu
-            for place in places
-            if (felb := record.mean("seconds_per_client", FELB, place))
-            and (mu := record.mean("seconds_per_client", FELB_MU, place))
-        ]
-        found.append(
+                holds_if_any(many, all(felb < mu for felb, mu in many)),
+                _say_pairs(errors),
+            ),
             claim(
                 "FELB and FELB-MU take comparable time (within a factor of two)",
-                holds_if_any(ratios, all(1 / SIMILAR <= ratio <= SIMILAR for ratio in ratios)),
-                _say_pairs(record, "seconds_per_client", places),
-            )
-        )
-        return [*found, _judge_times(record, places)]
+                holds_if_any(timed, all(1 / SIMILAR <= felb / mu <= SIMILAR for felb, mu in timed)),
+                _say_pairs(times),
+            ),
+            _judge_times(record),
+        ]
 
 
 # -- aggregations of what clients found alone --------------------------------------------------------------------------
@@ -363,59 +306,33 @@ class AggregationStudy(ManyClients):
     title = "Post-hoc aggregations"
     question = "Which aggregation of local components gives the best reconstruction?"
 
-    rows_per_client: int = 500
     iterations: int = 1000
-
-    @property
-    def rows_in_words(self) -> str:
-        """How many rows there are, for the note below figures."""
-        return f"{self.rows_per_client} rows a client × {self.columns}"
-
-    def rows_of(self, clients: int) -> int:
-        """Return the rows of so many clients together."""
-        return clients * self.rows_per_client
 
     def cells(self) -> tuple[Cell, ...]:
         """One for each trial, number of clients, aggregation and method."""
         return tuple(
             Cell(use, self.planted(count), count, float(count), trial, panel=panel)
-            for trial in range(self.trials)
-            for count in self.clients
-            for panel, word in WORDS.items()
+            for trial, count, (panel, word) in product(range(self.trials), self.clients, WORDS.items())
             for use in post_hoc_methods(word, iterations=self.iterations)
         )
 
     def view(self) -> View:
         """RMSD over the number of clients, a panel for each aggregation."""
         note = f"{self.note}. If half of the clients have an entry, the vote keeps it and the mean does not."
-        return View(
-            "lines",
-            "clients",
-            (RMSD, F1_STAR),
-            labels(post_hoc_methods()),
-            panels=tuple(WORDS),
-            scale="log2",
-            note=note,
-        )
+        methods = labels(post_hoc_methods())
+        return View("lines", "clients", (RMSD, F1_STAR), methods, panels=tuple(WORDS), scale="log2", note=note)
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Compare aggregations method by method and count by count."""
-        means = {
-            (panel, method, place): mean
-            for panel in WORDS
-            for method in record.methods(panel)
-            for place in record.places(panel)
-            if (mean := record.mean("rmsd", method, place, panel)) is not None
-        }
-        pairs = [
-            (means[VOTE, method, place], means[MEAN, method, place], means[OR, method, place])
-            for panel, method, place in means
-            if panel == VOTE and (MEAN, method, place) in means and (OR, method, place) in means
+        found = [
+            [record.mean("rmsd", method, place, panel) for panel in WORDS]
+            for method, place in product(record.methods(VOTE), record.places(VOTE))
         ]
-        gap = sum(abs(vote - mean) for vote, mean, _ in pairs) / max(1, len(pairs))
-        average = [sum(column) / max(1, len(pairs)) for column in zip(*pairs, strict=True)] if pairs else [0.0] * 3
+        pairs = [(a, b, c) for a, b, c in found if a is not None and b is not None and c is not None]
+        gap = average([abs(vote - mean) for vote, mean, _ in pairs])
+        average_of = [average([pair[at] for pair in pairs]) for at in range(3)]
         worse = sum(union > max(vote, mean) for vote, mean, union in pairs)
-        numbers = f"mean RMSD: vote {average[0]:.3f}, mean {average[1]:.3f}, or {average[2]:.3f}"
+        numbers = "mean RMSD: vote {:.3f}, mean {:.3f}, or {:.3f}".format(*average_of)
         return [
             claim(
                 "Rounded mean and majority vote perform alike",
@@ -424,7 +341,7 @@ class AggregationStudy(ManyClients):
             ),
             claim(
                 "Both are clearly better than the logical or",
-                holds_if_any(pairs, worse > 0.5 * len(pairs) and average[2] > max(average[:2]) + ALIKE),
+                holds_if_any(pairs, worse > 0.5 * len(pairs) and average_of[2] > max(average_of[:2]) + ALIKE),
                 f"or is worse than both in {worse} of {len(pairs)} comparisons; {numbers}",
             ),
         ]
@@ -453,36 +370,28 @@ class ConvergenceStudy(PlantedStudy):
         """One for each trial and method."""
         return tuple(
             Cell(use, self.planted(), self.clients, "rounds", trial, watch="rounds")
-            for trial in range(self.trials)
-            for use in federated_methods(max_iter=self.rounds)
+            for trial, use in product(range(self.trials), federated_methods(max_iter=self.rounds))
         )
 
     def view(self) -> View:
         """Figures over the rounds."""
-        metrics = (
-            Metric("loss", "loss", "low", digits=0),
-            Metric("f1", "F1", "high"),
-            Metric("f1_star", "F1*", "high"),
-            Metric("integrality_gap", "integrality gap", "low"),
-        )
         note = (
             f"{self.data_in_words}, ten local steps per round, until V converges or for {self.rounds} rounds. The "
             "loss is that of the clients' relaxed factors, Σ ‖A_i − U_iV_i‖²; F1 is that of the shared components "
             "thresholded at ½ after the round. Tables show the last round."
         )
-        return View("rounds", "round", metrics, (FELB, FELB_MU), scale="names", note=note)
+        return View("rounds", "round", (LOSS, F1, F1_STAR, GAP), BOTH, scale="names", note=note)
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Look for the fall, the small rise and the closing gap in every run."""
         found = []
-        for method in (FELB, FELB_MU):
-            losses = [_numbers(cell.curves.get("loss", ())) for cell in record.done(method)]
-            gaps = [_numbers(cell.curves.get("integrality_gap", ())) for cell in record.done(method)]
-            losses = [loss for loss in losses if len(loss) > 1]
-            gaps = [gap for gap in gaps if gap]
-            early = [_fall(loss) for loss in losses]
-            rises = [(loss[-1] - min(loss)) / min(loss) for loss in losses]
-            mean_early, mean_rise = _mean(early), _mean(rises)
+        for method in BOTH:
+            runs = [cell.curves for cell in record.done(method)]
+            losses = [loss for curves in runs if len(loss := _numbers(curves.get("loss", ()))) > 1]
+            gaps = [gap for curves in runs if (gap := _numbers(curves.get("integrality_gap", ())))]
+            mean_early = average([_fall(loss) for loss in losses])
+            mean_rise = average([(loss[-1] - min(loss)) / min(loss) for loss in losses])
+            last = average([gap[-1] for gap in gaps])
             found += [
                 claim(
                     f"{method}: the loss falls fast, within the first {EARLY} rounds",
@@ -496,9 +405,9 @@ class ConvergenceStudy(PlantedStudy):
                 ),
                 claim(
                     f"{method}: the integrality gap closes",
-                    holds_if_any(gaps, _mean([gap[-1] for gap in gaps]) <= CLOSED),
-                    f"from {_at(gaps, 0):.3f} over {_at(gaps, USUAL - 1):.3f} after {USUAL} rounds to "
-                    f"{_mean([gap[-1] for gap in gaps]):.3f} at the end, after {_mean([len(gap) for gap in gaps]):.0f}",
+                    holds_if_any(gaps, last <= CLOSED),
+                    f"from {_at(gaps, 0):.3f} over {_at(gaps, USUAL - 1):.3f} after {USUAL} rounds to {last:.3f} at "
+                    f"the end, after {average([len(gap) for gap in gaps]):.0f}",
                 ),
             ]
         return found
@@ -512,15 +421,11 @@ def _fall(loss: Sequence[float]) -> float:
 
 def _at(curves: Sequence[Sequence[float]], number: int) -> float:
     """Return the mean after a round; a run that ended before stays as it was."""
-    return _mean([curve[min(number, len(curve) - 1)] for curve in curves])
+    return average([curve[min(number, len(curve) - 1)] for curve in curves])
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:
     return [value for value in values if value is not None]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 # -- client drift ------------------------------------------------------------------------------------------------------
@@ -543,48 +448,39 @@ class DriftStudy(PlantedStudy):
         """One for each trial, number of steps and method."""
         return tuple(
             Cell(use, self.planted(), self.clients, float(steps), trial)
-            for trial in range(self.trials)
-            for steps in self.steps
+            for trial, steps in product(range(self.trials), self.steps)
             for use in federated_methods(local_steps=steps)
         )
 
     def view(self) -> View:
         """Four figures over the number of local steps."""
-        metrics = (
-            Metric("loss", "loss", "low", digits=0),
-            F1,
-            F1_STAR,
-            Metric("integrality_gap", "integrality gap", "low"),
-        )
         note = (
             f"{self.data_in_words}, at most 100 rounds. The loss is that of the clients' relaxed factors in "
             "the last round."
         )
-        return View("lines", "local steps between synchronisations", metrics, (FELB, FELB_MU), note=note)
+        return View("lines", "local steps between synchronisations", (LOSS, F1, F1_STAR, GAP), BOTH, note=note)
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Compare the change of the loss before and after 25 steps, and look at F1*."""
         places = [float(place) for place in record.places()]
-        found = []
-        for method in (FELB, FELB_MU):
-            losses = {place: loss for place in places if (loss := record.mean("loss", method, place)) is not None}
-            known = bool(losses) and min(places) in losses and max(places) in losses and FLAT_FROM in losses
+        ends, found = (min(places, default=0.0), FLAT_FROM, max(places, default=0.0)), []
+        for method in BOTH:
             numbers, flat = "", None
-            if known:
-                before = losses[FLAT_FROM] - losses[min(places)]
-                after = losses[max(places)] - losses[FLAT_FROM]
-                flat = abs(after) <= FLAT * abs(before)
-                numbers = f"loss {losses[min(places)]:.0f} → {losses[FLAT_FROM]:.0f} → {losses[max(places)]:.0f}"
-                numbers += f" at {min(places):.0f}, {FLAT_FROM:.0f}, {max(places):.0f} steps"
-            found.append(claim(f"{method}: the loss flattens after about 25 local steps", flat, numbers))
+            losses = [loss for place in ends if (loss := record.mean("loss", method, place)) is not None]
+            if len(losses) == len(ends):
+                first, middle, last = losses
+                flat = abs(last - middle) <= FLAT * abs(middle - first)
+                numbers = "loss {:.0f} → {:.0f} → {:.0f} at {:.0f}, {:.0f}, {:.0f} steps".format(*losses, *ends)
             stars = [star for place in places if (star := record.mean("f1_star", method, place)) is not None]
-            found.append(
+            lowest, highest = min(stars, default=0.0), max(stars, default=0.0)
+            found += [
+                claim(f"{method}: the loss flattens after about 25 local steps", flat, numbers),
                 claim(
                     f"{method}: F1* stays high (0.8 or more) with rare synchronisations",
-                    holds_if_any(stars, min(stars, default=0.0) >= HIGH_F1),
-                    f"F1* between {min(stars, default=0.0):.3f} and {max(stars, default=0.0):.3f}",
-                )
-            )
+                    holds_if_any(stars, lowest >= HIGH_F1),
+                    f"F1* between {lowest:.3f} and {highest:.3f}",
+                ),
+            ]
         return found
 
 

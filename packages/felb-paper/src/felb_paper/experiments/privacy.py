@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 from felb_paper.cells import (  # fmt: skip
@@ -21,31 +21,23 @@ from felb_paper.cells import (  # fmt: skip
     labels,
     post_hoc_methods,
 )
-from felb_paper.experiments.planted import QUICK, PlantedStudy
-from felb_paper.study import Metric, View, claim, holds_if_any
+from felb_paper.experiments.planted import BOTH, QUICK, PlantedStudy
+from felb_paper.study import Metric, View, average, claim, holds_if_any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from felb_paper.study import Claim, StudyRecord
 
-GAUSSIAN, LAPLACE, GAUSSIAN_CLIPPED, LAPLACE_CLIPPED, XOR, RECORD = (
-    "Gaussian",
-    "Laplace",
-    "Gaussian, clipped",
-    "Laplace, clipped",
-    "XOR",
-    "records",
-)
-REAL = (GAUSSIAN, LAPLACE, GAUSSIAN_CLIPPED, LAPLACE_CLIPPED)
 AXES = {
-    GAUSSIAN: "standard deviation σ",
-    LAPLACE: "scale b",
-    GAUSSIAN_CLIPPED: "standard deviation σ",
-    LAPLACE_CLIPPED: "scale b",
-    XOR: "probability of a flip",
-    RECORD: "total ε (less is more noise)",
+    "Gaussian": "standard deviation σ",
+    "Laplace": "scale b",
+    "Gaussian, clipped": "standard deviation σ",
+    "Laplace, clipped": "scale b",
+    "XOR": "probability of a flip",
+    "records": "total ε (less is more noise)",
 }
+*REAL, XOR, RECORD = AXES
 UNHARMED, STEEP = 0.1, 0.4
 """Share of the whole fall that is no deterioration; share that makes one step of the axis the steep one."""
 
@@ -71,20 +63,20 @@ class PrivacyStudy(PlantedStudy):
 
     def cells(self) -> tuple[Cell, ...]:
         """One for each trial, mechanism, level and method."""
-        plans: list[tuple[str, Mechanism, float | None, Sequence[float], Sequence[MethodUse]]] = [
-            (GAUSSIAN, "gaussian", None, self.levels, federated_methods(setting="unweighted")),
-            (LAPLACE, "laplace", None, self.levels, federated_methods(setting="unweighted")),
-            (GAUSSIAN_CLIPPED, "gaussian", self.theta, self.levels, federated_methods(setting="unweighted")),
-            (LAPLACE_CLIPPED, "laplace", self.theta, self.levels, federated_methods(setting="unweighted")),
-            (XOR, "xor", None, self.flips, post_hoc_methods(iterations=self.iterations)),
-            (RECORD, "record", None, self.epsilons, (MethodUse(OURS, "bmf"),)),
+        uploads, flips = federated_methods(setting="unweighted"), post_hoc_methods(iterations=self.iterations)
+        plans: list[tuple[Mechanism, float | None, Sequence[float], Sequence[MethodUse]]] = [
+            ("gaussian", None, self.levels, uploads),
+            ("laplace", None, self.levels, uploads),
+            ("gaussian", self.theta, self.levels, uploads),
+            ("laplace", self.theta, self.levels, uploads),
+            ("xor", None, self.flips, flips),
+            ("record", None, self.epsilons, (MethodUse(OURS, "bmf"),)),
         ]
         return tuple(
             Cell(use, self.planted(), self.clients, level, trial, panel=panel, noise=Noise(mechanism, level, theta))
             for trial in range(self.trials)
-            for panel, mechanism, theta, levels, methods in plans
-            for level in levels
-            for use in methods
+            for panel, (mechanism, theta, levels, methods) in zip(AXES, plans, strict=True)
+            for level, use in product(levels, methods)
         )
 
     def view(self) -> View:
@@ -105,24 +97,21 @@ class PrivacyStudy(PlantedStudy):
             "privacy)."
         )
         methods = (*labels(post_hoc_methods()), *labels(federated_methods()), OURS)
-        panels = (*REAL, XOR, RECORD)
-        return View("lines", "level of noise", metrics, methods, panels=panels, axes=AXES, note=note)
+        return View("lines", "level of noise", metrics, methods, panels=tuple(AXES), axes=AXES, note=note)
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Look for the three phases, compare the two methods, the clips, and F1 with RMSD."""
-        curves = {(panel, method): _curve(record, method, panel) for panel in REAL for method in (FELB, FELB_MU)}
+        curves = {(panel, method): _curve(record, method, panel) for panel in REAL for method in BOTH}
         whole = {key: curve for key, curve in curves.items() if len(curve) >= 3}
         shaped = [key for key, curve in whole.items() if _three_phases(curve)]
-        areas = {
-            method: [sum(curve) / len(curve) for (_, one), curve in whole.items() if one == method]
-            for method in (FELB, FELB_MU)
+        area = {
+            method: average([average(curve) for (_, one), curve in whole.items() if one == method]) for method in BOTH
         }
-        area = {method: sum(values) / len(values) if values else 0.0 for method, values in areas.items()}
         steps = {
-            kind: [max(_falls(whole[panel, m])) for panel in panels for m in (FELB, FELB_MU) if (panel, m) in whole]
+            kind: [max(_falls(whole[key])) for key in product(panels, BOTH) if key in whole]
             for kind, panels in (("plain", REAL[:2]), ("clipped", REAL[2:]))
         }
-        sharp = {kind: sum(values) / len(values) if values else 0.0 for kind, values in steps.items()}
+        sharp = {kind: average(values) for kind, values in steps.items()}
         return [
             claim(
                 "F1 has three phases: hardly any loss under little noise, a steep fall, a flat end",
@@ -185,11 +174,7 @@ def _flips_hurt_f1_more(record: StudyRecord) -> Claim:
         f1, rmsd = _curve(record, method, XOR), _curve(record, method, XOR, "rmsd")
         if len(f1) > 1 and len(rmsd) > 1 and f1[0] > 0 and rmsd[0] > 0:
             changes.append(((f1[0] - f1[-1]) / f1[0], (rmsd[-1] - rmsd[0]) / rmsd[0]))
-    f1_change, rmsd_change = (
-        (sum(c[0] for c in changes) / len(changes), sum(c[1] for c in changes) / len(changes))
-        if changes
-        else (0.0, 0.0)
-    )
+    f1_change, rmsd_change = (average([change[at] for change in changes]) for at in range(2))
     return claim(
         "Flips reduce F1 much more than they raise RMSD",
         holds_if_any(changes, f1_change > 2 * abs(rmsd_change)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from felb_paper.cells import (
     F1,
     FELB,
     FELB_MU,
-    OURS,
     POST_HOC,
     QUICK_ITERATIONS,
     RMSD,
@@ -24,12 +24,13 @@ from felb_paper.cells import (
     SourceData,
     Study,
     aligned_methods,
+    all_methods,
     competitors,
     federated_methods,
     labels,
-    post_hoc_methods,
 )
 from felb_paper.data import Source, at_hand
+from felb_paper.experiments.planted import BOTH
 from felb_paper.measuring import COLUMNS, ROWS
 from felb_paper.study import MISSING, Metric, View, claim, holds_if_any, missing_text, said
 
@@ -57,11 +58,6 @@ class PublishedData:
     components: int
     f1: tuple[float | None, ...]
     rmsd: tuple[float | None, ...]
-
-    @property
-    def all_zero_rmsd(self) -> float:
-        """RMSD of a reconstruction without a single one: every one of the data is wrong."""
-        return 50 * math.sqrt(self.density)
 
     @property
     def ones(self) -> int:
@@ -113,16 +109,6 @@ MOST = 7 / 9
 RMSD_TABLE = Metric("rmsd_table", "RMSD (table unit)", "low")
 
 
-def paper_methods(*, iterations: int = 1000) -> tuple[MethodUse, ...]:
-    """Return the seven methods of the paper and FederatedBMF, as they are compared on real data."""
-    return (*post_hoc_methods(iterations=iterations), *federated_methods(), MethodUse(OURS, "bmf"))
-
-
-def compared_methods() -> tuple[MethodUse, ...]:
-    """Return the methods of the paper, FederatedBMF, votes over aligned components, and competitors."""
-    return (*paper_methods(), *aligned_methods(), *competitors())
-
-
 @dataclass(frozen=True, slots=True)
 class RealworldStudy(Study):
     """Fifty clients, ten local steps, on all data that is at hand: what comes with felb, and the data folder.
@@ -145,7 +131,7 @@ class RealworldStudy(Study):
     sources: tuple[str, ...] | None = None
     rows: int | None = None
     columns: int | None = None
-    methods: tuple[MethodUse, ...] = field(default_factory=compared_methods)
+    methods: tuple[MethodUse, ...] = field(default_factory=lambda: (*all_methods(), *aligned_methods(), *competitors()))
 
     def at_hand(self) -> list[Source]:
         """Return the data sets to run, those with few ones first."""
@@ -229,11 +215,8 @@ class RealworldStudy(Study):
             published, shape = record.view.published_shapes.get(str(place)), record.shape(place)
             if published is None or shape is None:
                 continue
-            n, m = published
-            expected = (
-                n if self.rows is None else min(n, self.rows),
-                m if self.columns is None else min(m, self.columns),
-            )
+            limits = (self.rows, self.columns)
+            expected = tuple(n if most is None else min(n, most) for n, most in zip(published, limits, strict=True))
             if shape != expected:
                 found[place] = f"{place} ({shape[0]} x {shape[1]}, expected {expected[0]} x {expected[1]})"
         return found
@@ -252,19 +235,17 @@ def components_of(source: Source) -> int:
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
-def _complete(record: StudyRecord, place: Place, methods: tuple[str, ...] = SEVEN) -> bool:
-    """Whether every trial of these methods is done."""
-    return all(record.complete(method, place) for method in methods if method in record.methods())
+def _complete(record: StudyRecord, place: Place) -> bool:
+    """Whether every trial of the seven methods is done."""
+    return all(set(record.statuses(method, place)) == {"done"} for method in SEVEN if method in record.methods())
 
 
 def _ranks(record: StudyRecord) -> dict[Place, dict[str, int]]:
     """Return the ranks by F1 where FELB and FELB-MU have figures."""
-    found = {place: record.ranks(F1, place) for place in record.places()}
-    both = (FELB, FELB_MU)
     return {
         place: ranks
-        for place, ranks in found.items()
-        if ranks and all(record.mean("f1", method, place) is not None for method in both)
+        for place in record.places()
+        if (ranks := record.ranks(F1, place)) and all(record.mean("f1", method, place) is not None for method in BOTH)
     }
 
 
@@ -310,20 +291,20 @@ def _above_votes(record: StudyRecord) -> Claim:
     """Hold FELB and FELB-MU against the votes; a data set where cells are missing may still turn out either way."""
     places = record.places()
     rivals = [method for method in POST_HOC if method in record.methods()]
-    won, open_ = [], []
-    for place in places:
-        if not _complete(record, place):
-            open_.append(place)
-            continue
-        ours = [record.mean("f1", method, place) or 0.0 for method in (FELB, FELB_MU)]
-        if all(min(ours) > (record.mean("f1", rival, place) or 0.0) for rival in rivals):
-            won.append(place)
+    whole = [place for place in places if _complete(record, place)]
+    won = [
+        place
+        for place in whole
+        if min(record.mean("f1", method, place) or 0.0 for method in BOTH)
+        > max((record.mean("f1", rival, place) or 0.0 for rival in rivals), default=-1.0)
+    ]
     needed = math.ceil(MOST * len(places))
-    holds = True if len(won) >= needed else None if len(won) + len(open_) >= needed else False
+    open_ = len(places) - len(whole)
+    holds = True if places and len(won) >= needed else None if len(won) + open_ >= needed else False
     numbers = f"on {len(won)} of {len(places)} data sets, {needed} needed"
     return claim(
         "FELB and FELB-MU are both better (F1) than every post-hoc method by vote on most data sets (7 of 9)",
-        holds_if_any(places, bool(holds)) if holds is not None else None,
+        holds,
         said(numbers, missing_text(record, SEVEN)),
     )
 
@@ -339,7 +320,7 @@ def _other_claims(record: StudyRecord) -> list[Claim]:
     missing = missing_text(record, (ZHANG, ELBMF))
     near_zero = all(value < 0.05 for value in empty.values())
     near, compared = _near_published(record)
-    agree = len(near) == len(compared)
+    agree = near == compared
     lacking = missing_text(record, SEVEN) if compared else ""
     return [
         claim(
@@ -350,25 +331,22 @@ def _other_claims(record: StudyRecord) -> list[Claim]:
         claim(
             "Measured F1 and RMSD agree with the published tables (within a tenth)",
             None if not compared or (agree and lacking) else agree,
-            said(f"{len(near)} of {len(compared)} figures", lacking)
+            said(f"{near} of {compared} figures", lacking)
             if compared
             else "none of the paper's data is at hand in its published shape",
         ),
     ]
 
 
-def _near_published(record: StudyRecord) -> tuple[list[str], list[str]]:
-    near, compared = [], []
-    for metric in record.view.published:
-        for place in record.places():
-            for method, published in record.published(metric, place).items():
-                measured = record.mean(metric, method, place)
-                if published is None or measured is None:
-                    continue
-                compared.append(f"{place} {method}")
-                if abs(measured - published) <= NEAR * max(published, NEAR):
-                    near.append(f"{place} {method}")
-    return near, compared
+def _near_published(record: StudyRecord) -> tuple[int, int]:
+    """Return how many measured figures agree with published ones, of how many."""
+    pairs = [
+        (published, record.mean(metric, method, place))
+        for metric, place in product(record.view.published, record.places())
+        for method, published in record.published(metric, place).items()
+    ]
+    compared = [(paper, mean) for paper, mean in pairs if paper is not None and mean is not None]
+    return sum(abs(mean - paper) <= NEAR * max(paper, NEAR) for paper, mean in compared), len(compared)
 
 
 # -- how often clients synchronise -------------------------------------------------------------------------------------
@@ -400,9 +378,7 @@ class SyncStudy(Study):
         }
         return tuple(
             Cell(use, source, clients, place, trial, panel=REGIMES[steps])
-            for trial in range(self.trials)
-            for steps in REGIMES
-            for place, (source, clients) in data.items()
+            for trial, steps, (place, (source, clients)) in product(range(self.trials), REGIMES, data.items())
             if isinstance(source, SourceData)
             for use in federated_methods(local_steps=steps)
         )
@@ -414,16 +390,8 @@ class SyncStudy(Study):
             + ("" if self.rows is None else f" At most {self.rows} rows of each data set, drawn at random.")
             + " The relative RMSD of a data set is RMSD(FELB) / RMSD(FELB-MU): above 1, FELB-MU is better."
         )
-        return View(
-            "points",
-            "data",
-            (RMSD, F1),
-            (FELB, FELB_MU),
-            panels=tuple(REGIMES.values()),
-            scale="names",
-            note=note,
-            ratio=("rmsd", FELB, FELB_MU),
-        )
+        panels, ratio = tuple(REGIMES.values()), ("rmsd", FELB, FELB_MU)
+        return View("points", "data", (RMSD, F1), BOTH, panels=panels, scale="names", note=note, ratio=ratio)
 
     def claims(self, record: StudyRecord) -> list[Claim]:
         """Compare relative RMSDs over the regimes."""
@@ -456,7 +424,7 @@ def _relate_rmsd(record: StudyRecord, panel: str) -> dict[str, float]:
     """Return RMSD(FELB) / RMSD(FELB-MU) of each data set."""
     found = {}
     for place in record.places(panel):
-        felb, mu = (record.mean("rmsd", method, place, panel) for method in (FELB, FELB_MU))
+        felb, mu = (record.mean("rmsd", method, place, panel) for method in BOTH)
         if felb is not None and mu:
             found[str(place)] = felb / mu
     return found
@@ -526,7 +494,7 @@ class ClientsStudy(Study):
         )
         methods = tuple(
             _label(method, count, split)
-            for method in (FELB, FELB_MU)
+            for method in BOTH
             for split in SPLITS
             for count in (self.clients if split == "even" else (self.reference,))
         )
@@ -540,7 +508,7 @@ class ClientsStudy(Study):
         """Compare F1 of the reference with that of one client, of the most clients, and of other splits."""
         few, many, mid = min(self.clients), max(self.clients), self.reference
         found = []
-        for method in (FELB, FELB_MU):
+        for method in BOTH:
             others = {
                 _label(method, few): (NEAR_ONE, f"{mid} clients are as good as {few}"),
                 _label(method, many): (NEAR_MANY, f"{many} clients are as good as {mid}"),
@@ -581,7 +549,7 @@ REALWORLD = (
         clients=10,
         rows=600,
         columns=1000,
-        methods=paper_methods(iterations=QUICK_ITERATIONS),
+        methods=all_methods(iterations=QUICK_ITERATIONS),
     ),
 )
 SYNC = (

@@ -11,8 +11,8 @@ import numpy as np
 from felb.data import BinaryMatrix
 from felb.data.binary import index_dtype
 from felb.data.coercion import from_columns
-from felb.data.files import Table, read
-from felb.errors import InputError, missing_extra
+from felb.data.files import Table
+from felb.errors import InputError
 from felb_paper.sources.raw import RawFile, field_blocks, find_files, read_header, unique_names
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def load_tcga(path: str | PathLike[str], *, share: float = 0.95) -> Table:
 
 # -- Human Protein Atlas, single cell type section: read counts of cells and genes -------------------------------------
 
-ATLAS_FILES = ("rna_single_cell_read_count.tsv", "read_count.tsv", "*.h5ad")
+ATLAS_FILES = ("rna_single_cell_read_count.tsv", "read_count.tsv")
 LABELS = 3
 """Columns before the genes where one line is a cell: tissue, cell, cluster."""
 
@@ -136,14 +136,12 @@ GENE = "ENSG"
 GENE_HEADERS = frozenset({"", "gene", "genes", "gene id", "gene_id", "gene name", "ensembl", "ensg_id", "ensembl_id"})
 
 
-def load_brain(path: str | PathLike[str], *, above: float = 0, layout: str | None = None) -> Table:
+def load_brain(path: str | PathLike[str], *, above: float = 0) -> Table:
     """Load the cells of the brain x genes; everything as for `load_cells`."""
-    return load_cells(path, above=above, layout=layout, tissue="brain")
+    return load_cells(path, above=above, tissue="brain")
 
 
-def load_cells(
-    path: str | PathLike[str], *, above: float = 0, layout: str | None = None, tissue: str | None = None
-) -> Table:
+def load_cells(path: str | PathLike[str], *, above: float = 0, tissue: str | None = None) -> Table:
     """Load cells x genes: a one where a cell has `above` so many reads of a gene.
 
     Releases differ: older ones are one file with the cells of all tissues, newer ones an archive with a folder for each
@@ -153,20 +151,17 @@ def load_cells(
     ----------
     path : ``rna_single_cell_read_count.tsv`` (a cell a line: three columns that label it, then the genes), or
         ``read_count.tsv`` of one tissue (a gene a line), packed or not, the ``.zip`` or folder with one or more of them
-        (their cells are put below each other and must have the same genes), or an AnnData ``.h5ad`` file
+        (their cells are put below each other and must have the same genes)
     above : count above which there is a one
-    layout : ``cells`` or ``genes``, what a line of the text holds; by default told from the header
     tissue : the only one to take, by its name in the file or that of its folder; all by default. A file that is
         alone and does not name tissues is taken as it is.
     """
-    if layout not in (None, "cells", "genes"):
-        raise InputError(f"layout={layout!r} is unknown; choose cells or genes, which is what a line holds")
     if not isinstance(above, int | float) or not math.isfinite(above):
         raise InputError(f"above={above!r} is not a finite number")
     files = find_files(path, ATLAS_FILES)
     if tissue is not None and len(files) > 1:
         files = _files_of_tissue(path, files, tissue)
-    tables = [_load_one(raw, above, layout, tissue=tissue, several=len(files) > 1) for raw in files]
+    tables = [_load_one(raw, above, tissue=tissue, several=len(files) > 1) for raw in files]
     if any(table.matrix.columns != tables[0].matrix.columns for table in tables):
         raise InputError(f"{path}: the tissues do not have the same genes in the same order; load them one by one")
     matrix = BinaryMatrix.vstack([table.matrix for table in tables])
@@ -187,14 +182,12 @@ def _folder(raw: RawFile) -> str:
     return PurePath(raw.name).parent.name
 
 
-def _load_one(raw: RawFile, above: float, layout: str | None, *, tissue: str | None, several: bool) -> Table:
+def _load_one(raw: RawFile, above: float, *, tissue: str | None, several: bool) -> Table:
     def counted(counts: NDArray[np.float64]) -> NDArray[np.bool_]:
         return counts > above
 
-    if raw.base.lower().endswith(".h5ad"):
-        return _load_anndata(raw, above)
     labels, kind = _layout(raw)
-    if (layout or kind) == "cells":
+    if kind == "cells":
         return samples_in_lines(raw, labels, counted, tissue=tissue)
     table = genes_in_lines(raw, counted)
     if not several:
@@ -213,18 +206,3 @@ def _layout(raw: RawFile) -> tuple[int, str]:
         if file.readline(1 << 16).lstrip(b'"').upper().startswith(GENE.encode()):
             return LABELS, "genes"
     return LABELS, "genes" if header[0].lower() in GENE_HEADERS else "cells"
-
-
-def _load_anndata(raw: RawFile, above: float) -> Table:
-    if raw.member is not None or raw.path.suffix.lower() != ".h5ad":
-        raise InputError(f"{raw.name}: an .h5ad file is read from its place; unpack it first")
-    matrix = read(raw.path, binarize_threshold=above).matrix
-    try:
-        import anndata
-    except ImportError as error:
-        missing_extra("reading .h5ad files", "anndata", error)
-    data = anndata.read_h5ad(raw.path, backed="r")
-    try:
-        return Table(matrix, rows=tuple(str(name) for name in data.obs_names))
-    finally:
-        data.file.close()

@@ -318,10 +318,10 @@ def _collect(file: IO[bytes], collected: Ratings) -> None:
         first_line += block.count(b"\n")
         movies = np.array([], np.int64) if movie is None else np.array([movie])
         if starts_movie.any():
-            lines = Fields(chars[in_movie_line].tobytes(), 2, separators=b":", lines=numbers[starts_movie])
+            lines = Fields.of(chars[in_movie_line].tobytes(), 2, separator=b":", lines=numbers[starts_movie])
             movies = np.concatenate([movies, lines.integers(0, "the number of a movie")])
         if not starts_movie.all():
-            fields = Fields(chars[~in_movie_line].tobytes(), 3, lines=numbers[~starts_movie])
+            fields = Fields.of(chars[~in_movie_line].tobytes(), 3, lines=numbers[~starts_movie])
             at = np.cumsum(starts_movie)[~starts_movie] - (movie is None)
             if at[0] < 0:
                 fields.refuse(0, 0, "a line with the number of a movie and a colon should come first")

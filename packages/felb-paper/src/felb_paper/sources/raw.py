@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import zipfile
 import zlib
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, NoReturn, cast
 
 import numpy as np
 
@@ -186,12 +186,7 @@ def _unpacked_name(name: str) -> str:
     return name[:-3] if name.lower().endswith(".gz") else name
 
 
-# -- Lines of separated fields, a block at a time and without a Python object per field ------------------------------
-
-LINE_END, QUOTE, MINUS, DOT, ZERO = b'\n"-.0'
-
-MOST_DIGITS = 15
-"""So many digits make a whole number that a float holds exactly; longer fields are read one by one."""
+# -- Lines of separated fields, a block at a time ----------------------------------------------------------------------
 
 
 def field_blocks(file: IO[bytes], width: int, *, separator: bytes = b",", first_line: int = 1) -> Iterator[Fields]:
@@ -202,64 +197,57 @@ def field_blocks(file: IO[bytes], width: int, *, separator: bytes = b",", first_
         if content and empty:
             raise InputError(f"line {empty} is empty, but more lines follow; remove it")
         if content:
-            yield Fields(content + b"\n", width, separators=separator, lines=first_line)
+            yield Fields.of(content + b"\n", width, separator=separator, lines=first_line)
         here = block.count(b"\n")
         if content.count(b"\n") + 1 < here or not content:
             empty = empty or first_line + (content.count(b"\n") + 1 if content else 0)
         first_line += here
 
 
+@dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a block of lines that all have as many.
-
-    Quotes are dropped: the raw files put them around numbers and plain words only, never around separators.
+    """The fields of some lines that all have as many.
 
     Parameters
     ----------
-    block : whole lines, each with its line end
-    width : fields on each line
-    separators : characters that separate fields
-    lines : number of the first line, or those of all, for messages
+    cells : bytes, lines × fields
+    lines : number of each line in the file, for messages
     """
 
-    def __init__(
-        self, block: bytes, width: int, *, separators: bytes = b",", lines: int | NDArray[np.int64] = 1
-    ) -> None:
-        if b"\r" in block:
-            block = block.replace(b"\r\n", b"\n")
-        if QUOTE in block:
-            block = block.replace(b'"', b"")
-        self._lines, self.width, self._separators = lines, width, separators
-        self._block, self._chars = block, np.frombuffer(block, np.uint8)
-        is_end = self._chars == LINE_END
-        n_lines = int(np.count_nonzero(is_end))
-        for separator in separators:
-            is_end |= self._chars == separator
-        ends = np.flatnonzero(is_end)
-        if ends.size != n_lines * width or np.any(self._chars[ends[width - 1 :: width]] != LINE_END):
-            self._refuse_width(block, separators)
-        self._ends = ends.reshape(n_lines, width)
+    cells: NDArray[np.object_]
+    lines: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, block: bytes, width: int, *, separator: bytes = b",", lines: int | NDArray[np.int64] = 1) -> Fields:
+        """Split whole lines, each with its line end; `lines` is the number of the first, or those of all.
+
+        Quotes are dropped: the raw files put them around numbers and plain words only, never around separators.
+        """
+        plain = block.replace(b"\r\n", b"\n").replace(b'"', b"")
+        rows = [line.split(separator) for line in plain.split(b"\n")[:-1]]
+        numbers = lines + np.arange(len(rows)) if isinstance(lines, int) else lines
+        for number, row in zip(numbers.tolist(), rows, strict=True):
+            if len(row) != width:
+                line = separator.join(row)
+                if not line.strip():
+                    raise InputError(f"line {number} is empty, but more lines follow; remove it")
+                shown = line[:60].decode("utf-8", errors="replace") + ("..." if len(line) > 60 else "")
+                raise InputError(
+                    f"line {number} has {len(row)} fields, but {width} were expected: {shown!r}; "
+                    "the file is damaged, incomplete or of another kind"
+                )
+        return cls(np.array(rows, dtype=object).reshape(len(rows), width), numbers)
 
     def __len__(self) -> int:
-        return len(self._ends)
-
-    def number_of(self, line: int) -> int:
-        """Return the number that a line of the block has in the file."""
-        return int(self._lines + line if isinstance(self._lines, int) else self._lines[line])
+        return len(self.cells)
 
     def only(self, kept: NDArray[np.bool_]) -> Fields:
         """Return the lines that are marked, with the numbers they have in the file."""
-        if kept.all():
-            return self
-        lines = np.flatnonzero(kept)
-        starts, ends = self._starts(0, 1)[lines, 0].tolist(), self._ends[lines, -1].tolist()
-        block = b"".join(self._block[start : end + 1] for start, end in zip(starts, ends, strict=True))
-        numbers = np.array([self.number_of(line) for line in lines.tolist()], np.int64)
-        return Fields(block, self.width, separators=self._separators, lines=numbers)
+        return Fields(self.cells[kept], self.lines[kept])
 
     def numbers(self, column: int, name: str, *, missing: bool = False) -> NDArray[np.float64]:
         """Return the numbers in a column; with `missing`, NaN where there is none, else that is an error."""
-        return self._numbers(self._starts(column, column + 1), self._ends[:, column : column + 1], name, missing)[:, 0]
+        return self._numbers(slice(column, column + 1), name, missing)[:, 0]
 
     def integers(self, column: int, name: str) -> NDArray[np.int64]:
         """Return the whole numbers in a column."""
@@ -271,96 +259,37 @@ class Fields:
 
     def table(self, first: int, *, missing: bool = False) -> NDArray[np.float64]:
         """Return the numbers in all columns from `first` on."""
-        return self._numbers(self._starts(first, self.width), self._ends[:, first:], "a value", missing, first)
+        return self._numbers(slice(first, None), "a value", missing)
 
     def texts(self, column: int, lines: Iterable[int] | None = None) -> list[str]:
         """Return the fields of a column as text, of all lines or of those of the given positions."""
-        starts, ends = self._starts(column, column + 1)[:, 0].tolist(), self._ends[:, column].tolist()
-        found = []
-        for line in range(len(self)) if lines is None else lines:
-            try:
-                found.append(self._block[starts[line] : ends[line]].decode("utf-8").strip())
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"line {self.number_of(line)} is not UTF-8 text; save the file in the encoding UTF-8"
-                ) from error
-        return found
+        chosen = range(len(self)) if lines is None else lines
+        return [decode(self.cells[line, column], int(self.lines[line])).strip() for line in chosen]
 
     def refuse(self, line: int, column: int, what: str) -> NoReturn:
         """Raise, saying where and what is written there."""
-        content = self._chars[self._starts(column, column + 1)[line, 0] : self._ends[line, column]].tobytes()
-        shown = content[:60].decode("utf-8", errors="replace")
-        raise InputError(f"line {self.number_of(line)} holds {shown!r} in field {column + 1}; {what}")
+        shown = self.cells[line, column][:60].decode("utf-8", errors="replace")
+        raise InputError(f"line {self.lines[line]} holds {shown!r} in field {column + 1}; {what}")
 
-    def _refuse_width(self, block: bytes, separators: bytes) -> NoReturn:
-        for k, line in enumerate(block.split(b"\n")[:-1]):
-            found = 1 + sum(line.count(bytes([separator])) for separator in separators)
-            if found != self.width:
-                if not line.strip():
-                    raise InputError(f"line {self.number_of(k)} is empty, but more lines follow; remove it")
-                shown = line[:60].decode("utf-8", errors="replace") + ("..." if len(line) > 60 else "")
-                raise InputError(
-                    f"line {self.number_of(k)} has {found} fields, but {self.width} were expected: {shown!r}; "
-                    "the file is damaged, incomplete or of another kind"
-                )
-        raise InputError(f"lines from {self.number_of(0)} on do not have {self.width} fields each; the file is damaged")
-
-    def _starts(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Return where the fields of the columns `first` to `stop` (exclusive) begin."""
-        if first:
-            return self._ends[:, first - 1 : stop - 1] + 1
-        before = np.concatenate([[-1], self._ends[:-1, -1]])[:, None]
-        return np.concatenate([before, self._ends[:, : stop - 1]], axis=1) + 1
-
-    def _numbers(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], name: str, missing: bool, first: int | None = None
-    ) -> NDArray[np.float64]:
-        values, odd = plain_decimals(self._chars, starts.ravel(), ends.ravel())
-        for k in np.flatnonzero(odd):
-            text = self._chars[starts.flat[k] : ends.flat[k]].tobytes().strip().decode("utf-8", errors="replace")
+    def _numbers(self, columns: slice, name: str, missing: bool) -> NDArray[np.float64]:
+        cells = self.cells[:, columns]
+        with suppress(ValueError):
+            values = cells.astype(np.float64)
+            if np.isfinite(values).all() and b"_" not in b"".join(cells.ravel()):  # Python alone reads 1_0 as ten
+                return values
+        values = np.empty(cells.shape)
+        for (line, column), cell in np.ndenumerate(cells):
+            text = cell.decode("utf-8", errors="replace").strip()
             if missing and text.lower() in MISSING_WORDS:
-                values[k] = np.nan
+                values[line, column] = np.nan
                 continue
             try:
-                values[k] = float("no number" if "_" in text else text)  # Python alone reads 1_0 as ten
-                if not np.isfinite(values[k]):
+                values[line, column] = float("no number" if "_" in text else text)
+                if not np.isfinite(values[line, column]):
                     raise ValueError
             except ValueError:
-                line, column = divmod(int(k), starts.shape[1])
-                where = f"line {self.number_of(line)}" + ("" if first is None else f", field {first + column + 1},")
-                raise InputError(f"{where} holds {text[:60]!r} where {name} should be, a number") from None
-        return values.reshape(starts.shape)
-
-
-def plain_decimals(
-    chars: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Read decimals such as ``12``, ``-3.5`` at ``chars[start:end]``, all at once; return them and which are others.
-
-    With digits d₁…dₙ of which f stand behind the dot, a number is (Σ dᵢ 10ⁿ⁻ⁱ) / 10ᶠ. Both parts are exact in a float,
-    so that the quotient is the float nearest to what is written, as Python's own.
-    """
-    negative = (ends > starts) & (chars[starts] == MINUS)
-    position = starts + negative
-    remaining = ends - position
-    odd = (remaining > MOST_DIGITS + 1) | (remaining == 0)
-    whole = np.zeros(starts.size)
-    n_digits, n_decimals = np.zeros(starts.size, np.int8), np.zeros(starts.size, np.int8)
-    dotted = np.zeros(starts.size, bool)
-    for at in range(min(MOST_DIGITS + 1, int(remaining.max(initial=0)))):
-        longer = remaining > at
-        here: Any = slice(None) if longer.all() else np.flatnonzero(longer)
-        char = chars[position[here] + at]
-        digit = char - np.uint8(ZERO)  # wraps round below zero
-        is_digit, is_dot = digit < 10, char == DOT
-        plain = is_digit.all()
-        whole[here] = whole[here] * 10 + digit if plain else np.where(is_digit, whole[here] * 10 + digit, whole[here])
-        n_digits[here] += is_digit
-        n_decimals[here] += is_digit & dotted[here]
-        if not plain:
-            odd[here] |= ~is_digit & (~is_dot | dotted[here])
-            dotted[here] |= is_dot
-    odd |= (n_digits == 0) | (n_digits > MOST_DIGITS)
-    if dotted.any():
-        whole /= 10.0 ** np.arange(MOST_DIGITS + 2)[n_decimals]
-    return np.where(negative, -whole, whole), odd
+                where = "" if columns.stop is not None else f", field {columns.start + column + 1},"
+                raise InputError(
+                    f"line {self.lines[line]}{where} holds {text[:60]!r} where {name} should be, a number"
+                ) from None
+        return values

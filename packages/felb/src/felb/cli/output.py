@@ -170,9 +170,10 @@ def list_first(names: Sequence[str], *, more: Sequence[str]) -> str:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same keys as a table; the last column is wrapped, the others are aligned to the right."""
+    """Print rows with the same keys as a table; the last column is wrapped, numbers are aligned to the right."""
     names = list(rows[0]) if rows else []
-    table = new_table(*names, right=names[:-1])
+    numbers = [name for name in names[:-1] if not all(isinstance(row[name], str) for row in rows)]
+    table = new_table(*names, right=numbers)
     for row in rows:
         table.add_row(*(str(row[name]) for name in names))
     plain_console().print(table)

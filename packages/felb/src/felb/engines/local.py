@@ -44,9 +44,9 @@ LEAST_ONES = 20_000
 """Ones of a span; with fewer, starting a thread takes longer than the work."""
 
 
-def plain_sums(algorithm: Algorithm) -> AddUp:
+def plain_sums(algorithm: Algorithm, *, noisy: bool = False) -> AddUp:
     """Return what adds up the releases of a round in the clear, each checked as a coordinator does."""
-    validator = ResponseValidator(algorithm)
+    validator = ResponseValidator(algorithm, noisy=noisy)
 
     def add_up(releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
         expected = algorithm.expected(request)
@@ -171,7 +171,7 @@ def do_in_spans(spec: TaskSpec, work: Work, *, pool: ThreadPoolExecutor, spans: 
         with threads_at_most(1):
             return spec.do(replace(work, state=whole(state)))
     if state is not None and not (isinstance(state, Parts) and state.cuts == cuts):
-        state = Parts.of(whole(state), cuts)
+        state = Parts(cuts, tuple(whole(state).rows(start, stop) for start, stop in cuts))
 
     def respond(number: int) -> tuple[Any, Update]:
         part = None if state is None else state.states[number]
@@ -194,11 +194,6 @@ class Parts:
 
     cuts: list[tuple[int, int]]
     states: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, state: Any, cuts: list[tuple[int, int]]) -> Parts:
-        """Cut a state."""
-        return cls(cuts, tuple(state.rows(start, stop) for start, stop in cuts))
 
 
 def whole(state: Any) -> Any:
@@ -245,7 +240,7 @@ def run(
     secure : add up by secure aggregation, so that not even the simulated server sees what a client has released
     """
     check_resumable(algorithm, journal, responses)
-    add_up: AddUp | None = None
+    add_up = plain_sums(algorithm, noisy=mechanism is not None)
     if secure:
         from felb.secure_sum.releases import MaskedSums
 

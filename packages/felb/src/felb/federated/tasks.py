@@ -346,13 +346,14 @@ class ResponseValidator:
     Parameters
     ----------
     algorithm : declares the tasks
+    noisy : whether clients add noise that the algorithm does not know of
 
     It remembers how many rows each client has told, which cannot change in a run.
     """
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, *, noisy: bool = False) -> None:
         self._algorithm = algorithm
-        self._noisy = algorithm.privacy is not None
+        self._noisy = noisy or algorithm.privacy is not None
         self._rows: dict[str, int] = {}
 
     def most_bytes(self, request: Request) -> int:

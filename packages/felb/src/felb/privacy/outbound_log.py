@@ -325,16 +325,14 @@ def summarize(lines: Iterable[Mapping[str, Any]]) -> list[Left]:
     groups: dict[tuple[Any, ...], list[tuple[_Line, Any]]] = {}
     for raw in lines:
         line = as_record(dict(raw), _Line, source="a line of an outbound log", advice=ADVICE)
-        key = (line.run, line.client, line.task, line.what, tuple(line.shape), line.dtype, line.mechanism)
-        groups.setdefault(key, []).append((line, raw.get("total")))
-    return [_put_together([line for line, _ in same], same[-1][1]) for same in groups.values()]
-
-
-def _put_together(same: list[_Line], total: Mapping[str, Any] | None) -> Left:
-    one, rounds = same[0], [line.round for line in same]
-    kind = one.run, one.client, one.task, one.what, tuple(one.shape), one.dtype, one.mechanism
-    size, cost = sum(line.bytes for line in same), _add_up([line.cost for line in same])
-    return Left(*kind, (min(rounds), max(rounds)), len(same), size, cost, total)
+        kind = (line.run, line.client, line.task, line.what, tuple(line.shape), line.dtype, line.mechanism)
+        groups.setdefault(kind, []).append((line, raw.get("total")))
+    found = []
+    for kind, same in groups.items():
+        rounds, size = [line.round for line, _ in same], sum(line.bytes for line, _ in same)
+        cost = _add_up([line.cost for line, _ in same])
+        found.append(Left(*kind, (min(rounds), max(rounds)), len(same), size, cost, total=same[-1][1]))
+    return found
 
 
 def _add_up(costs: list[Cost | None]) -> dict[str, float] | None:

@@ -193,10 +193,6 @@ class PrivacyPlan:
         privacy = self.privacy
         return Accountant(privacy.epsilon, self.delta, unit=self.unit, neighbours=privacy.neighbours)
 
-    def statement(self, *, row_bound: float | None = None) -> str:
-        """Say in words what is guaranteed to whom; `row_bound` is B where it was found privately."""
-        return statement(self, row_bound=row_bound)
-
 
 WIDE = 2000
 """Beyond this many columns the heavy ones are found first, and only pairs of these are counted."""
@@ -475,5 +471,5 @@ def guarantee(plan: PrivacyPlan, history: History) -> dict[str, Any]:
         "rounds": len(history),
         "clients": plan.n_clients,
         "shares": dict(plan.shares),
-        "text": plan.statement(row_bound=row_bound),
+        "text": statement(plan, row_bound=row_bound),
     }

@@ -22,30 +22,24 @@ _RELEASES = {
 
 
 def statement(plan: PrivacyPlan, *, row_bound: float | None = None) -> str:
-    """Return the statement, one subject a line."""
-    lines = [
-        "Privacy",
-        f"  Protected unit     {_unit(plan)}",
-        f"  Compared data      {_neighbours(plan)}",
-        *_guarantee(plan),
-        f"  Trust needed       {_trust(plan)}",
-        "  What leaves        with noise: " + "; ".join(_released(plan)),
-        f"  Bounds             {_bounds(plan, row_bound)}",
-        f"  Rounds             {_rounds(plan)}",
-        f"  Noise              {_noise(plan)}",
-        f"  What stays local   {_local(plan)}",
-    ]
-    return "\n".join(lines)
-
-
-def _guarantee(plan: PrivacyPlan) -> list[str]:
-    privacy = plan.privacy
+    """Say in words what is guaranteed to whom, one subject a line; `row_bound` is B where it was found privately."""
     gaussian = "" if _bits(plan) else f"; Gaussian mu = {plan.mu:.4g}"
-    return [
-        f"  Guarantee          (epsilon, delta) = ({privacy.epsilon:g}, {plan.delta:.3g}) in total, over the whole run"
+    released = [f"{_RELEASES[what]} ({100 * share:.3g}% of mu squared)" for what, share in plan.shares.items()]
+    scores = "exact scores" if "scores" in plan.shares else "scores"
+    subjects = {
+        "Protected unit": _unit(plan),
+        "Compared data": _neighbours(plan),
+        "Guarantee": f"(epsilon, delta) = ({plan.privacy.epsilon:g}, {plan.delta:.3g}) in total, over the whole run"
         + gaussian,
-        f"                     {_meaning(plan)}",
-    ]
+        "": _meaning(plan),
+        "Trust needed": _trust(plan),
+        "What leaves": "with noise: " + "; ".join(released),
+        "Bounds": _bounds(plan, row_bound),
+        "Rounds": _rounds(plan),
+        "Noise": _noise(plan),
+        "What stays local": f"the records, which components each has (U), exact counts, losses and {scores}",
+    }
+    return "\n".join(["Privacy", *(f"  {subject:<19}{text}" for subject, text in subjects.items())])
 
 
 def _bits(plan: PrivacyPlan) -> bool:
@@ -104,10 +98,6 @@ def _trust(plan: PrivacyPlan) -> str:
     )
 
 
-def _released(plan: PrivacyPlan) -> list[str]:
-    return [f"{_RELEASES[what]} ({100 * share:.3g}% of mu squared)" for what, share in plan.shares.items()]
-
-
 def _bounds(plan: PrivacyPlan, row_bound: float | None) -> str:
     privacy, parts = plan.privacy, []
     if _bits(plan):
@@ -138,8 +128,3 @@ def _noise(plan: PrivacyPlan) -> str:
         return "each bit is flipped at random, by the operating system's randomness"
     share = "" if plan.noise_shares == 1 else f", 1/{math.sqrt(plan.noise_shares):.3g} of its scale at each client"
     return "discrete Gaussian on whole numbers, from the operating system's randomness" + share
-
-
-def _local(plan: PrivacyPlan) -> str:
-    scores = "exact scores" if "scores" in plan.shares else "scores"
-    return f"the records, which components each has (U), exact counts, losses and {scores}"

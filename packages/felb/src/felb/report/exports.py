@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,11 +164,9 @@ def _tabulate_components(inputs: ReportInputs) -> list[list[Any]]:
 
 def _tabulate_overlap(inputs: ReportInputs) -> list[list[Any]]:
     features, records = inputs.overlap()
-    rows: list[list[Any]] = [["component", "other", "features", "records"]]
-    for a in range(len(features)):
-        for b in range(a + 1, len(features)):
-            rows.append([a, b, float(features[a, b]), None if records is None else float(records[a, b])])
-    return rows
+    pairs = combinations(range(len(features)), 2)
+    rows = ([a, b, float(features[a, b]), None if records is None else float(records[a, b])] for a, b in pairs)
+    return [["component", "other", "features", "records"], *rows]
 
 
 def write_figures(inputs: ReportInputs, folder: str) -> list[str]:

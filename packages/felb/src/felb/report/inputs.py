@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from felb.analysis.refits import FILE, Stability, cheapest_refit, refitted, stability_among
 from felb.data.files import SHIPPED, read_labels
 from felb.data.partition import PARTITIONS, dealt, split
 from felb.errors import FelbError, InputError
 from felb.federated.steps.belief import ASSIGN_BY_BELIEF
-from felb.kernels.boolean import boolean_product_dense
+from felb.kernels.boolean import boolean_product
 from felb.metrics import Counts
 from felb.metrics.comparison import jaccard_matrix
 from felb.metrics.counts import BLOCK, feature_counts
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     Bounds = tuple[float, float]
 
 
-LEVEL, Z = 0.95, 1.959963984540054
-"""Of every interval, and how many standard deviations that is."""
+LEVEL = 0.95
+"""Of every interval."""
 
 RESAMPLES, FEWER_RESAMPLES, MANY_KINDS = 2000, 400, 20_000
 """Of the bootstrap; fewer where records differ in so many ways that each resample takes long."""
@@ -59,28 +60,16 @@ def count_by_row(A: BinaryMatrix, U: NDArray[np.bool_], V: NDArray[np.bool_]) ->
 
     Their sums are `felb.metrics.confusion`; unknown cells count nowhere.
     """
-    n, m = A.shape
-    found = np.empty((n, 4), dtype=np.int64)
-    for start in range(0, n, BLOCK):
-        rows = A.rows(start, min(start + BLOCK, n))
-        # Rows with the same components have the same reconstruction.
-        patterns, which = np.unique(U[start : start + len(rows)], axis=0, return_inverse=True)
-        product, which = boolean_product_dense(patterns, V), which.reshape(-1)
-        ones = rows.row_sums()
-        tp = _count_hits(rows, product, which)
-        claimed, known = product.sum(axis=1)[which], np.full(len(rows), m)
+    blocks = [np.empty((0, 4), dtype=np.int64)]
+    for start in range(0, len(A), BLOCK):
+        rows, cover = A.rows(start, start + BLOCK), boolean_product(U[start : start + BLOCK], V).to_scipy(np.int64)
+        tp, claimed = rows.to_scipy(np.int64).multiply(cover).sum(axis=1), cover.sum(axis=1)
+        known = np.full(len(rows), A.shape[1])
         if rows.unknown is not None:
-            claimed, known = claimed - _count_hits(rows.unknown, product, which), known - rows.unknown.row_sums()
-        found[start : start + len(rows)] = np.column_stack([tp, claimed - tp, ones - tp, known])
-    return found
-
-
-def _count_hits(rows: BinaryMatrix, product: NDArray[np.bool_], which: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many ones of each row are ones of its reconstruction ``product[which]``."""
-    owner = np.repeat(np.arange(len(rows)), rows.row_sums())
-    first, last = rows.indptr[0], rows.indptr[-1]  # a slice shares the places of all ones
-    hit = product[which[owner], rows.indices[first:last]]
-    return np.bincount(owner, weights=hit, minlength=len(rows)).astype(np.int64)
+            claimed = claimed - rows.unknown.to_scipy(np.int64).multiply(cover).sum(axis=1)
+            known -= rows.unknown.row_sums()
+        blocks.append(np.column_stack([tp, claimed - tp, rows.row_sums() - tp, known]))
+    return np.vstack(blocks)
 
 
 def sum_counts(rows: NDArray[np.int64]) -> Counts:
@@ -107,8 +96,8 @@ def bootstrap_scores(rows: NDArray[np.int64], *, seed: int = 0) -> tuple[dict[st
     return {name: (float(low), float(high)) for name, (low, high) in ends.items()}, resamples
 
 
-def wilson(successes: float, trials: float) -> Bounds:
-    """Return Wilson's interval of a share, (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).
+def wilson(successes: int, trials: int) -> Bounds:
+    """Return Wilson's interval of a share.
 
     Examples
     --------
@@ -117,11 +106,8 @@ def wilson(successes: float, trials: float) -> Bounds:
     """
     if trials <= 0:
         return 0.0, 1.0
-    p, z2 = successes / trials, Z * Z
-    centre = p + z2 / (2 * trials)
-    half = Z * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials * trials))
-    scale = 1 + z2 / trials
-    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+    found = binomtest(successes, trials).proportion_ci(LEVEL, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def estimate_cell_intervals(counts: Counts) -> dict[str, Bounds]:

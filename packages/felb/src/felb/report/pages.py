@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from felb._version import __version__
 from felb.errors import InputError, MissingExtraError
 from felb.federated.algorithms import count_rounds_by_phase
+from felb.privacy.outbound_log import UNPROTECTED
 from felb.records import replacing
 from felb.report import figures
 from felb.report.figures import Series, to_printable
@@ -94,9 +95,9 @@ def counted(n: int | None, what: str) -> str:
 
 
 @cache
-def _environment(package: str) -> Environment:
+def _environment() -> Environment:
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, "felb.report"))]),
+        loader=PackageLoader("felb.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -114,21 +115,20 @@ def _finalize(value: Any) -> Any:
     return value if isinstance(value, Markup) else to_printable(str(value))
 
 
-def fill(template: str, macro: str, *values: Any, package: str = "felb.report", **named: Any) -> Markup:
+def fill(template: str, macro: str, *values: Any, **named: Any) -> Markup:
     """Return a macro of a template as markup.
 
     Parameters
     ----------
     template, macro : the file in ``templates/`` and the macro in it
     values, named : its arguments
-    package : whose templates are looked for first; they can import those of `felb.report`
 
     Examples
     --------
     >>> print(fill("parts.html", "paragraph", "a < b"))
     <p>a &lt; b</p>
     """
-    filled = getattr(_environment(package).get_template(template).module, macro)(*values, **named)
+    filled = getattr(_environment().get_template(template).module, macro)(*values, **named)
     assert isinstance(filled, Markup)
     return filled
 
@@ -164,7 +164,7 @@ class Page:
 
     def html(self) -> str:
         """Return the whole page."""
-        environment = _environment("felb.report")
+        environment = _environment()
         script = Markup(environment.get_template("page.js").render())
         style = Markup(environment.get_template("page.css").render(themes=figures.THEMES))
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -539,34 +539,24 @@ def summarize_logs(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Put lines together that differ in client, round and shape only, in the order in which each kind first left."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for line in lines:
-        key = tuple(str(line.get(name, "")) for name in ("task", "what", "dtype", "mechanism"))
-        groups.setdefault(key, []).append(line)
-    return [
-        {
-            "task": task,
-            "what": what,
-            "largest": max((_shape_of(line) for line in same), key=math.prod),
-            "dtype": dtype,
-            "mechanism": mechanism,
-            "rounds": len({line.get("round") for line in same}),
-            "arrays": len(same),
-            "bytes": sum(int(line.get("bytes") or 0) for line in same),
-            "total": "" if mechanism == "none" else _describe_budget(same),
-        }
-        for (task, what, dtype, mechanism), same in groups.items()
-    ]
-
-
-def _shape_of(line: Mapping[str, Any]) -> tuple[int, ...]:
-    shape = line.get("shape")
-    return tuple(int(side) for side in shape) if isinstance(shape, list) else ()
-
-
-def _describe_budget(lines: list[Mapping[str, Any]]) -> str:
-    """Return the largest running total of a client after these lines, if accountants were kept."""
-    spent = [line["total"].get("epsilon") for line in lines if isinstance(line.get("total"), dict)]
-    known = [float(epsilon) for epsilon in spent if epsilon is not None]
-    return f", total ε up to {max(known):.3g}" if known else ""
+        groups.setdefault(tuple(line[name] for name in ("task", "what", "dtype", "mechanism")), []).append(line)
+    found = []
+    for (task, what, dtype, mechanism), same in groups.items():
+        spent = [line["total"]["epsilon"] for line in same if line.get("total")]  # if accountants were kept
+        found.append(
+            {
+                "task": task,
+                "what": what,
+                "largest": max((line["shape"] for line in same), key=math.prod),
+                "dtype": dtype,
+                "mechanism": mechanism,
+                "rounds": len({line["round"] for line in same}),
+                "arrays": len(same),
+                "bytes": sum(line["bytes"] for line in same),
+                "total": f", total ε up to {max(spent):.3g}" if spent and mechanism != UNPROTECTED else "",
+            }
+        )
+    return found
 
 
 def _fill_run(inputs: ReportInputs) -> Markup:

@@ -9,16 +9,22 @@ import csv
 import io
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from felb.runs.compare import SCORES, SHOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from felb.runs.compare import Compared, Score
+    from felb.metrics.comparison import Interval
+    from felb.runs.compare import Compared
 
 Mark = Literal["", "best", "second"]
+NO_SCORE, OUT_OF_TIME, FAILED = "–", "out of time", "failed"
+"""Stand where no trial has a score."""
+
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
@@ -34,9 +40,9 @@ class TableCell:
     mark: Mark = ""
     published: str | None = None
 
-    def format(self, best: Callable[[str], str], second: Callable[[str], str]) -> str:
-        """Return the cell with its mark set by one of the functions."""
-        text = {"best": best, "second": second}.get(self.mark, str)(self.text)
+    def format(self, best: str, second: str = "{}", escape: Callable[[str], str] = str) -> str:
+        """Return the cell with its escaped text in the pattern of its mark."""
+        text = {"best": best, "second": second}.get(self.mark, "{}").format(escape(self.text))
         return text if self.published is None else f"{text} / {self.published}"
 
 
@@ -51,20 +57,22 @@ class MarkedTable:
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
         """The cells as plain text; the best of a column is marked with *."""
-        return tuple(
-            (method, *(cell.format(lambda text: f"{text}*", str) for cell in cells)) for method, cells in self.cells
-        )
+        return tuple((method, *(cell.format("{}*") for cell in cells)) for method, cells in self.cells)
 
     def markdown(self) -> list[str]:
         """Return the lines of a Markdown table."""
         head = "| " + " | ".join(escape_markdown(text) for text in self.head) + " |"
         rule = "|---|" + "---:|" * (len(self.head) - 1)
-        rows = [(escape_markdown(method), *map(_markdown_cell, cells)) for method, cells in self.cells]
+        rows = [
+            (escape_markdown(method), *(cell.format("**{}**", "<u>{}</u>", escape_markdown) for cell in cells))
+            for method, cells in self.cells
+        ]
         return [head, rule, *("| " + " | ".join(row) + " |" for row in rows)]
 
     def latex(self, *, caption: str, label: str) -> list[str]:
         """Return the lines of a LaTeX table, which needs the package booktabs."""
-        rows = [" & ".join((_escape_latex(method), *map(_latex_cell, cells))) + r" \\" for method, cells in self.cells]
+        marks = r"\textbf{{{}}}", r"\underline{{{}}}", _escape_latex
+        rows = [(_escape_latex(method), *(cell.format(*marks) for cell in cells)) for method, cells in self.cells]
         return [
             r"\begin{table}",
             r"  \centering",
@@ -74,7 +82,7 @@ class MarkedTable:
             r"    \toprule",
             "    " + " & ".join(map(_escape_latex, self.head)) + r" \\",
             r"    \midrule",
-            *(f"    {row}" for row in rows),
+            *("    " + " & ".join(row) + r" \\" for row in rows),
             r"    \bottomrule",
             r"  \end{tabular}",
             r"\end{table}",
@@ -97,50 +105,113 @@ def mark_best(values: Sequence[float | None], *, better: Literal["high", "low", 
     return ["" if value is None else names.get(value, "") for value in values]
 
 
+class Trials(NamedTuple):
+    """What a table says of a method at a place: mean and interval, how its trials ended, and what is published."""
+
+    interval: Interval | None
+    ended: Sequence[str | None]
+    published: str | None = None
+
+
+def tabulate(
+    title: str,
+    head: Sequence[str],
+    trials: Mapping[str, Sequence[Trials]],
+    *,
+    better: Literal["high", "low", ""],
+    write: Callable[[float], str],
+    compared: Callable[[float], float] = float,
+) -> MarkedTable:
+    """Return a table of mean ± half the interval, a row for each method; cells without any say why.
+
+    Parameters
+    ----------
+    title, head : of the table, and of its columns
+    trials : of each method, at every place
+    better : which means of a column are marked
+    write : writes a number
+    compared : what is compared of a mean, where printed numbers are
+    """
+    columns = [
+        mark_best([None if one.interval is None else compared(one.interval.mean) for one in column], better=better)
+        for column in zip(*trials.values(), strict=True)
+    ]
+    marks = zip(*columns, strict=True) if columns else [()] * len(trials)
+    return MarkedTable(
+        title,
+        tuple(head),
+        tuple(
+            (
+                method,
+                tuple(
+                    TableCell(_write_trials(one, write), mark, one.published)
+                    for one, mark in zip(row, marked, strict=True)
+                ),
+            )
+            for (method, row), marked in zip(trials.items(), marks, strict=True)
+        ),
+    )
+
+
+def _write_trials(one: Trials, write: Callable[[float], str]) -> str:
+    """Write a mean with half its interval, and of how many trials it is if some have ended without scores."""
+    found, ended = one.interval, one.ended
+    if found is None:
+        return OUT_OF_TIME if "timeout" in ended else FAILED if "failed" in ended else NO_SCORE
+    spread = "" if math.isnan(found.half) else f" ±{write(found.half)}"
+    some = f" ({found.n} of {len(ended)})" if {"timeout", "failed"} & set(ended) else ""
+    return f"{write(found.mean)}{spread}{some}"
+
+
+def format_csv(rows: Iterable[Iterable[Any]]) -> str:
+    """Return the text of a CSV file; nothing stands where there is no value."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
 def escape_markdown(text: str) -> str:
     """Return text as Markdown shows it."""
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
-
-
-def _markdown_cell(cell: TableCell) -> str:
-    plain = TableCell(escape_markdown(cell.text), cell.mark, cell.published)
-    return plain.format(lambda text: f"**{text}**", lambda text: f"<u>{text}</u>")
 
 
 def _escape_latex(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)
 
 
-def _latex_cell(cell: TableCell) -> str:
-    plain = TableCell(_escape_latex(cell.text), cell.mark, cell.published)
-    return plain.format(lambda text: rf"\textbf{{{text}}}", lambda text: rf"\underline{{{text}}}")
-
-
-NO_SCORE = "–"
-OUT_OF_TIME, FAILED = "out of time", "failed"
-
-
 def comparison_tables(compared: Compared) -> list[MarkedTable]:
     """Return a table for each score: mean ± half the 95% interval over the seeds, methods by numbers of components."""
-    return [_tabulate(compared, score) for score in SCORES if score.key in SHOWN]
+    tables = []
+    for score in (score for score in SCORES if score.key in SHOWN):
+        trials = {
+            method: [
+                Trials(compared.interval(score.key, method, k), compared.statuses(method, k))
+                for k in compared.components
+            ]
+            for method in compared.methods
+        }
+        head = ("method", *(f"k = {k}" for k in compared.components))
+        # Means as they are printed: what cannot be told apart is marked alike.
+        rounded, write = partial(round, ndigits=score.digits), f"{{:.{score.digits}f}}".format
+        tables.append(tabulate(score.label, head, trials, better=score.better, write=write, compared=rounded))
+    return tables
 
 
 def comparison_csv(compared: Compared) -> str:
     """Return one line for each method, number of components and score, with mean, interval and number of seeds."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["method", "components", "score", "mean", "low", "high", "seeds", "planned"])
-    for method in compared.methods:
-        for k in compared.components:
-            for score in SCORES:
-                found = compared.interval(score.key, method, k)
-                if found is None:
-                    row: list[object] = ["", "", "", 0]
-                else:
-                    ends = ["", ""] if math.isnan(found.half) else [found.low, found.high]
-                    row = [found.mean, *ends, found.n]
-                writer.writerow([method, k, score.key, *row, compared.seeds])
-    return out.getvalue()
+    rows: list[list[object]] = [["method", "components", "score", "mean", "low", "high", "seeds", "planned"]]
+    for method, k, score in product(compared.methods, compared.components, SCORES):
+        found = compared.interval(score.key, method, k)
+        rows.append([method, k, score.key, *describe_interval(found).values(), compared.seeds])
+    return format_csv(rows)
+
+
+def describe_interval(found: Interval | None) -> dict[str, float | None]:
+    """Return mean, ends and number of trials as plain values; one trial has no ends."""
+    if found is None:
+        return {"mean": None, "low": None, "high": None, "trials": 0}
+    low, high = (None, None) if math.isnan(found.half) else (found.low, found.high)
+    return {"mean": found.mean, "low": low, "high": high, "trials": found.n}
 
 
 def comparison_markdown(compared: Compared) -> str:
@@ -169,35 +240,3 @@ def describe_comparison(compared: Compared) -> str:
     lack = f" {missing} of {compared.planned} runs have no scores." if missing else ""
     trials = f"{compared.seeds} seed{'s' if compared.seeds > 1 else ''}"
     return f"{compared.source}, {rows} x {columns}, {over}, {trials}: {spread} over the seeds.{lack}"
-
-
-def _tabulate(compared: Compared, score: Score) -> MarkedTable:
-    found = {
-        (method, k): compared.interval(score.key, method, k) for method in compared.methods for k in compared.components
-    }
-    # As they are printed: what cannot be told apart is marked alike.
-    means = {
-        place: None if interval is None else round(interval.mean, score.digits) for place, interval in found.items()
-    }
-    top = {
-        (method, k): mark
-        for k in compared.components
-        for method, mark in zip(
-            compared.methods, mark_best([means[each, k] for each in compared.methods], better=score.better), strict=True
-        )
-    }
-    rows = tuple(
-        (method, tuple(TableCell(_text(compared, score, method, k), top[method, k]) for k in compared.components))
-        for method in compared.methods
-    )
-    return MarkedTable(score.label, ("method", *(f"k = {k}" for k in compared.components)), rows)
-
-
-def _text(compared: Compared, score: Score, method: str, k: int) -> str:
-    """Write a mean with half its interval, and of how many seeds it is if some have ended without scores."""
-    found, ended = compared.interval(score.key, method, k), compared.statuses(method, k)
-    if found is None:
-        return OUT_OF_TIME if "timeout" in ended else FAILED if "failed" in ended else NO_SCORE
-    spread = "" if math.isnan(found.half) else f" ±{found.half:.{score.digits}f}"
-    some = f" ({found.n} of {len(ended)})" if found.n < len(ended) else ""
-    return f"{found.mean:.{score.digits}f}{spread}{some}"

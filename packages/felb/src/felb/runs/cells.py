@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping, Sequence  # noqa: TC003
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,7 @@ from felb.records import PARTIAL, replace_nonfinite, replacing, try_lock
 from felb.runs.result import machine_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     Request = dict[str, Any]

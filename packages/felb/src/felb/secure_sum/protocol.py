@@ -416,9 +416,8 @@ def decode(data: bytes, kind: type[T], *, limit: int = MOST_BYTES) -> T:
 # 1. keys: each site signs its public keys; the others check them against their own roster.
 # 2. shares: each site seals to each other one a share of b_i and one of s_i; t > 2n/3 shares give the secret back.
 # 3. masked input: y_i = x_i + PRG(b_i) + Σ_{j>i} PRG(s_ij) − Σ_{j<i} PRG(s_ij).
-# 4. consistency: the server names the survivors, whose y_i it has; each of them signs the list, once for a run and
-# round. 5. unmask: with t signatures on the same list, each site tells its shares of b_i of survivors and of s_i of the
-# others.
+# 4. consistency: the server names the survivors, whose y_i it has; each of them signs the list, once a run and round.
+# 5. unmask: with t signatures on the same list, each site tells its shares of b_i of survivors and s_i of the others.
 #
 # In Σ y_i over the survivors the masks of pairs of survivors cancel. The server takes off PRG(b_i) and the masks that
 # survivors share with lost sites. It never gets both secrets of one site, so a y_i alone stays random.
@@ -431,8 +430,7 @@ def decode(data: bytes, kind: type[T], *, limit: int = MOST_BYTES) -> T:
 # A round that failed is asked again with new keys, which is a new context. A site that has confirmed the survivors of a
 # round confirms no others for it, whatever the context: two sums of one round could be subtracted.
 #
-# `secure_site` has the site, `secure_server` the server, `secure_messages` what travels, `secure_roster` who the sites
-# are and `secure_masks` the cryptography. Here is what both sides compute.
+# `secure_sum.site` has the site and `secure_sum.server` the server. Here is what both sides compute.
 
 VERSION = "felb-secure-sum-1"
 Word = Annotated[str, msgspec.Meta(max_length=256)]

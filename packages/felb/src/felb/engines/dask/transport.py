@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from felb.engines.dask import worker as tasks
@@ -67,7 +68,7 @@ class DaskWorkers:
         persist_every: int = PERSIST_EVERY,
     ) -> None:
         self._algorithm, self._client, self._seed = algorithm, client, seed
-        self._validator = ResponseValidator(algorithm)
+        self._validator = ResponseValidator(algorithm, noisy=gates is not None)
         self._names = sorted(blocks)
         self._blocks = dict(blocks)
         self._gates = gates
@@ -128,9 +129,9 @@ class DaskWorkers:
             )
         # What is told is a result of its own: the worker that adds it up would otherwise fetch the states with it.
         ends = [self._key("told", place, str(i)) for i in range(len(asked))]
-        graph |= {end: (tasks.told_by, key) for end, key in zip(ends, responses.values(), strict=True)}
+        graph |= {end: (attrgetter("told"), key) for end, key in zip(ends, responses.values(), strict=True)}
         if self._gates is None:
-            ends = [self._tree(graph, ends, place, tasks.add_releases, tasks.add_sums)]
+            ends = [self._tree(graph, ends, place, Sums.of, Sums.merged)]
         elif isinstance(self._gates, Gate):
             ends = [self._tree(graph, ends, place, tasks.merge_updates, tasks.merge_updates)]
         futures = self._submit(graph, [*responses.values(), *ends], self._pins(responses))

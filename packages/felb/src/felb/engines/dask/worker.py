@@ -242,16 +242,15 @@ def column_names(block: Rows) -> tuple[str, ...] | None:
 # -- rounds ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
 class Held:
     """What a block keeps on its worker: the client's state after a round, and what it told in that round.
 
     Both are one result, since every task that Dask schedules costs a millisecond.
     """
 
-    __slots__ = ("state", "told")
-
-    def __init__(self, state: Any, told: Any = None) -> None:
-        self.state, self.told = state, told
+    state: Any
+    told: Any = None
 
 
 @sizeof.register(Held)
@@ -298,21 +297,6 @@ def respond_and_release(
     own = clients.Client(client.name, algorithm, Gate(client.name, lambda _: None), client.seed)
     with one_blas_thread(), threads_at_most(1):
         return Held(*own.answer(states, rows_of(block), request))
-
-
-def told_by(held: Held) -> Any:
-    """Return what a response tells, without the state: this is what the worker fetches that adds it up."""
-    return held.told
-
-
-def add_releases(parts: Sequence[Release]) -> Sums:
-    """Add up the releases of a few clients."""
-    return Sums.of(parts)
-
-
-def add_sums(parts: Sequence[Sums]) -> Sums:
-    """Add up partial sums."""
-    return Sums.merged(parts)
 
 
 def merge_updates(parts: Sequence[Update]) -> Update:
