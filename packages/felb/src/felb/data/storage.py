@@ -458,7 +458,12 @@ def _check_blocks(
             except InputError as error:
                 _refuse(source, error)
 
-    with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, array.n_blocks // BLOCKS_OF_THREAD))) as pool:
+    threads = min(os.cpu_count() or 1, array.n_blocks // BLOCKS_OF_THREAD)
+    if threads < 2:  # to start a thread takes longer than to read a small file
+        for block in range(array.n_blocks):
+            check(block)
+        return
+    with ThreadPoolExecutor(threads) as pool:
         try:
             for _ in pool.map(check, range(array.n_blocks)):
                 pass
