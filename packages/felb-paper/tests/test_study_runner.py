@@ -118,7 +118,7 @@ def test_a_cell_that_hangs_without_running_any_python_is_ended_too():
 
         def stop():  # as a compiled kernel would that never returns and keeps the interpreter locked
             # All is compiled, and the time of the cell has begun.
-            while not (pool._workers and pool._workers[0].key and pool._workers[0].deadline < time.monotonic() + 3):
+            while not (pool._workers and pool._workers[0].counting):
                 time.sleep(0.05)
             os.kill(pool._workers[0].process.pid, signal.SIGSTOP)
 
@@ -148,7 +148,7 @@ def test_a_process_that_dies_costs_its_cell_only():
 
 
 def reading():
-    return [thread for thread in threading.enumerate() if thread.name == "felb-worker"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("felb-worker")]
 
 
 def test_an_interruption_keeps_what_was_measured_and_ends_the_processes(tmp_path, monkeypatch):

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
             """Move the bar."""
 
 
-# -- A limit on wall-clock time that long computations check between their steps -------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Deadline:
     """The end of a time limit that starts to run when this is made; without `seconds` it never comes.
@@ -62,9 +59,6 @@ def current_deadline() -> Deadline | None:
     """Return the deadline of the run that this is computed for; None if it has none, as at a site of a federation."""
     found = _current.get()
     return None if found is None or found.seconds is None else found
-
-
-# -- A progress bar over the steps of a computation in Python, on request: ``fit(X, verbose=True)`` ------------------
 
 
 @contextmanager

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# -- Files that are read only if they are regular; files and folders that appear complete or not at all --------------
-#
 # A pipe would keep its reader for ever, and a device has no end.
 #
 # What is being written stands beside its place under a hidden name that tells the process and the machine. A process
@@ -247,8 +245,6 @@ def _opener(path: str, flags: int) -> int:
     raise InputError(f"{path} is no regular file but a pipe or a device; copy its content to a file first")
 
 
-# -- Records that were stored as JSON, read back as typed values, and settings in TOML: one bounded parser for all ---
-#
 # A record is a frozen dataclass or a `msgspec.Struct`. What is read has no more bytes, no deeper nesting and no other
 # keys than the record allows, every value has its type, and numbers are finite. Whatever is wrong is an `InputError`
 # that names the file and the key.

@@ -11,10 +11,10 @@ import threading
 import pytest
 from cli_files import leftovers
 
+from felb.centralized.elbmf import ELBMFMethod
 from felb.cli import main
 from felb.runs.execute import fit, simulate
 from felb.runs.result import Result
-from felb.sklearn.centralized import ELBMF
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -100,7 +100,7 @@ def test_fit_wants_data_and_a_folder_or_a_run_to_resume(felb, table):
 
 @pytest.mark.parametrize(("number", "code"), STOPS)
 def test_a_stopped_fit_without_rounds_leaves_nothing(felb, table, in_folder, monkeypatch, number, code):
-    monkeypatch.setattr(ELBMF, "_settled", lambda self, rows: os.kill(os.getpid(), number))
+    monkeypatch.setattr(ELBMFMethod, "_settled", lambda self, rows: os.kill(os.getpid(), number))
     done = felb("fit", table, "--method", "elbmf", "-o", "out", "-k", 3)
     assert done.code == code
     assert done.out == ""
@@ -127,7 +127,7 @@ def test_a_full_disk_is_told_with_the_way_on(felb, table, after_round):
 
 
 def test_too_little_memory_is_told_without_a_traceback(felb, table, monkeypatch, in_folder):
-    monkeypatch.setattr(ELBMF, "_settled", lambda self, rows: fail(MemoryError()))
+    monkeypatch.setattr(ELBMFMethod, "_settled", lambda self, rows: fail(MemoryError()))
     done = felb("fit", table, "--method", "elbmf", "-o", "out", "-k", 3)
     assert done.code == 1
     assert "not enough memory" in done.err

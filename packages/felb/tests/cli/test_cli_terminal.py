@@ -28,7 +28,7 @@ class Terminal(io.StringIO):
     ("verb", "shown"),
     [
         (("simulate", *SMALL), ("rounds", "13/13")),
-        (("fit", "--method", "felb-mu", "-k", 3, "--max-iter", 8), ("rounds", "13/?")),
+        (("fit", "--method", "felb-mu", "-k", 3, "--max-iter", 8), ("rounds", "13/13")),
         (("fit", "--method", "grecond", "-k", 3), ("rounds", "0/?")),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from felb.data import BinaryMatrix, read
-from felb.data.binary import CHUNK, check_disjoint, check_rows, count_common, is_canonical
+from felb.data.binary import CHUNK, check_disjoint, is_canonical
 from felb.errors import InputError
 
 DENSE = np.random.default_rng(3).random((9, 6)) < 0.4
@@ -111,7 +111,7 @@ def test_a_changed_column_is_found_or_gives_a_valid_matrix(cells, data):
     valid = all(row == sorted(set(row)) and all(0 <= c < cells.shape[1] for c in row) for row in rows)
     assert is_canonical(matrix.indptr, indices) == all(row == sorted(set(row)) for row in rows)
     try:
-        check_rows(matrix.indptr, indices, cells.shape[1])
+        BinaryMatrix(matrix.indptr, indices, cells.shape[1])
     except InputError:
         assert not valid
     else:
@@ -120,18 +120,19 @@ def test_a_changed_column_is_found_or_gives_a_valid_matrix(cells, data):
 
 def test_order_is_checked_across_chunks():
     indptr, indices = np.array([0, CHUNK + 2]), np.arange(CHUNK + 2)
-    check_rows(indptr, indices, CHUNK + 2)
+    BinaryMatrix(indptr, indices, CHUNK + 2)
     indices[CHUNK], indices[CHUNK - 1] = indices[CHUNK - 1], indices[CHUNK]
     with pytest.raises(InputError, match=rf"column {CHUNK - 1} .*{CHUNK}"):
-        check_rows(indptr, indices, CHUNK + 2)
+        BinaryMatrix(indptr, indices, CHUNK + 2)
 
 
 @given(cells=hnp.arrays(np.int8, hnp.array_shapes(min_dims=2, max_dims=2, max_side=7), elements=st.integers(0, 3)))
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_common_cells_are_counted(cells):
+def test_cells_that_are_ones_and_unknown_are_counted(cells):
     a, b = BinaryMatrix.of(cells & 1), BinaryMatrix.of(cells >> 1)
     common = int((cells == 3).sum())
-    assert count_common((a.indptr, a.indices), (b.indptr, b.indices), cells.shape[1]) == common
-    if common:
-        with pytest.raises(InputError, match=rf"{common} cells .*unknown"):
-            check_disjoint((a.indptr, a.indices), (b.indptr, b.indices), cells.shape[1])
+    if not common:
+        check_disjoint(a, b)
+        return
+    with pytest.raises(InputError, match=rf"{common} cells .*unknown"):
+        check_disjoint(a, b)

@@ -15,6 +15,7 @@ from felb.kernels.passes import whole_multiples
 from felb.metrics import confusion
 from felb.optim.palm import Objective, Point, palm_step
 from felb.optim.steps import Lipschitz, Multiplicative
+from felb.sklearn.base import draw_seed
 
 # Short runs stop before the components are Boolean.
 pytestmark = pytest.mark.filterwarnings("ignore::felb.errors.ConvergenceWarning")
@@ -337,7 +338,7 @@ def test_the_literal_setting_is_algorithm_1(method, clients):
         data.A, groups=groups
     )
     parts = [data.A.take(np.flatnonzero(groups == c)) for c in range(clients)]
-    seed = model._seed()
+    seed = draw_seed(model.random_state)
     history, losses = algorithm_1(parts, 4, rounds=5, seed=seed, multiplicative=method is felb.FELBMU)
     np.testing.assert_allclose(model.relaxed_components_, history[-1], rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(model.history_["loss"], losses, rtol=1e-7)

@@ -21,7 +21,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from felb.data import BinaryMatrix, read
-from felb.data.binary import check_rows
+from felb.data.binary import check_indptr, check_order, check_range
 from felb.data.storage import ALIGNMENT, MAGIC, block_checksum
 from felb.errors import FelbError
 from fuzz.mutations import mutated, mutated_value
@@ -46,7 +46,9 @@ def check_matrix(matrix: BinaryMatrix) -> None:
     for part in (matrix, matrix.unknown):
         if part is not None:
             assert part.shape == matrix.shape
-            check_rows(part.indptr, part.indices, part.shape[1])
+            check_indptr(part.indptr, len(part), part.indices.size)
+            check_range(part.indices, part.shape[1])
+            check_order(part.indptr, part.indices)
     if matrix.shape[0] * matrix.shape[1] < 100_000:
         from felb.metrics import confusion
 

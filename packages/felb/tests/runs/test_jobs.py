@@ -15,7 +15,7 @@ from felb.data.files import read_data
 from felb.data.synthetic import write_planted
 from felb.errors import InputError
 from felb.runs.apply import score_file
-from felb.runs.execute import Federation, federated_method, fit, simulate
+from felb.runs.execute import federated_method, fit, prepare, simulate
 from felb.runs.folder import RunFolder
 from felb.runs.job import Job
 from felb.runs.result import Result, read_assignment
@@ -204,4 +204,4 @@ def test_generated_files_hold_planted_data(tmp_path):
 def test_a_method_knows_whether_a_sample_of_the_clients_plays(make_job, fraction):
     """Otherwise it would compare the losses of different clients."""
     job = make_job(parameters={"refine": True}, participation={"fraction": fraction})
-    assert Federation.of(job, federated_method(job)).method.sampled is (fraction < 1)
+    assert prepare(job, federated_method(job)).method.sampled is (fraction < 1)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from felb.analysis.refits import shards_of, stability
-from felb.centralized.base import LARGEST_SEED
+from felb.analysis.refits import shards_of, stability, without_warnings
 from felb.data.binary import BinaryMatrix, index_dtype
-from felb.errors import ConvergenceWarning, InputError
+from felb.errors import InputError
 from felb.federated.steps.reseed import description_length
 from felb.kernels.boolean import FactorMasks, count_overlaps
 from felb.metrics import Counts
 from felb.progress import steps_shown
+from felb.sklearn.base import draw_seed
 from felb.sklearn.federated import FederatedBMF
 
 if TYPE_CHECKING:
@@ -211,14 +210,8 @@ class RankChoice:
     def to_json(self) -> dict[str, Any]:
         """Everything as plain data."""
         rows = [{**asdict(row), "mean": row.mean, "standard_error": row.standard_error} for row in self.scores]
-        return {
-            "best_k": self.best_k,
-            "shortest_k": self.shortest_k,
-            "share": self.share,
-            "n_resamples": self.n_resamples,
-            "seed": self.seed,
-            "scores": rows,
-        }
+        chosen = {"best_k": self.best_k, "shortest_k": self.shortest_k, "share": self.share}
+        return {**chosen, "n_resamples": self.n_resamples, "seed": self.seed, "scores": rows}
 
 
 def choose_k(
@@ -278,19 +271,11 @@ def choose_k(
 
 
 def _scores(
-    model: FederatedBMF,
-    matrix: BinaryMatrix,
-    labels: ArrayLike | None,
-    *,
-    folds: Sequence[HeldOut],
-    n_resamples: int,
+    model: FederatedBMF, matrix: BinaryMatrix, labels: ArrayLike | None, *, folds: Sequence[HeldOut], n_resamples: int
 ) -> RankScores:
     """Return the scores of a model that is not fitted, with the number of components that it has."""
     held_out, stable = [], None
-    with warnings.catch_warnings():
-        # Too many components are compared on purpose; what they lead to is in the scores.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", "n_components=", UserWarning)
+    with without_warnings():  # too many components are compared on purpose; what they lead to is in the scores
         for fold in folds:
             fitted = clone(model)
             U = fitted.fit_transform(fold.training, groups=labels)
@@ -332,11 +317,10 @@ def one_matrix(
     return BinaryMatrix.vstack(list(shards.values())).take(order), labels
 
 
-# -- `FederatedBMFCV`: `FederatedBMF` with the number of components chosen by held-out cells -------------------------
-
 DEFAULT_NUMBERS = tuple(range(1, 16))
 
 
+@dataclass(eq=False, repr=False)
 class FederatedBMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """`FederatedBMF` with cross-validation of the number of components on held-out cells.
 
@@ -372,22 +356,13 @@ class FederatedBMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     (3, (300, 3))
     """
 
-    def __init__(
-        self,
-        estimator: FederatedBMF | None = None,
-        *,
-        n_components: int | Iterable[int] = DEFAULT_NUMBERS,
-        cv: int = 3,
-        share: float = 0.1,
-        effort: str = "fast",
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.n_components = n_components
-        self.cv = cv
-        self.share = share
-        self.effort = effort
-        self.random_state = random_state
+    estimator: FederatedBMF | None = None
+    _: KW_ONLY
+    n_components: int | Iterable[int] = DEFAULT_NUMBERS
+    cv: int = 3
+    share: float = 0.1
+    effort: str = "fast"
+    random_state: Any = None
 
     def fit(
         self,
@@ -405,31 +380,19 @@ class FederatedBMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         X, groups, unknown : as in `FederatedBMF.fit`
         verbose : show progress bars over the numbers of components and over the rounds of the fit
         """
-        from sklearn.utils import check_random_state
-
         final = FederatedBMF() if self.estimator is None else clone(self.estimator)
-        fixed = isinstance(self.random_state, int | np.integer)
-        seed = int(self.random_state) if fixed else int(check_random_state(self.random_state).randint(LARGEST_SEED))
+        seed = draw_seed(self.random_state)
         compared = clone(final).set_params(effort=self.effort)
         if final.objective == "auto":
             # Belief propagation costs several times a fit, and where it wins it finds the same number of components.
             compared.set_params(objective="hamming")
-        self.choice_ = choose_k(
-            X,
-            self.n_components,
-            estimator=compared,
-            groups=groups,
-            unknown=unknown,
-            cv=self.cv,
-            share=self.share,
-            n_resamples=0,
-            random_state=seed,
-            verbose=verbose,
-        )
-        self.cv_results_ = results(self.choice_)
+        data: dict[str, Any] = {"groups": groups, "unknown": unknown, "verbose": verbose}
+        folds: dict[str, Any] = {"cv": self.cv, "share": self.share, "n_resamples": 0, "random_state": seed}
+        self.choice_ = choose_k(X, self.n_components, estimator=compared, **folds, **data)
+        self.cv_results_ = tabulate_choice(self.choice_)
         self.best_n_components_, self.best_score_ = self.choice_.best_k, self.choice_.best.mean
         final.set_params(n_components=self.best_n_components_, random_state=seed)
-        self.best_estimator_ = final.fit(X, groups=groups, unknown=unknown, verbose=verbose)
+        self.best_estimator_ = final.fit(X, **data)
         self.components_ = final.components_
         self.n_features_in_ = final.n_features_in_
         if hasattr(final, "feature_names_in_"):
@@ -465,7 +428,7 @@ class FederatedBMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
 
-def results(choice: RankChoice) -> dict[str, NDArray[Any]]:
+def tabulate_choice(choice: RankChoice) -> dict[str, NDArray[Any]]:
     """Return the scores over the number of components in the form of scikit-learn's ``cv_results_``."""
     folds = np.array([row.held_out for row in choice.scores])
     means = folds.mean(axis=1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -99,14 +100,9 @@ class Stability:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the table: one row for each component."""
+        columns = {"found": self.found, "match": self.mean, "low": self.interval[:, 0], "high": self.interval[:, 1]}
         return [
-            {
-                "component": number,
-                "found": float(self.found[number]),
-                "match": float(self.mean[number]),
-                "low": float(self.interval[number, 0]),
-                "high": float(self.interval[number, 1]),
-            }
+            {"component": number, **{name: float(values[number]) for name, values in columns.items()}}
             for number in range(self.match.shape[1])
         ]
 
@@ -239,19 +235,12 @@ def refitted(
             yield refit.components(shards, number=number, seed=seed)
             on_refit(number + 1)
 
-    def assign(W: NDArray[np.bool_], again: FoundAgain) -> None:
+    def assign(W: NDArray[np.bool_], found: NDArray[np.int64], places: NDArray[np.int64]) -> None:
         for name, shard in shards.items():
-            records[np.ix_(rows_of[name], again.found)] += assign_rows(shard, W)[:, again.places]
+            records[np.ix_(rows_of[name], found)] += assign_rows(shard, W)[:, places]
 
     stable = stability_among(V, refits(), seed=seed, on_match=assign)
     return replace(stable, records=records / n_resamples)
-
-
-class FoundAgain(NamedTuple):
-    """Which components of V a refit W has found, and as which of its own."""
-
-    found: NDArray[np.int64]
-    places: NDArray[np.int64]
 
 
 def stability_among(
@@ -259,31 +248,20 @@ def stability_among(
     fitted: Iterable[NDArray[np.bool_]],
     *,
     seed: int,
-    on_match: Callable[[NDArray[np.bool_], FoundAgain], None] = lambda *_: None,
+    on_match: Callable[[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]], None] = lambda *_: None,
 ) -> Stability:
     """Match the components V with those of each refit; nothing is known about records.
 
-    `on_match` is called with the components of each refit and which of V they are.
+    `on_match` is called with the components W of each refit, which of V it has found, and as which of its own.
     """
     matches, features = [], np.zeros(V.shape, dtype=np.int64)
     for W in fitted:
         places, match = match_components(V, W)
         found = np.flatnonzero((match >= FOUND) & (places != NO_MATCH))
-        again = FoundAgain(found, places[found])
-        features[again.found] += W[again.places]
+        features[found] += W[places[found]]
         matches.append(match)
-        on_match(W, again)
+        on_match(W, found, places[found])
     return Stability(np.array(matches), features / len(matches), None, int(seed))
-
-
-def check_refittable(model: BooleanFactorization) -> None:
-    """Raise if the model may not be fitted again."""
-    if model.get_params(deep=False).get("privacy") is not None:
-        raise InputError(
-            "every refit of a private model spends its privacy budget again; fit a model without privacy where the "
-            "data is, and look at the stability of that",
-            parameter="privacy",
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,16 +282,16 @@ class Refit:
 
 
 def cheapest_refit(
-    model: BooleanFactorization,
-    V: NDArray[np.bool_],
-    shards: Mapping[str, BinaryMatrix],
-    *,
-    recovered: bool,
-    seed: int,
+    model: BooleanFactorization, V: NDArray[np.bool_], shards: Mapping[str, BinaryMatrix], *, recovered: bool, seed: int
 ) -> Refit:
     """Return the refits of least cost that can find the components V of a model; `recovered` by belief propagation."""
-    check_refittable(model)
     parameters = model.get_params(deep=False)
+    if parameters.get("privacy") is not None:
+        raise InputError(
+            "every refit of a private model spends its privacy budget again; fit a model without privacy where the "
+            "data is, and look at the stability of that",
+            parameter="privacy",
+        )
     changed: dict[str, Any] = {}
     if isinstance(parameters.get("n_components"), str):
         changed["n_components"] = len(V)
@@ -334,13 +312,19 @@ def cheapest_refit(
 def fitted_components(model: BooleanFactorization, shards: Mapping[str, BinaryMatrix]) -> NDArray[np.bool_]:
     """Return the components that a model finds in these shards; of a centralized method, in all their rows."""
     parts = [shards[name] for name in sorted(shards)]
-    with warnings.catch_warnings():
-        # A refit that finds nothing counts as one that has not found the components.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", "n_components=", UserWarning)
+    with without_warnings():  # a refit that finds nothing counts as one that has not found the components
         if isinstance(model, FederatedEstimator) and len(parts) > 1:
             return np.asarray(model.fit(parts).components_)
         return np.asarray(model.fit(BinaryMatrix.vstack(parts)).components_)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Fit without warnings about results that collapse or have too many components."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "n_components=", UserWarning)
+        yield
 
 
 def resampled(shard: BinaryMatrix, size: float, *, rng: np.random.Generator) -> BinaryMatrix:

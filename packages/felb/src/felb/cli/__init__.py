@@ -33,10 +33,7 @@ COMMANDS = {
     "choose-k": ("choose the number of components by held-out cells", "felb.cli.analysis:choose_k_command"),
     "compare": ("compare methods on data; write tables and an HTML page", "felb.cli.methods:compare_command"),
     "cite": ("print the references of a method as BibTeX", "felb.cli.methods:cite_command"),
-    "privacy": (
-        "show releases and guarantees, and the noise of a guarantee",
-        "felb.cli.privacy:privacy_command",
-    ),
+    "privacy": ("show releases and guarantees, and the noise of a guarantee", "felb.cli.privacy:privacy_command"),
     "schema": ("define how raw tables become binary features", "felb.cli.data:schema_command"),
     "convert": ("convert a data file to .felb, which is memory-mapped", "felb.cli.data:convert_command"),
     "generate": ("generate synthetic data with planted components", "felb.cli.data:generate_command"),

@@ -7,36 +7,26 @@ from typing import Any
 import click
 
 from felb.cli import options
-from felb.cli.output import print_json, print_rows, warnings_as_notes
+from felb.cli.options import COUNT, PATH, option
+from felb.cli.output import print_json, print_rows, step_progress, warnings_as_notes
 
 
 @click.command("stability")
-@click.argument("result", type=click.Path())
-@click.option(
-    "--data",
-    metavar="FILE",
-    help="Data of the run (default: the file with the name that the run has stored, if it is found).",
-)
-@click.option("--resamples", "n_resamples", default=50, show_default=True, help="Number of refits.", **options.COUNT)
-@click.option(
-    "--refit",
-    "refits",
+@click.argument("result", **PATH)
+@options.data_of_run
+@option("--resamples n_resamples", "Number of refits.", COUNT, 50)
+@option(
+    "--refit refits",
+    "Result folder of `felb run --refit`; replaces refits on this machine; can be repeated.",
+    "FOLDER",
     multiple=True,
-    metavar="FOLDER",
-    help="Result folder of `felb run --refit`; replaces refits on this machine; can be repeated.",
 )
 @options.seed
 @options.client_column_of_data
 @options.reading
 @options.as_json
 def stability_command(
-    result: str,
-    data: str | None,
-    n_resamples: int,
-    refits: tuple[str, ...],
-    seed: int,
-    as_json: bool,
-    **reading: Any,
+    result: str, n_resamples: int, refits: tuple[str, ...], seed: int, as_json: bool, **data: Any
 ) -> None:
     """Measure how often refits on resampled records find the components of RESULT again.
 
@@ -56,18 +46,16 @@ def stability_command(
 
     check_folder_of_result(result)
     from felb.analysis.refits import FILE  # slow to import, and not needed to refuse a wrong folder
-    from felb.cli.output import step_progress
     from felb.report import gather, measure_stability
     from felb.report.inputs import compare_refits
 
     with warnings_as_notes(), step_progress("refits") as advance:
-        inputs = gather(result, data=data, **options.given(**reading))
+        inputs = gather(result, **options.given(**data))
         if refits:
             stable = compare_refits(result, refits)
         else:
-            stable = measure_stability(
-                inputs, n_resamples=n_resamples, seed=seed, on_refit=lambda done: advance(done, n_resamples)
-            )
+            on_refit = lambda done: advance(done, n_resamples)  # noqa: E731
+            stable = measure_stability(inputs, n_resamples=n_resamples, seed=seed, on_refit=on_refit)
     place = inputs.folder / FILE
     stable.write(place)
     if as_json:
@@ -85,8 +73,6 @@ def stability_command(
     ]
     print_rows(table)
 
-
-# -- ``felb choose-k`` -----------------------------------------------------------------------------------------------
 
 MOST_NUMBERS = 10_000
 """Numbers of components that one command compares at most."""
@@ -113,33 +99,24 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 
 @click.command("choose-k")
 @click.argument("data")
-@click.option(
-    "-k",
-    "--components",
-    "n_components",
-    type=Numbers(),
-    metavar="NUMBERS",
-    default="1-15",
-    show_default=True,
-    help="Numbers of components to compare, for example 2-15 or 2,4,8.",
+@option(
+    "-k --components n_components",
+    "Numbers of components to compare, for example 2-15 or 2,4,8.",
+    {"type": Numbers(), "metavar": "NUMBERS"},
+    "1-15",
 )
-@click.option("--folds", "cv", default=3, show_default=True, help="Number of folds.", **options.COUNT)
-@click.option(
-    "--share", default=0.1, show_default=True, help="Share of the cells that a fold holds out.", **options.SHARE
+@option("--folds cv", "Number of folds.", COUNT, 3)
+@option("--share", "Share of the cells that a fold holds out.", options.SHARE, 0.1)
+@option(
+    "--resamples n_resamples",
+    "Number of refits for the stability of each number of components; with 0 it is not computed.",
+    options.NATURAL,
+    10,
 )
-@click.option(
-    "--resamples",
-    "n_resamples",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=10,
-    show_default=True,
-    help="Number of refits for the stability of each number of components; with 0 it is not computed.",
-)
-@click.option("--clients", help="Split the rows among this number of simulated clients.", **options.COUNT)
+@option("--clients", "Split the rows among this number of simulated clients.", COUNT)
 @options.split
 @options.client_column_left_out
-@click.option("--figure", metavar="FILE", help="Draw the curves into this PNG file; requires felb[report].")
+@option("--figure", "Draw the curves into this PNG file; requires felb[report].", "FILE")
 @options.seed
 @options.reading
 @options.as_json
@@ -174,7 +151,6 @@ def choose_k_command(
     with warnings_as_notes():
         table = read_data(data, **options.given(**reading))
     from felb.analysis.rank_choice import choose_k  # slow to import, and not needed to refuse wrong data
-    from felb.cli.output import step_progress
     from felb.report.figures import check_drawable, write_choice
 
     if figure is not None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from felb.cli import options
-from felb.cli.output import plain_console, print_facts, print_json, row_progress, warnings_as_notes
+from felb.cli.options import COUNT, PATH, option
+from felb.cli.output import new_table, plain_console, print_facts, print_json, row_progress, warnings_as_notes
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,45 +21,26 @@ if TYPE_CHECKING:
 DIFFERENT = 1
 
 table_options = options.together(
-    click.option(
-        "--record",
-        metavar="COLUMN",
-        help="Column with the identifier of the record of each row (default: found by its name).",
-    ),
-    click.option("--item", metavar="COLUMN", help="Long tables: column with the codes or feature names."),
-    click.option("--value", metavar="COLUMN", help="Long tables: column with the values."),
-    click.option("--time", metavar="COLUMN", help="Long tables: column with the dates."),
-    click.option(
-        "--leave-out", multiple=True, metavar="COLUMN", help="Column that is not used for features; can be repeated."
-    ),
-    click.option(
-        "--bins", default=4, show_default=True, help="Number of bins of a column of numbers.", **options.COUNT
-    ),
-    click.option("--prefix-length", help="Group codes by their first N characters.", **options.COUNT),
+    option("--record", "Column with the identifier of the record of each row (default: found by its name).", "COLUMN"),
+    option("--item", "Long tables: column with the codes or feature names.", "COLUMN"),
+    option("--value", "Long tables: column with the values.", "COLUMN"),
+    option("--time", "Long tables: column with the dates.", "COLUMN"),
+    option("--leave-out", "Column that is not used for features; can be repeated.", "COLUMN", multiple=True),
+    option("--bins", "Number of bins of a column of numbers.", COUNT, 4),
+    option("--prefix-length", "Group codes by their first N characters.", COUNT),
 )
 choice_options = options.together(
-    click.option(
-        "--min-count", default=10, show_default=True, help="Minimum number of records of a feature.", **options.COUNT
-    ),
-    click.option(
-        "--max-features", default=1000, show_default=True, help="Maximum number of features.", **options.COUNT
-    ),
-    click.option(
-        "--max-categories",
-        default=20,
-        show_default=True,
-        help="Maximum number of categories of a column.",
-        **options.COUNT,
-    ),
-    click.option(
+    option("--min-count", "Minimum number of records of a feature.", COUNT, 10),
+    option("--max-features", "Maximum number of features.", COUNT, 1000),
+    option("--max-categories", "Maximum number of categories of a column.", COUNT, 20),
+    option(
         "--missing",
-        type=click.Choice(["unknown", "zero", "category", "error"]),
-        default="unknown",
-        show_default=True,
-        help="How missing values are read: as unknown cells, as 0, as a category of their own, or as an error.",
+        "How missing values are read: as unknown cells, as 0, as a category of their own, or as an error.",
+        ("unknown", "zero", "category", "error"),
+        "unknown",
     ),
 )
-out = click.option("-o", "--out", type=click.Path(), required=True, help="File to write.")
+out = option("-o --out", "File to write.", PATH, required=True)
 
 
 @click.group("schema")
@@ -92,7 +73,7 @@ def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: A
 
 
 @schema_command.command("check")
-@click.argument("schema", type=click.Path())
+@click.argument("schema", **PATH)
 @click.argument("data", required=False)
 @options.as_json
 def check_command(schema: str, data: str | None, as_json: bool) -> None:
@@ -110,14 +91,16 @@ def check_command(schema: str, data: str | None, as_json: bool) -> None:
         sums = table.matrix.column_sums()
         facts |= {"records": len(table.matrix), "ones": table.matrix.nnz}
         facts |= {"unknown": 0 if table.matrix.unknown is None else table.matrix.unknown.nnz}
-        facts |= {"empty features": [name for name, count in zip(agreed.names, sums, strict=True) if not count]}
+        empty = [name for name, count in zip(agreed.names, sums, strict=True) if not count]
+        shown = f"{len(empty)}: {', '.join(empty[:10])}{', …' if len(empty) > 10 else ''}" if empty else "none"
+        facts |= {"empty features": empty if as_json else shown}
         if as_json and table.applied is not None:
             facts |= {"unlisted": table.applied.unlisted, "missing": table.applied.missing}
-    print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
+    print_facts(facts, as_json=as_json)
 
 
 @schema_command.command("show")
-@click.argument("schema", type=click.Path())
+@click.argument("schema", **PATH)
 @options.as_json
 def show_command(schema: str, as_json: bool) -> None:
     """Show the features of SCHEMA with their rules, and its digest."""
@@ -127,8 +110,8 @@ def show_command(schema: str, as_json: bool) -> None:
 
 
 @schema_command.command("diff")
-@click.argument("old", type=click.Path())
-@click.argument("new", type=click.Path())
+@click.argument("old", **PATH)
+@click.argument("new", **PATH)
 @options.as_json
 def diff_command(old: str, new: str, as_json: bool) -> int:
     """Show how the schema NEW differs from OLD; the exit code is 1 if they give different matrices."""
@@ -149,25 +132,18 @@ def diff_command(old: str, new: str, as_json: bool) -> int:
 @click.argument("data")
 @out
 @table_options
-@click.option(
+@option(
     "--min-count",
-    default=10,
-    show_default=True,
+    "Minimum number of records of a category or code in the proposal.",
+    COUNT,
+    10,
     type=click.IntRange(min=2),
-    metavar="N",
-    help="Minimum number of records of a category or code in the proposal.",
 )
-@click.option("--rounding", default=5, show_default=True, help="Round counts down to multiples of N.", **options.COUNT)
+@option("--rounding", "Round counts down to multiples of N.", COUNT, 5)
 @options.force
 @options.as_json
 def propose_command(
-    data: str,
-    out: str,
-    rounding: int,
-    min_count: int,
-    force: bool,
-    as_json: bool,
-    **settings: Any,
+    data: str, out: str, rounding: int, min_count: int, force: bool, as_json: bool, **settings: Any
 ) -> None:
     """At a site of a federation: write a proposal for a common schema from DATA, to send to the coordinator.
 
@@ -184,7 +160,7 @@ def propose_command(
 
 
 @schema_command.command("merge")
-@click.argument("proposals", nargs=-1, required=True, type=click.Path())
+@click.argument("proposals", nargs=-1, required=True, **PATH)
 @out
 @choice_options
 @options.force
@@ -218,9 +194,7 @@ def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str]
         print_json({**facts, "skipped": skipped, "rules": schema.to_json(), "toml": format_schema(schema)})
         return
     print_facts(facts, as_json=False)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("column", "feature", "rule"):
-        table.add_column(name, overflow="fold")
+    table = new_table("column", "feature", "rule")
     above: str | None = ""
     for feature in schema.features:
         table.add_row("" if feature.column == above else feature.column or "(codes)", feature.name, feature.rule())
@@ -232,34 +206,26 @@ def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str]
         click.echo(f"note: no feature of {column!r}: it {reason}", err=True)
 
 
-def _plain(fact: Any) -> Any:
-    if isinstance(fact, list):
-        return f"{len(fact)}: {', '.join(fact[:10])}{', …' if len(fact) > 10 else ''}" if fact else "none"
-    return Path(fact) if isinstance(fact, Path) else fact
-
-
-# -- ``felb convert`` ------------------------------------------------------------------------------------------------
-
-
 @click.command("convert")
-@click.argument("source", type=click.Path())
-@click.argument("target", type=click.Path())
+@click.argument("source", **PATH)
+@click.argument("target", **PATH)
 @options.client_column_left_out
 @options.reading
-@options.limits
+@option(
+    "--max-rows",
+    "Maximum number of rows (default: 10 million, or the size of the file in bytes if that is larger).",
+    COUNT,
+)
+@option(
+    "--max-columns",
+    "Maximum number of columns (default: 1 million, or the size of the file in bytes if that is larger).",
+    COUNT,
+)
+@option("--max-line", "Maximum length of a line of a text file in bytes (default: 16 MiB).", COUNT)
+@option("--max-expansion", "Maximum number of decompressed bytes per byte of the file (default: 64).", COUNT)
 @options.force
 @options.as_json
-def convert_command(
-    source: str,
-    target: str,
-    force: bool,
-    as_json: bool,
-    max_rows: int | None,
-    max_columns: int | None,
-    max_line: int | None,
-    max_expansion: int | None,
-    **reading: Any,
-) -> None:
+def convert_command(source: str, target: str, force: bool, as_json: bool, **reading: Any) -> None:
     """Convert the data file SOURCE to the .felb file TARGET, which the other commands use from disk.
 
     SOURCE is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad). It can be larger than memory, since it
@@ -271,16 +237,10 @@ def convert_command(
     """
     from felb.data import Limits, convert
 
-    limits = options.given(max_rows=max_rows, max_columns=max_columns, max_line=max_line, max_expansion=max_expansion)
+    given = options.given(**reading)
+    limits = Limits(**{name: given.pop(name) for name in list(given) if name.startswith("max_")})
     with row_progress() as advance, warnings_as_notes():
-        matrix = convert(
-            source,
-            target,
-            force=force,
-            on_rows=advance,
-            limits=Limits(**limits),
-            **options.given(**reading),
-        ).matrix
+        matrix = convert(source, target, force=force, on_rows=advance, limits=limits, **given).matrix
     rows, columns = matrix.shape
     unknown = 0 if matrix.unknown is None else matrix.unknown.nnz
     if as_json:
@@ -288,60 +248,34 @@ def convert_command(
         facts = {**counted, "fingerprint": matrix.fingerprint()}
         print_json({"source": source, "target": target, "bytes": Path(target).stat().st_size, **facts})
     else:
-        click.echo(
-            f"{target}: {rows} records x {columns} features, {matrix.nnz} ones"
-            + (f", {unknown} unknown" if unknown else "")
-        )
+        told = f", {unknown} unknown" if unknown else ""
+        click.echo(f"{target}: {rows} records x {columns} features, {matrix.nnz} ones{told}")
 
 
-# -- ``felb generate`` -----------------------------------------------------------------------------------------------
-
+SPAN = {"type": (float, float), "metavar": "LOW HIGH"}
 WHAT = {"data": "noisy data", "signal": "U∘V without noise", "U": "planted rows", "V": "planted components"}
 
 
 @click.command("generate")
-@click.argument("out", type=click.Path())
-@click.option("-n", "--rows", "n", default=2000, show_default=True, help="Number of records.", **options.COUNT)
-@click.option("-m", "--columns", "m", default=200, show_default=True, help="Number of features.", **options.COUNT)
-@click.option("-k", "--components", "k", default=10, show_default=True, help="Number of components.", **options.COUNT)
-@click.option(
-    "--noise", default=0.1, show_default=True, help="Probability that a cell is changed by noise.", **options.SHARE
-)
-@click.option(
+@click.argument("out", **PATH)
+@option("-n --rows n", "Number of records.", COUNT, 2000)
+@option("-m --columns m", "Number of features.", COUNT, 200)
+@option("-k --components k", "Number of components.", COUNT, 10)
+@option("--noise", "Probability that a cell is changed by noise.", options.SHARE, 0.1)
+@option(
     "--kind",
-    type=click.Choice(["xor", "additive", "destructive"]),
-    default="xor",
-    show_default=True,
-    help="Whether noise flips cells (xor), sets them to 1 (additive) or to 0 (destructive).",
+    "Whether noise flips cells (xor), sets them to 1 (additive) or to 0 (destructive).",
+    ("xor", "additive", "destructive"),
+    "xor",
 )
-@click.option("--density", default=0.9, show_default=True, help="Fraction of ones inside a tile.", **options.SHARE)
-@click.option(
-    "--heights", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
-    help="Smallest and largest height of a tile, as fractions of the records.",
-)  # fmt: skip
-@click.option(
-    "--widths", type=(float, float), default=(0.05, 0.25), show_default=True, metavar="LOW HIGH",
-    help="Smallest and largest width of a tile, as fractions of the features.",
-)  # fmt: skip
-@click.option("--contiguous", is_flag=True, help="Place tiles on consecutive rows and columns, for plots.")
+@option("--density", "Fraction of ones inside a tile.", options.SHARE, 0.9)
+@option("--heights", "Smallest and largest height of a tile, as fractions of the records.", SPAN, (0.05, 0.25))
+@option("--widths", "Smallest and largest width of a tile, as fractions of the features.", SPAN, (0.05, 0.25))
+@option("--contiguous", "Place tiles on consecutive rows and columns, for plots.")
 @options.seed
 @options.force
 @options.as_json
-def generate_command(
-    out: str,
-    n: int,
-    m: int,
-    k: int,
-    noise: float,
-    kind: str,
-    density: float,
-    heights: tuple[float, float],
-    widths: tuple[float, float],
-    contiguous: bool,
-    seed: int,
-    force: bool,
-    as_json: bool,
-) -> None:
+def generate_command(out: str, n: int, m: int, force: bool, as_json: bool, **settings: Any) -> None:
     """Generate data with planted components and write it to OUT.npz.
 
     The planted factors are written to OUT.U.npz and OUT.V.npz, their Boolean product to OUT.signal.npz. All files are
@@ -349,20 +283,7 @@ def generate_command(
     """
     from felb.data.synthetic import write_planted
 
-    written = write_planted(
-        out,
-        n,
-        m,
-        k=k,
-        force=force,
-        noise=noise,
-        kind=kind,
-        density=density,
-        heights=heights,
-        widths=widths,
-        contiguous=contiguous,
-        seed=seed,
-    )
+    written = write_planted(out, n, m, force=force, **settings)
     if as_json:
         print_json({name: str(path) for name, path in written.items()})
     else:

@@ -11,6 +11,7 @@ import click
 
 from felb.cli import options
 from felb.cli.analysis import Numbers
+from felb.cli.options import COUNT, PATH, option
 from felb.cli.output import (
     advising,
     marked_grid,
@@ -21,7 +22,7 @@ from felb.cli.output import (
     warnings_as_notes,
 )
 from felb.errors import InputError
-from felb.federated.algorithms.registry import summaries
+from felb.federated.algorithms.registry import DEFAULT, summaries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,43 +34,23 @@ METHODS = "bmf,felb,felb-mu,asso+vote,grecond+vote,mebf+vote"
 
 @click.command("compare", epilog=options.methods(*summaries()))
 @click.argument("data")
-@click.option(
+@option(
     "--methods",
-    default=METHODS,
-    show_default=True,
-    metavar="A,B,…",
-    help="Methods to compare, or import paths of your own, package.module:Class; a path is imported, which runs its "
-    "code.",
+    "Methods to compare, or import paths of your own, package.module:Class; a path is imported, which runs its code.",
+    "A,B,…",
+    METHODS,
 )
-@click.option(
-    "-k",
-    "--components",
-    type=Numbers(),
-    default="5,10,20",
-    show_default=True,
-    metavar="N,N,…|N-N",
-    help="Numbers of components.",
-)
+@option("-k --components", "Numbers of components.", {"type": Numbers(), "metavar": "N,N,…|N-N"}, "5,10,20")
 @options.clients
-@click.option("--seeds", default=3, show_default=True, help="Number of trials, with seeds 0, 1, ….", **options.COUNT)
-@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the runs, the tables and the page.")
-@click.option("--jobs", default=1, show_default=True, help="Number of runs in parallel.", **options.COUNT)
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time limit of each run, in seconds.",
-)
-@click.option(
-    "-p",
-    "--param",
-    "given",
-    multiple=True,
+@option("--seeds", "Number of trials, with seeds 0, 1, ….", COUNT, 3)
+@option("-o --out", "Folder for the runs, the tables and the page.", PATH, required=True)
+@option("--jobs", "Number of runs in parallel.", COUNT, 1)
+@option("--time-limit", "Time limit of each run, in seconds.", options.SECONDS, 600.0)
+@option(
+    "-p --param given",
+    "Parameter of one method, for example asso+vote:tau=0.9, or of all methods that have it; can be repeated.",
+    options.PAIRS,
     metavar="[METHOD:]NAME=VALUE",
-    callback=options.read_parameters,
-    help="Parameter of one method, for example asso+vote:tau=0.9, or of all methods that have it; can be repeated.",
 )
 @options.reading
 @options.as_json
@@ -78,14 +59,11 @@ def compare_command(
     methods: str,
     components: list[int],
     clients: int | None,
-    split: str,
-    client_column: str | None,
     seeds: int,
     out: str,
     jobs: int,
     time_limit: float,
     given: dict[str, Any],
-    schema: str | None,
     as_json: bool,
     **reading: Any,
 ) -> None:
@@ -104,33 +82,20 @@ def compare_command(
     names = tuple(dict.fromkeys(word.strip() for word in methods.split(",") if word.strip()))
     if any(":" in name for name in names):
         sys.path.insert(0, str(Path.cwd()))  # where the user's own package is looked for first, as `python -m` does
-    job = Job(
-        data,
-        "bmf",
-        components[0],
-        clients=options.count_of(clients, client_column),
-        split=split,
-        client_column=client_column,
-        schema=schema,
-        **options.reading_of(reading),
-    )
+    count = options.count_of(clients, reading["client_column"])
+    job = Job(data, DEFAULT, components[0], clients=count, **options.given(**reading))
     job.check_names()
     from felb.runs.compare import Comparison, compare  # slow to import, and not needed to refuse wrong names
 
-    comparison = Comparison(job, names, tuple(sorted(set(components))), seeds, by_method(given))
+    comparison = Comparison(job, names, tuple(sorted(set(components))), seeds, sort_by_method(given))
     advice = f"finished runs are kept; resume with: felb {shlex.join(sys.argv[1:])}"
     with warnings_as_notes(), advising(lambda: advice), step_progress("runs") as advance:
-        compared = compare(
-            comparison,
-            out,
-            jobs=jobs,
-            time_limit=time_limit,
-            on_progress=lambda done: advance(done.kept + done.measured, done.total, done.last),
-        )
-    show(compared, out, as_json=as_json)
+        on_progress = lambda done: advance(done.kept + done.measured, done.total, done.last)  # noqa: E731
+        compared = compare(comparison, out, jobs=jobs, time_limit=time_limit, on_progress=on_progress)
+    print_comparison(compared, out, as_json=as_json)
 
 
-def by_method(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def sort_by_method(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return parameters by method; "" for those of all methods."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in given.items():
@@ -141,7 +106,7 @@ def by_method(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def show(compared: Compared, out: str, *, as_json: bool) -> None:
+def print_comparison(compared: Compared, out: str, *, as_json: bool) -> None:
     """Write the tables and the page, and print the tables."""
     from felb.report.exports import write_comparison
     from felb.report.tables import comparison_tables, describe_comparison
@@ -163,9 +128,6 @@ def show(compared: Compared, out: str, *, as_json: bool) -> None:
         console.print(f"no scores: {', '.join(where)}: {reason}")
     console.print()
     print_facts(files, as_json=False)
-
-
-# -- ``felb cite`` ---------------------------------------------------------------------------------------------------
 
 
 @click.command("cite", epilog=options.methods(*summaries()))

@@ -8,8 +8,8 @@ import sys
 import textwrap
 import warnings
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -26,10 +26,11 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from felb.cli.options import PATH, option
 from felb.errors import ConnectionLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from felb.federated.loop import RunProgress
@@ -60,7 +61,7 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         print_json({**summary, **told, "folder": folder})
         return
     console = plain_console()
-    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts = new_table(show_header=False)
     for name, fact in describe(result, folder).items():
         facts.add_row(name, fact)
     console.print(facts)
@@ -76,22 +77,32 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
         click.echo(f"warning: {sentence}", err=True)
 
 
-def print_scores(rows: Mapping[str, Mapping[str, float]]) -> None:
-    """Print a table of scores."""
-    plain_console().print(score_table(rows))
-
-
 def plain_console() -> Console:
     """Return a console that prints names unchanged: no markup, emoji or highlighting."""
     return Console(markup=False, emoji=False, highlight=False)
 
 
+def new_table(*columns: str, right: Collection[str] = (), **options: Any) -> Table:
+    """Return a table without lines; the columns on the `right` hold numbers, which are not wrapped."""
+    table = Table(box=None, header_style="bold", pad_edge=False, **options)
+    for name in columns:
+        number = name in right
+        table.add_column(
+            name, justify="right" if number else "left", no_wrap=number, overflow="ellipsis" if number else "fold"
+        )
+    return table
+
+
 def describe(result: Result, folder: str) -> dict[str, str]:
     """Return the facts about a result as text."""
+    from felb.federated.algorithms import count_rounds_by_phase
     from felb.privacy.disclosure import Disclosure
-    from felb.runs.result import records_in_words
+    from felb.runs.result import ITERATION, records_in_words
 
-    made, source = result.provenance, result.provenance.data
+    made, source, rounds = result.provenance, result.provenance.data, result.rounds()
+    phases = ", ".join(f"{phase} {count}" for phase, count in count_rounds_by_phase(rounds).items())
+    total = sum(rounds.values())
+    run = f"{total} iterations" if rounds.keys() <= {ITERATION} else f"{total} rounds: {phases}"
     gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
         "result": folder,
@@ -102,36 +113,19 @@ def describe(result: Result, folder: str) -> dict[str, str]:
         + (f", {source['unknown']} unknown cells" if source.get("unknown") else ""),
         **({} if result.schema is None else {"schema": result.schema.digest}),
         "clients": describe_clients(result.clients),
-        "run": describe_rounds(result.rounds()),
+        "run": run,
         "boolean": "yes" if result.integrality_gap == 0 else gap,
     }
     if result.privacy is not None:
-        facts["privacy"] = describe_privacy(result.privacy)
+        told = result.privacy
+        place = "each client adds all of its noise" if told["noise"] == "client" else "clients add shares of the noise"
+        budget = f"(epsilon, delta) = ({told['epsilon']:g}, {told['delta']:.3g}) in total"
+        facts["privacy"] = f"{budget} per {told['unit']}; {place}"
     if result.disclosure is not None:
         facts["disclosure"] = Disclosure.of(result.disclosure).in_words()
     if result.withheld:
         facts["withheld"] = f"components {', '.join(map(str, result.withheld))}: too few records by the rules"
     return facts if result.complete else facts | {"complete": "no, stopped by the time limit"}
-
-
-def describe_rounds(rounds: Mapping[str, int]) -> str:
-    """Return how many rounds a run had, and in which phases."""
-    from felb.federated.algorithms import count_rounds_by_phase
-    from felb.runs.result import ITERATION
-
-    total, phases = sum(rounds.values()), count_rounds_by_phase(rounds)
-    if rounds.keys() <= {ITERATION}:  # a centralized method
-        return f"{total} iterations"
-    return f"{total} rounds: {', '.join(f'{phase} {count}' for phase, count in phases.items())}"
-
-
-def describe_privacy(guaranteed: Mapping[str, Any]) -> str:
-    """Return the privacy guarantee as one line."""
-    budget = f"(epsilon, delta) = ({guaranteed['epsilon']:g}, {guaranteed['delta']:.3g}) in total"
-    place = (
-        "each client adds all of its noise" if guaranteed["noise"] == "client" else "clients add shares of the noise"
-    )
-    return f"{budget} per {guaranteed['unit']}; {place}"
 
 
 def describe_clients(clients: Mapping[str, int | None]) -> str:
@@ -146,20 +140,11 @@ def describe_clients(clients: Mapping[str, int | None]) -> str:
 
 def score_table(rows: Mapping[str, Mapping[str, float]]) -> Table:
     """Return a table of scores, one row per method or data set."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("", overflow="fold")
-    for name in SCORES:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = new_table("", *SCORES, right=SCORES)
     for label, scores in rows.items():
-        table.add_row(label, *(_score(name, scores.get(name)) for name in SCORES))
+        digits = {name: 0 if name == "errors" else 4 for name in scores}
+        table.add_row(label, *(f"{scores[name]:.{digits[name]}f}" if name in scores else "-" for name in SCORES))
     return table
-
-
-def _score(name: str, value: float | None) -> str:
-    """Return a score as text; a dash if it is not known."""
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if name == "errors" else f"{value:.4f}"
 
 
 def component_table(
@@ -168,29 +153,27 @@ def component_table(
     """Return a table of components: number, support, size, feature names (the first few, by column of a schema)."""
     from felb.tables.schema import grouped
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
     known = any(component.support is not None for component in components)
-    for name in ("component", "support", "size") if known else ("component", "size"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("features", overflow="fold")
+    numbers = ("component", "support", "size") if known else ("component", "size")
+    table = new_table(*numbers, "features", right=numbers)
     for component in components:
         features = component.features[:shown]
-        more = len(component.features) - len(features)
-        text = ", ".join(features if schema is None else grouped(schema, features)) + (
-            f", … ({more} more)" if more else ""
-        )
+        text = list_first(features if schema is None else grouped(schema, features), more=component.features[shown:])
         support = ["" if component.support is None else str(component.support)] if known else []
         table.add_row(str(component.number), *support, str(len(component.features)), text or "(empty)")
     return table
 
 
+def list_first(names: Sequence[str], *, more: Sequence[str]) -> str:
+    """Return names as text, and how many more there are."""
+    return ", ".join(names) + (f", … ({len(more)} more)" if more else "")
+
+
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows with the same keys as a table; the last column is wrapped, numbers are aligned to the right."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
     names = list(rows[0]) if rows else []
-    for name in names:
-        last, words = name == names[-1], all(isinstance(row[name], str) for row in rows)
-        table.add_column(name, justify="left" if last or words else "right", no_wrap=not last, overflow="fold")
+    numbers = [name for name in names[:-1] if not all(isinstance(row[name], str) for row in rows)]
+    table = new_table(*names, right=numbers)
     for row in rows:
         table.add_row(*(str(row[name]) for name in names))
     plain_console().print(table)
@@ -198,7 +181,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def marked_grid(table: MarkedTable) -> Table:
     """Return a table of scores for the terminal; the best of a column is marked with *."""
-    grid = Table(box=None, header_style="bold", pad_edge=False, title=table.title, title_justify="left")
+    grid = new_table(title=table.title, title_justify="left")
     for number, text in enumerate(table.head):
         grid.add_column(text, justify="right" if number else "left", overflow="fold")
     for row in table.rows:
@@ -207,25 +190,16 @@ def marked_grid(table: MarkedTable) -> Table:
 
 
 def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print named facts, as a table or as JSON."""
+    """Print named facts as JSON, or in lines wrapped to the terminal; a fingerprint or a path stays in one piece."""
     if as_json:
         print_json(dict(facts))
         return
     indent = max(map(len, facts), default=0) + 2
+    wrapper = textwrap.TextWrapper(plain_console().width, break_long_words=False, break_on_hyphens=False)
+    wrapper.subsequent_indent = " " * indent
     for name, fact in facts.items():
-        click.echo(hanging(f"{name:{indent}}", str(fact)))
-
-
-def hanging(first: str, text: str) -> str:
-    """Return text behind `first`, wrapped to the terminal and indented; a fingerprint or a path stays in one piece."""
-    return textwrap.fill(
-        text,
-        plain_console().width,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+        wrapper.initial_indent = f"{name:{indent}}"
+        click.echo(wrapper.fill(", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)))
 
 
 WIDTH = 80
@@ -276,19 +250,11 @@ def warnings_as_notes() -> Iterator[None]:
 # Bars are on stderr, on a terminal only, and removed at the end.
 
 
-@dataclass(frozen=True, slots=True)
-class RoundsBar:
-    """A progress bar over the rounds of a run in this process, with its latest metrics."""
+class RoundsBar(NamedTuple):
+    """A progress bar over the rounds of a run: shows their number at most, and after each one its metrics."""
 
-    update: Callable[..., None]
-
-    def plan(self, rounds: int | None) -> None:
-        """Take the number of rounds at most, if it is known."""
-        self.update(total=rounds)
-
-    def advance(self, progress: RunProgress) -> None:
-        """Show the rounds so far."""
-        self.update(completed=len(progress.history), note=progress.history.note)
+    plan: Callable[[int | None], None]
+    advance: Callable[[RunProgress], None]
 
 
 @contextmanager
@@ -320,12 +286,11 @@ def _shown(what: str, total: int | None, *columns: ProgressColumn) -> Iterator[C
         yield lambda **changes: progress.update(task, **changes)
 
 
-resume_option = click.option(
-    "--resume",
-    "resumed",
-    type=click.Path(),
+resume_option = option(
+    "--resume resumed",
+    "Resume the interrupted run with the output folder OUT; no other option is allowed.",
+    PATH,
     metavar="OUT",
-    help="Resume the interrupted run with the output folder OUT; no other option is allowed.",
 )
 
 
@@ -348,7 +313,10 @@ def running(verb: str, out: str) -> Iterator[RoundsBar]:
         return None if unfinished_job(out) is None else f"resume with: felb {verb} --resume {shlex.quote(out)}"
 
     with warnings_as_notes(), advising(advice), progress_bar("rounds") as update:
-        yield RoundsBar(update)
+        yield RoundsBar(
+            lambda rounds: update(total=rounds),
+            lambda progress: update(completed=len(progress.history), note=progress.history.note),
+        )
 
 
 @contextmanager

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.padding import Padding
-from rich.table import Table
 
 from felb.cli import options
-from felb.cli.output import plain_console, print_json, print_rows
+from felb.cli.options import COUNT, PATH, option
+from felb.cli.output import new_table, plain_console, print_json, print_rows
 from felb.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from felb.privacy.outbound_log import Left
-
-
-# -- The table of an outbound log, for a site and for a whole run ----------------------------------------------------
 
 
 def print_outbound(lines: Sequence[Mapping[str, Any]], *, nothing: str) -> None:
@@ -32,47 +29,32 @@ def print_outbound(lines: Sequence[Mapping[str, Any]], *, nothing: str) -> None:
         console.print(nothing, soft_wrap=True)
         return
     left = summarize(lines)
-    for names, parts in alike(left):
+    for names, parts in group_alike(left):
         who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others, each"
         console.print(who if parts[0].run is None else f"{who}, run {parts[0].run}", soft_wrap=True)
-        console.print(Padding(table_of(parts), (0, 0, 1, 2)))
-    console.print(in_all(left), soft_wrap=True)
+        table = new_table("rounds", "what", "shape", "bytes", "mechanism", "cost", "total", right=("bytes",))
+        for part in parts:
+            what = part.what if part.what == part.task else f"{part.task}: {part.what}"
+            shape = "x".join(map(str, part.shape)) or "1"
+            row = (describe_rounds(part), what, shape, f"{part.bytes:,}", part.mechanism)
+            table.add_row(*row, part.cost_in_words, part.total_in_words)
+        console.print(Padding(table, (0, 0, 1, 2)))
+    console.print(describe_total(left), soft_wrap=True)
 
 
-def table_of(parts: Sequence[Left]) -> Table:
-    """Return the table of one client."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("rounds", "what", "shape"):
-        table.add_column(name, overflow="fold")
-    table.add_column("bytes", justify="right", no_wrap=True)
-    for name in ("mechanism", "cost", "total"):
-        table.add_column(name, overflow="fold")
-    for part in parts:
-        what = part.what if part.what == part.task else f"{part.task}: {part.what}"
-        shape = "x".join(map(str, part.shape)) or "1"
-        row = (in_rounds(part), what, shape, f"{part.bytes:,}", part.mechanism)
-        table.add_row(*row, part.cost_in_words, part.total_in_words)
-    return table
-
-
-def alike(left: Sequence[Left]) -> list[tuple[list[str], list[Left]]]:
+def group_alike(left: Sequence[Left]) -> list[tuple[list[str], list[Left]]]:
     """Group clients whose tables are equal."""
     by_client: dict[tuple[str | None, str], list[Left]] = {}
     for part in left:
         by_client.setdefault((part.run, part.client), []).append(part)
-    groups: list[tuple[list[str], list[Left]]] = []
+    groups: dict[str, tuple[list[str], list[Left]]] = {}
     for (_, client), parts in by_client.items():
-        same = [replace(part, client="") for part in parts]  # tables include the run: different runs are never grouped
-        for names, others in groups:
-            if [replace(part, client="") for part in others] == same:
-                names.append(client)
-                break
-        else:
-            groups.append(([client], parts))
-    return groups
+        same = repr([replace(part, client="") for part in parts])  # which includes the run: runs are never grouped
+        groups.setdefault(same, ([], parts))[0].append(client)
+    return list(groups.values())
 
 
-def in_rounds(part: Left) -> str:
+def describe_rounds(part: Left) -> str:
     """Return the rounds of a line: 3, or 0-49, or 5 of 0-49 if some rounds are missing."""
     first, last = part.rounds
     if first == last:
@@ -80,7 +62,7 @@ def in_rounds(part: Left) -> str:
     return f"{first}-{last}" if part.count == last - first + 1 else f"{part.count} of {first}-{last}"
 
 
-def in_all(left: Sequence[Left]) -> str:
+def describe_total(left: Sequence[Left]) -> str:
     """Return a sentence with the total size and the total privacy cost."""
     clients = sorted({part.client for part in left})
     size = sum(part.bytes for part in left)
@@ -98,8 +80,6 @@ def in_all(left: Sequence[Left]) -> str:
     return f"{text}; each has spent at most (epsilon, delta) = ({worst['epsilon']:.4g}, {worst['delta']:.3g})"
 
 
-# -- ``felb privacy``: outbound logs, statements, noise of a guarantee -----------------------------------------------
-
 HANGING = 21
 """Width of the first column of a statement."""
 
@@ -113,8 +93,8 @@ def privacy_command() -> None:
 
 
 @privacy_command.command("log")
-@click.argument("run", type=click.Path())
-@click.option("--client", metavar="NAME", help="Show only this client.")
+@click.argument("run", **PATH)
+@option("--client", "Show only this client.", "NAME")
 @options.as_json
 def log(run: str, client: str | None, as_json: bool) -> None:
     """Show the outbound logs: client, rounds, arrays, shape, bytes, mechanism, cost, running total.
@@ -134,15 +114,11 @@ def log(run: str, client: str | None, as_json: bool) -> None:
 
 
 @privacy_command.command("plan")
-@click.option("-n", "--records", required=True, help="Number of records of all clients.", **options.COUNT)
-@click.option("-m", "--features", required=True, help="Number of features.", **options.COUNT)
-@click.option("--clients", default=10, show_default=True, help="Number of clients.", **options.COUNT)
-@click.option(
-    "--ones-per-record",
-    default=20,
-    show_default=True,
-    help="Median number of ones per record: the row bound, unless the specification has one.",
-    **options.COUNT,
+@option("-n --records", "Number of records of all clients.", COUNT, required=True)
+@option("-m --features", "Number of features.", COUNT, required=True)
+@option("--clients", "Number of clients.", COUNT, 10)
+@option(
+    "--ones-per-record", "Median number of ones per record: the row bound, unless the specification has one.", COUNT, 20
 )
 @options.privacy_spec
 @options.as_json
@@ -186,7 +162,7 @@ def plan(
 
 
 @privacy_command.command("statement")
-@click.argument("run", type=click.Path())
+@click.argument("run", **PATH)
 @options.as_json
 def statement(run: str, as_json: bool) -> None:
     """Show the privacy guarantee of the result in the folder RUN: unit, attackers, budget and conditions."""

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from felb.cli import options
+from felb.cli.options import COUNT, PATH, option
 from felb.cli.output import (
     SHOWN_FEATURES,
     describe,
+    list_first,
+    new_table,
     plain_console,
     print_facts,
     print_json,
     print_result,
     print_rows,
-    print_scores,
     score_table,
     warnings_as_notes,
 )
@@ -26,84 +27,17 @@ from felb.cli.output import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from felb.metrics.comparison import Drift, Share
+    from rich.table import Table
+
+    from felb.metrics.comparison import Share
     from felb.runs.apply import Applied, Pair
-    from felb.runs.result import Component, Result
-
-
-# -- Two results side by side, for ``felb show A B`` -----------------------------------------------------------------
-
-
-def print_pair(results: Sequence[Result], folders: Sequence[str], *, as_json: bool, shown: int) -> None:
-    """Print facts, scores and matched components of two results."""
-    from felb.runs.apply import pair_components
-
-    pairs = pair_components(*results)
-    if as_json:
-        sides = [
-            {"folder": folder, "method": result.provenance.method, "scores": result.scores}
-            for folder, result in zip(folders, results, strict=True)
-        ]
-        print_json({"results": sides, "pairs": [asdict(pair) for pair in pairs]})
-        return
-    console = plain_console()
-    console.print(_facts(results, folders))
-    console.print()
-    names = (f"{side}: {result.provenance.method}" for side, result in zip("AB", results, strict=True))
-    console.print(score_table(dict(zip(names, (result.scores for result in results), strict=True))))
-    console.print()
-    console.print(_pairs(pairs, shown))
-
-
-def _facts(results: Sequence[Result], folders: Sequence[str]) -> Table:
-    told = [describe(result, folder) for result, folder in zip(results, folders, strict=True)]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("", "A", "B"):
-        table.add_column(title, overflow="fold")
-    for name in dict.fromkeys(name for facts in told for name in facts):
-        table.add_row(name, *(facts.get(name, "-") for facts in told))
-    return table
-
-
-def _pairs(pairs: Sequence[Pair], shown: int) -> Table:
-    """Return the table of components: numbers, similarity, supports, and features of both or of one alone."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("A", "B", "match", "support A", "support B"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("features of both; of one alone", overflow="fold")
-    for pair in pairs:
-        sides = (pair.first, pair.second)
-        match = f"{pair.jaccard:.2f}" if all(sides) else "-"
-        parts = [_listed_pairs(pair.shared, shown)] if pair.shared else []
-        parts += [f"only A: {_listed_pairs(pair.only_first, shown)}"] if pair.only_first else []
-        parts += [f"only B: {_listed_pairs(pair.only_second, shown)}"] if pair.only_second else []
-        table.add_row(*map(_number, sides), match, *map(_support, sides), "; ".join(parts))
-    return table
-
-
-def _number(component: Component | None) -> str:
-    return "-" if component is None else str(component.number)
-
-
-def _support(component: Component | None) -> Any:
-    return "-" if component is None or component.support is None else str(component.support)
-
-
-def _listed_pairs(features: Sequence[str], shown: int) -> str:
-    more = len(features) - shown
-    return ", ".join(features[:shown]) + (f", … ({more} more)" if more > 0 else "")
+    from felb.runs.result import Result
 
 
 @click.command("show")
 @options.result
 @options.other_result
-@click.option(
-    "--features",
-    default=SHOWN_FEATURES,
-    show_default=True,
-    help="Maximum number of feature names per component.",
-    **options.COUNT,
-)
+@option("--features", "Maximum number of feature names per component.", COUNT, SHOWN_FEATURES)
 @options.as_json
 def show_command(result: str, other: str | None, features: int, as_json: bool) -> None:
     """Show the provenance, the scores and the components of the result in the folder RESULT.
@@ -121,7 +55,42 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
     print_result(Result.read(result), result, as_json=as_json, shown=features)
 
 
-# -- ``felb score`` --------------------------------------------------------------------------------------------------
+def print_pair(results: Sequence[Result], folders: Sequence[str], *, as_json: bool, shown: int) -> None:
+    """Print facts, scores and matched components of two results."""
+    from felb.runs.apply import pair_components
+
+    pairs = pair_components(*results)
+    if as_json:
+        sides = [
+            {"folder": folder, "method": result.provenance.method, "scores": result.scores}
+            for folder, result in zip(folders, results, strict=True)
+        ]
+        print_json({"results": sides, "pairs": [asdict(pair) for pair in pairs]})
+        return
+    console, facts = plain_console(), new_table("", "A", "B")
+    told = [describe(result, folder) for result, folder in zip(results, folders, strict=True)]
+    for name in dict.fromkeys(name for side in told for name in side):
+        facts.add_row(name, *(side.get(name, "-") for side in told))
+    console.print(facts)
+    console.print()
+    names = (f"{side}: {result.provenance.method}" for side, result in zip("AB", results, strict=True))
+    console.print(score_table(dict(zip(names, (result.scores for result in results), strict=True))))
+    console.print()
+    console.print(_tabulate_pairs(pairs, shown))
+
+
+def _tabulate_pairs(pairs: Sequence[Pair], shown: int) -> Table:
+    """Return the table of components: numbers, similarity, supports, and features of both or of one alone."""
+    numbers = ("A", "B", "match", "support A", "support B")
+    table = new_table(*numbers, "features of both; of one alone", right=numbers)
+    for pair in pairs:
+        sides = (pair.first, pair.second)
+        found = ["-" if side is None else str(side.number) for side in sides]
+        supports = ["-" if side is None or side.support is None else str(side.support) for side in sides]
+        kinds = (("", pair.shared), ("only A: ", pair.only_first), ("only B: ", pair.only_second))
+        parts = [head + list_first(names[:shown], more=names[shown:]) for head, names in kinds if names]
+        table.add_row(*found, f"{pair.jaccard:.2f}" if all(sides) else "-", *supports, "; ".join(parts))
+    return table
 
 
 @click.command("score")
@@ -130,12 +99,7 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
 @options.client_column_left_out
 @options.reading
 @options.as_json
-def score_command(
-    result: str,
-    data: str,
-    as_json: bool,
-    **reading: Any,
-) -> None:
+def score_command(result: str, data: str, as_json: bool, **reading: Any) -> None:
     """Assign the records of DATA to the components of RESULT and score the reconstruction.
 
     DATA can contain new records. Its features must be the same, in the same order. Raw data is read by the schema of
@@ -156,25 +120,15 @@ def score_command(
     if as_json:
         print_json({"result": result, "data": data, "scores": counts.scores(), **asdict(counts)})
     else:
-        print_scores({data: counts.scores()})
-
-
-# -- ``felb certify`` ------------------------------------------------------------------------------------------------
+        plain_console().print(score_table({data: counts.scores()}))
 
 
 @click.command("certify")
 @click.argument("data")
-@click.option(
-    "-k", "--components", "n_components", **options.COUNT, help="Number of components (default: that of the result)."
-)
-@click.option("--result", type=click.Path(), metavar="FOLDER", help="Result whose errors are compared with the bound.")
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    default=30.0,
-    show_default=True,
-    help="Time limit of the search; the bound that is proven by then is returned.",
+@option("-k --components n_components", "Number of components (default: that of the result).", COUNT)
+@option("--result", "Result whose errors are compared with the bound.", PATH, metavar="FOLDER")
+@option(
+    "--time-limit", "Time limit of the search; the bound that is proven by then is returned.", options.SECONDS, 30.0
 )
 @options.client_column_left_out
 @options.reading
@@ -201,41 +155,26 @@ def certify_command(data: str, as_json: bool, **parameters: Any) -> None:
         click.echo(f"gap          {proven}")
 
 
-# -- ``felb report`` -------------------------------------------------------------------------------------------------
-
 PAGE = "report.html"
 
 
 @click.command("report")
 @options.result
-@click.option(
-    "-o",
-    "--out",
-    metavar="FILE",
-    help=f"HTML file to write (default: {PAGE} in the folder RESULT, or NAME.html beside NAME.felbmodel).",
+@option(
+    "-o --out",
+    f"HTML file to write (default: {PAGE} in the folder RESULT, or NAME.html beside NAME.felbmodel).",
+    "FILE",
 )
-@click.option(
-    "--data", metavar="FILE", help="Data file to evaluate the result on (default: the data of the run, if it is found)."
-)
-@click.option(
-    "--labels", metavar="SOURCE", help="Labels of the records to compare with the components; see `felb interpret`."
-)
-@click.option("--png", metavar="DIR", help="Also write the plots as PNG files to this folder; requires felb[report].")
-@click.option("--csv", metavar="DIR", help="Also write the tables as CSV files to this folder.")
+@option("--data", "Data file to evaluate the result on (default: the data of the run, if it is found).", "FILE")
+@option("--labels", "Labels of the records to compare with the components; see `felb interpret`.", "SOURCE")
+@option("--png", "Also write the plots as PNG files to this folder; requires felb[report].", "DIR")
+@option("--csv", "Also write the tables as CSV files to this folder.", "DIR")
 @options.client_column_of_data
 @options.reading
 @options.force
 @options.as_json
 def report_command(
-    result: str,
-    out: str | None,
-    data: str | None,
-    labels: str | None,
-    png: str | None,
-    csv: str | None,
-    force: bool,
-    as_json: bool,
-    **reading: Any,
+    result: str, out: str | None, png: str | None, csv: str | None, force: bool, as_json: bool, **sources: Any
 ) -> None:
     """Write one self-contained HTML page of the result in the folder RESULT, or of a model file (.felbmodel).
 
@@ -244,15 +183,10 @@ def report_command(
     options change them. Without the data, intervals are approximate and plots of the data are omitted; the page says
     so.
     """
-    from felb.report import (
-        build_result_page,
-        gather,
-        write_figures,
-        write_tables,
-    )
+    from felb.report import build_result_page, gather, write_figures, write_tables
 
     with warnings_as_notes():
-        inputs = gather(result, data=data, labels=labels, **options.given(**reading))
+        inputs = gather(result, **options.given(**sources))
         beside = inputs.folder / PAGE if inputs.folder.is_dir() else inputs.folder.with_suffix(".html")
         target = beside if out is None else Path(out)
         facts: dict[str, Any] = {"page": str(target), "bytes": build_result_page(inputs).write(target, force=force)}
@@ -264,45 +198,28 @@ def report_command(
         facts["data"] = inputs.measured.source
     elif inputs.absent is not None:
         facts["note"] = f"{inputs.absent} With --data FILE the page has plots of the data and better intervals."
-    print_facts(facts if as_json else {name: _plain(fact) for name, fact in facts.items()}, as_json=as_json)
+    print_facts(facts, as_json=as_json)
 
-
-def _plain(fact: Any) -> Any:
-    return ", ".join(fact) if isinstance(fact, list) else fact
-
-
-# -- ``felb interpret`` ----------------------------------------------------------------------------------------------
 
 SHOWN = 6
 
 
 @click.command("interpret")
 @options.result
-@click.option(
-    "--data",
-    metavar="FILE",
-    help="Data of the run (default: the file with the name that the run has stored, if it is found).",
-)
-@click.option(
+@options.data_of_run
+@option(
     "--labels",
-    metavar="SOURCE",
-    help="Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data.",
+    "Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data.",
+    "SOURCE",
 )
-@click.option("--sets", metavar="FILE", help="Write the components as sets of features to this GMT file (.gmt).")
-@click.option("--rules", metavar="FILE", help="Write the components as rules 'if ... then ...' to this CSV file.")
-@click.option("--table", metavar="FILE", help="Write the table of components and features to this CSV file.")
+@option("--sets", "Write the components as sets of features to this GMT file (.gmt).", "FILE")
+@option("--rules", "Write the components as rules 'if ... then ...' to this CSV file.", "FILE")
+@option("--table", "Write the table of components and features to this CSV file.", "FILE")
 @options.client_column_of_data
 @options.reading
 @options.as_json
 def interpret_command(
-    result: str,
-    data: str | None,
-    labels: str | None,
-    sets: str | None,
-    rules: str | None,
-    table: str | None,
-    as_json: bool,
-    **reading: Any,
+    result: str, labels: str | None, sets: str | None, rules: str | None, table: str | None, as_json: bool, **data: Any
 ) -> None:
     """Interpret the components of RESULT, using the data of the run.
 
@@ -319,7 +236,7 @@ def interpret_command(
     from felb.report.exports import interpret, write_columns
 
     with warnings_as_notes():
-        inputs = gather(result, data=data, labels=labels, **options.given(**reading))
+        inputs = gather(result, labels=labels, **options.given(**data))
         found = interpret(inputs)
         if sets is not None:
             write_sets(inputs, sets)
@@ -347,50 +264,32 @@ def interpret_command(
     print_rows(shown)
 
 
-# -- ``felb apply`` --------------------------------------------------------------------------------------------------
-
 SHOWN_NAMES = 5
 
 
 @click.command("apply")
 @options.result
 @click.argument("data")
-@click.option("-o", "--out", required=True, metavar="FILE", help="File to write: .csv, .parquet, .npz or .h5ad.")
-@click.option(
+@option("-o --out", "File to write: .csv, .parquet, .npz or .h5ad.", "FILE", required=True)
+@option(
     "--align",
-    type=click.Choice(["name"]),
-    help="Match features by name: columns in another order are reordered, new columns are ignored, and the cells of "
+    "Match features by name: columns in another order are reordered, new columns are ignored, and the cells of "
     "missing columns are unknown (default: the columns must be the features of the result, in their order).",
+    ("name",),
 )
-@click.option("--record-column", metavar="NAME", help="Column with the names of the records; it is not a feature.")
-@click.option(
+@option("--record-column", "Column with the names of the records; it is not a feature.", "NAME")
+@option(
     "--reference",
-    metavar="FILE",
-    help="Records of the fit to compare with (default: the counts that the result folder keeps of them).",
+    "Records of the fit to compare with (default: the counts that the result folder keeps of them).",
+    "FILE",
 )
-@click.option("--drift", "drift_file", metavar="FILE", help="Also write the drift table to this .csv or .json file.")
-@click.option(
-    "--rows",
-    default=10,
-    show_default=True,
-    help="Maximum number of features and of components in the printed tables.",
-    **options.COUNT,
-)
+@option("--drift drift_file", "Also write the drift table to this .csv or .json file.", "FILE")
+@option("--rows", "Maximum number of features and of components in the printed tables.", COUNT, 10)
 @options.reading
 @options.force
 @options.as_json
 def apply_command(
-    result: str,
-    data: str,
-    out: str,
-    align: str | None,
-    record_column: str | None,
-    reference: str | None,
-    drift_file: str | None,
-    rows: int,
-    force: bool,
-    as_json: bool,
-    **reading: Any,
+    result: str, data: str, out: str, drift_file: str | None, rows: int, force: bool, as_json: bool, **reading: Any
 ) -> None:
     """Assign the records of DATA to the components of RESULT, and compare them with the records of the fit.
 
@@ -410,44 +309,27 @@ def apply_command(
     component  records: fraction of the records that have the component
                ones:    fraction of ones of its features in these records
     """  # noqa: D301
-    from felb.runs.apply import (
-        NO_DRIFT,
-        apply_file,
-        check_drift_target,
-        check_target,
-        write_assignment,
-        write_drift,
-    )
+    from felb.runs.apply import NO_DRIFT, apply_file, check_drift_target, check_target, write_assignment, write_drift
 
     check_target(out, force=force)
     if drift_file is not None:
         check_drift_target(drift_file, force=force)
     with warnings_as_notes():
-        found = apply_file(
-            result, data, align=align, record_column=record_column, reference=reference, **options.given(**reading)
-        )
+        found = apply_file(result, data, **options.given(**reading))
     if drift_file is not None and found.drift is None:
         raise click.UsageError(f"{NO_DRIFT} Give --reference FILE.")
     write_assignment(out, found.U, found.records, force=force)
     if drift_file is not None and found.drift is not None:
         write_drift(drift_file, found.drift, force=force)
     if as_json:
+        facts: dict[str, Any] = {"out": out, "records": len(found.U), "alignment": asdict(found.alignment)}
         drift = None if found.drift is None else found.drift.to_json()
-        scores = found.counts.total.scores()
-        print_json(
-            {
-                "out": out,
-                "records": len(found.U),
-                "alignment": asdict(found.alignment),
-                "scores": scores,
-                "drift": drift,
-            }
-        )
+        print_json({**facts, "scores": found.counts.total.scores(), "drift": drift})
         return
-    _print(found, data, out, rows)
+    _print_applied(found, data, out, rows)
 
 
-def _print(found: Applied, data: str, out: str, rows: int) -> None:
+def _print_applied(found: Applied, data: str, out: str, rows: int) -> None:
     from felb.runs.apply import NO_DRIFT
 
     click.echo(f"{out}: {found.U.shape[0]} records x {found.U.shape[1]} components")
@@ -459,46 +341,34 @@ def _print(found: Applied, data: str, out: str, rows: int) -> None:
     if columns.reordered:
         click.echo("the columns were in another order")
     click.echo()
-    print_scores({data: found.counts.total.scores()})
+    console = plain_console()
+    console.print(score_table({data: found.counts.total.scores()}))
     click.echo()
     if found.drift is None:
-        from felb.runs.apply import NO_DRIFT
-
         click.echo(f"{NO_DRIFT} (option --reference)")
         return
-    drift, console = found.drift, plain_console()
+    drift = found.drift
     click.echo(
         f"against the {drift.records[0]} records of the fit: F1 {drift.f1[0]:.4f}, now {drift.f1[1]:.4f}; "
         f"wrong cells {drift.wrong.fit or 0:.2%}, now {drift.wrong.new or 0:.2%}"
     )
-    for table in drift_tables(drift, rows):
+    features = [(f.name, (f.ones, f.wrong), f.changed) for f in drift.features]
+    components = [(str(c.number), (c.records, c.ones), c.changed) for c in drift.components]
+    for of, shares, changes in (
+        ("feature", ("ones", "wrong"), features),
+        ("component", ("records", "ones"), components),
+    ):
         click.echo()
-        console.print(table)
+        console.print(_tabulate_drift(of, shares, changes, rows))
 
 
-def drift_tables(drift: Drift, rows: int) -> list[Table]:
-    """Return the features and the components that have changed most."""
-    features = sorted(drift.features, key=lambda f: -max(abs(f.wrong.z), abs(f.ones.z)))
-    components = sorted(drift.components, key=lambda c: -max(abs(c.records.z), abs(c.ones.z)))
-    return [
-        _table("feature", ("ones", "wrong"), [(f.name, (f.ones, f.wrong), f.changed) for f in features], rows),
-        _table(
-            "component",
-            ("records", "ones"),
-            [(str(c.number), (c.records, c.ones), c.changed) for c in components],
-            rows,
-        ),
-    ]
-
-
-def _table(of: str, shares: tuple[str, str], found: list[tuple[str, tuple[Share, Share], bool]], rows: int) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(of, overflow="fold")
-    for share in shares:
-        for head in (f"{share}: fit", "new", "z"):
-            table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("")
-    for name, values, changed in found[:rows]:
+def _tabulate_drift(
+    of: str, shares: tuple[str, str], found: list[tuple[str, tuple[Share, Share], bool]], rows: int
+) -> Table:
+    """Return the features or the components that have changed most."""
+    heads = [head for share in shares for head in (f"{share}: fit", "new", "z")]
+    table = new_table(of, *heads, "", right=heads)
+    for name, values, changed in sorted(found, key=lambda entry: -max(abs(value.z) for value in entry[1]))[:rows]:
         cells = [cell for value in values for cell in (_share(value.fit), _share(value.new), f"{value.z:+.1f}")]
         table.add_row(name, *cells, "*" if changed else "")
     if len(found) > rows:

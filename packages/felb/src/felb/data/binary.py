@@ -21,25 +21,15 @@ if TYPE_CHECKING:
     Locate = Callable[[tuple[int, ...]], str]
 
 
-# -- The one validator of sparse rows: what it has passed, a compiled kernel may walk without looking ----------------
-#
-# A kernel does not compare an index with the size of what it indexes. So whatever comes from outside (a file, a data
-# frame, a message, a matrix of SciPy) passes here before: the index pointer ascends and is as long as the shape says,
-# the column numbers of a row ascend, occur once and exist, and no cell is both a one and unknown.
+# A compiled kernel does not compare an index with the size of what it indexes. So whatever comes from outside (a file,
+# a data frame, a message, a matrix of SciPy) passes the checks below before.
 
 CHUNK = 1 << 19
 """Column numbers that are looked at together: few enough to stay in the processor's cache."""
 
 
 def check_indptr(indptr: NDArray[Any], n_lines: int, n_entries: int) -> None:
-    """Raise unless `indptr` cuts entries into lines; it may begin after the first entry and end before the last.
-
-    Parameters
-    ----------
-    indptr : where each line starts, and where the last one ends
-    n_lines : rows of a matrix in CSR form, columns of one in CSC form
-    n_entries : length of the array that is cut
-    """
+    """Raise unless `indptr` cuts entries into lines; it may begin after the first entry and end before the last."""
     if indptr.ndim != 1:
         raise InputError(f"indptr must be 1D, not {indptr.ndim}D")
     if indptr.size != n_lines + 1:
@@ -66,17 +56,15 @@ def check_range(indices: NDArray[Any], size: int, what: str = "column") -> None:
             raise InputError(f"there is no {what} {outside}; the {what}s are numbered from 0 to {size - 1}")
 
 
-def check_rows(indptr: NDArray[Any], indices: NDArray[Any], n_columns: int) -> None:
-    """Raise unless every row of a checked `indptr` has column numbers that exist and strictly ascend."""
-    first, last = int(indptr[0]), int(indptr[-1])
-    check_range(indices, n_columns)
-    row = _first_unsorted(indptr, indices, first, last)
+def check_order(indptr: NDArray[Any], indices: NDArray[Any]) -> None:
+    """Raise unless the column numbers of every row of a checked `indptr` strictly ascend."""
+    row = _first_unsorted(indptr, indices, int(indptr[0]), int(indptr[-1]))
     if row is not None:
         _refuse_order(row, indptr, indices)
 
 
 def check_chunk(indptr: NDArray[np.int64], indices: NDArray[Any], start: int, stop: int, n_columns: int) -> None:
-    """Raise as `check_rows` does, but look only at the entries from `start` to before `stop` and the one before them.
+    """Raise as `check_range` and `check_order` do, but look only at the entries from `start` to before `stop`.
 
     Over consecutive chunks that is one streaming pass. Where entries ascend, those at the ends of rows are the largest,
     and no others need to be compared with the number of columns. Read without a sign, a negative number is the largest.
@@ -95,97 +83,14 @@ def is_canonical(indptr: NDArray[Any], indices: NDArray[Any]) -> bool:
     return _first_unsorted(indptr, indices, int(indptr[0]), int(indptr[-1])) is None
 
 
-def check_disjoint(
-    ones: tuple[NDArray[Any], NDArray[Any]], unknown: tuple[NDArray[Any], NDArray[Any]], n_columns: int
-) -> None:
-    """Raise if a cell is both a one and unknown; both are (indptr, indices) of checked rows."""
-    both = count_common(ones, unknown, n_columns)
+def check_disjoint(ones: BinaryMatrix, unknown: BinaryMatrix) -> None:
+    """Raise if a cell is both a one and unknown, looking at a few rows at a time."""
+    blocks = zip(ones.row_blocks(ROWS_AT_A_TIME), unknown.row_blocks(ROWS_AT_A_TIME), strict=True)
+    both = sum(a.to_scipy(bool).multiply(b.to_scipy(bool)).nnz for a, b in blocks)
     if both:
         raise InputError(
             f"{both} cells are marked as unknown and are ones of the data; set them to 0 there, or do not mark them"
         )
-
-
-def count_common(a: tuple[NDArray[Any], NDArray[Any]], b: tuple[NDArray[Any], NDArray[Any]], n_columns: int) -> int:
-    """Return how many cells two sets of checked rows have in common, looking at a few rows at a time."""
-    n_rows, common, start = a[0].size - 1, 0, 0
-    entries = (a[0] - a[0][0]) + (b[0] - b[0][0])
-    while start < n_rows:
-        stop = max(start + 1, int(np.searchsorted(entries, entries[start] + CHUNK, side="right")) - 1)
-        common += np.intersect1d(
-            _cells(*a, start, stop, n_columns), _cells(*b, start, stop, n_columns), assume_unique=True
-        ).size
-        start = stop
-    return common
-
-
-def check_compressed(matrix: Any) -> None:
-    """Raise unless a CSR, CSC or BSR matrix of SciPy fits its own shape: SciPy's compiled code does not look."""
-    n, m = matrix.shape
-    data = np.asarray(matrix.data)
-    if matrix.format == "bsr":
-        if data.ndim != 3 or min(data.shape[1:]) < 1 or n % data.shape[1] or m % data.shape[2]:
-            raise InputError("the sparse matrix is damaged: its blocks do not match its shape; create it again")
-        n, m = n // data.shape[1], m // data.shape[2]
-    lines, places = (m, n) if matrix.format == "csc" else (n, m)
-    indptr, indices = np.asarray(matrix.indptr), np.asarray(matrix.indices)
-    _check_triple(indptr, indices, len(data), lines, places)
-
-
-def check_uncompressed(matrix: Any) -> None:
-    """Raise unless the arrays of a DIA or LIL matrix of SciPy belong together; other formats are pairs already."""
-    if matrix.format == "dia":
-        data, offsets = np.asarray(matrix.data), np.asarray(matrix.offsets)
-        sound = data.ndim == 2 and offsets.shape == (len(data),) and offsets.dtype.kind in "ui"
-        sound = sound and np.unique(offsets).size == offsets.size
-    elif matrix.format == "lil":
-        rows, data = np.asarray(matrix.rows, dtype=object), np.asarray(matrix.data, dtype=object)
-        sound = rows.shape == data.shape == (matrix.shape[0],)
-        sound = sound and all(
-            isinstance(columns, list) and isinstance(values, list) and len(columns) == len(values)
-            for columns, values in zip(rows, data, strict=True)
-        )
-    else:
-        return
-    if not sound:
-        raise InputError("the sparse matrix is damaged: its arrays are inconsistent; create it again")
-
-
-def check_parts(
-    indptr: NDArray[Any], indices: NDArray[Any], n_values: int, shape: tuple[int, int], *, by_column: bool = False
-) -> None:
-    """Raise unless the three arrays of a compressed matrix fit a shape, before a matrix of SciPy is made of them."""
-    lines, places = shape[::-1] if by_column else shape
-    _check_triple(indptr, indices, n_values, lines, places)
-
-
-def check_coordinates(rows: NDArray[Any], columns: NDArray[Any], n_values: int, shape: tuple[int, int]) -> None:
-    """Raise unless (row, column) pairs are as many as their values and inside a shape."""
-    if not rows.size == columns.size == n_values:
-        raise InputError(
-            "the sparse matrix is damaged: its arrays of rows, columns and values differ in length; create it again"
-        )
-    for indices, size, what in ((rows, shape[0], "row"), (columns, shape[1], "column")):
-        try:
-            check_range(indices, size, what)
-        except InputError as error:
-            _refuse_matrix(error)
-
-
-def _check_triple(indptr: NDArray[Any], indices: NDArray[Any], n_values: int, lines: int, places: int) -> None:
-    try:
-        check_indptr(indptr, lines, min(indices.size, n_values))
-        if indptr[0] != 0:
-            raise InputError(f"indptr begins with {indptr[0]} instead of 0")
-        check_range(indices[: indptr[-1]], places)
-    except InputError as error:
-        _refuse_matrix(error)
-
-
-def _refuse_matrix(error: InputError) -> NoReturn:
-    raise InputError(
-        f"the sparse matrix is damaged: it has entries outside its shape ({error}); create it again"
-    ) from error
 
 
 def _first_unsorted(indptr: NDArray[Any], indices: NDArray[Any], start: int, stop: int) -> int | None:
@@ -211,14 +116,6 @@ def _refuse_order(row: int, indptr: NDArray[Any], indices: NDArray[Any]) -> NoRe
     )
 
 
-def _cells(indptr: NDArray[Any], indices: NDArray[Any], start: int, stop: int, n_columns: int) -> NDArray[np.int64]:
-    """Return the numbers row × n_columns + column of the ones of some rows."""
-    rows = np.repeat(np.arange(start, stop, dtype=np.int64), np.diff(indptr[start : stop + 1]))
-    return np.asarray(rows * n_columns + indices[int(indptr[start]) : int(indptr[stop])], dtype=np.int64)
-
-
-# -- Conversion of values to cells: ones, missing cells, and errors that name the place of any other value -----------
-
 NOT_BINARY = "values must be 0 or 1; set binarize_threshold to convert values above it to 1"
 MISSING = "is missing (NaN or empty); fill it or remove its row"
 SAY_MISSING = ", or set missing to 'unknown' (left out of all counts; FederatedBMF only) or to 'zero'"
@@ -226,12 +123,24 @@ MISSING_MEANS = ("error", "unknown", "zero")
 """What a missing cell of a file may be taken for."""
 
 
-def where_one(values: NDArray[Any], threshold: float | None, *, locate: Locate | None = None) -> NDArray[np.bool_]:
-    """Return the mask of ones of `values`; any cell that is neither 0 nor 1 is an error that names the cell.
+def where_one(
+    values: NDArray[Any], threshold: float | None, locate: Locate, *, missing: str | None = None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | None]:
+    """Return the mask of ones of `values`, and that of unknown cells or None if there are none.
 
-    `locate` turns a position in `values` into the (row, column) that a user would recognise.
+    Any cell that is neither 0 nor 1 is an error that names it: `locate` turns a position in `values` into words that a
+    user would recognise. `missing` is one of `MISSING_MEANS`; None is an error that names no option.
     """
-    values = np.asarray(values)
+    absent = None if missing is None else missing_cells(values)
+    if absent is None:
+        return _where_one(np.asarray(values), threshold, locate), None
+    if missing == "error":
+        _refuse(values, absent, locate, MISSING + SAY_MISSING)
+    ones = _where_one(np.where(absent, 0, values), threshold, locate) & ~absent
+    return ones, absent if missing == "unknown" else None
+
+
+def _where_one(values: NDArray[Any], threshold: float | None, locate: Locate) -> NDArray[np.bool_]:
     if values.dtype == bool:
         return values if threshold is None else np.asarray(values > float(threshold))
     if threshold is not None and values.dtype.kind == "f" and np.isinf(values).any():
@@ -241,7 +150,9 @@ def where_one(values: NDArray[Any], threshold: float | None, *, locate: Locate |
     if values.dtype.kind == "f" and np.isnan(values).any():
         _refuse(values, np.isnan(values), locate, MISSING)
     if threshold is not None:
-        return _above(values, float(threshold))
+        if values.dtype.kind == "f" and abs(threshold) > float(np.finfo(values.dtype).max):
+            values = values.astype(np.float64)  # a narrow type would take the threshold for infinity
+        return np.asarray(values > float(threshold))
     ones: NDArray[np.bool_] = np.asarray(values == 1)
     if not np.all(ones | (values == 0)):
         _refuse(values, ~(ones | (values == 0)), locate, None)
@@ -258,55 +169,20 @@ def check_threshold(threshold: float | None) -> None:
         raise InputError(f"binarize_threshold={threshold!r} is not a finite number", parameter="binarize_threshold")
 
 
-class LocateCell:
-    """Names a cell of the original data for an error message.
-
-    Parameters
-    ----------
-    columns : column names, if there are any
-    first_row : number of the first row of the block that is looked at
-    column : number of the column, if the block is a single one
-    """
-
-    def __init__(self, columns: Sequence[str] | None = None, first_row: int = 0, column: int | None = None) -> None:
-        self._columns, self._first_row, self._column = columns, first_row, column
-        self._rows: NDArray[Any] | None = None
-
-    def among(self, rows: NDArray[Any]) -> LocateCell:
-        """Return a locator for values that stand in the given rows only."""
-        other = LocateCell(self._columns, self._first_row, self._column)
-        other._rows = rows
-        return other
-
-    def __call__(self, position: tuple[int, ...]) -> str:
-        """Return "row 3, column 17 ('name')" for a position in a block."""
-        row = position[0] + self._first_row if self._rows is None else self._rows[position[0]]
-        column = self._column if self._column is not None else position[1]
-        name = f" ({self._columns[column]!r})" if self._columns is not None else ""
-        return f"row {row}, column {column}{name}"
+def name_cell(names: Sequence[str] | None, row: int, column: int) -> str:
+    """Return "row 3, column 17 ('name')" for an error message."""
+    return f"row {row}, column {column}" + (f" ({names[column]!r})" if names is not None else "")
 
 
-class LocateEntry:
-    """Names the cell of an entry of sparse rows."""
-
-    def __init__(self, indptr: NDArray[Any], indices: NDArray[Any], locate: LocateCell) -> None:
-        self._indptr, self._indices, self._locate = indptr, indices, locate
-
-    def __call__(self, position: tuple[int, ...]) -> str:
-        """Return where the entry of this number stands."""
-        row = np.searchsorted(self._indptr, position[0], side="right") - 1
-        return self._locate((int(row), int(self._indices[position[0]])))
-
-
-def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: Locate | None, what: str | None) -> NoReturn:
+def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: Locate, what: str | None) -> NoReturn:
     position = tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
-    where = locate(position) if locate else f"cell {position}"
+    where = locate(position)
     if what is None:
         raise InputError(f"{where} holds {values[position]!s}; {NOT_BINARY}", parameter="binarize_threshold")
     raise InputError(f"{where} {what}", parameter="missing" if SAY_MISSING in what else None)
 
 
-def _to_numbers(values: NDArray[Any], locate: Locate | None) -> NDArray[Any]:
+def _to_numbers(values: NDArray[Any], locate: Locate) -> NDArray[Any]:
     """Read objects or strings as numbers; True/False and 0/1 in any spelling of numbers are understood."""
     flat = np.empty(values.shape, dtype=np.float64)
     for position, value in np.ndenumerate(values):
@@ -315,17 +191,10 @@ def _to_numbers(values: NDArray[Any], locate: Locate | None) -> NDArray[Any]:
         except OverflowError:
             flat[position] = np.inf if value > 0 else -np.inf
         except (TypeError, ValueError):
-            where = locate(position) if locate else f"cell {position}"
             raise InputError(
-                f"{where} holds {to_python(value)!r}, which is not a number; values must be 0 or 1"
+                f"{locate(position)} holds {to_python(value)!r}, which is not a number; values must be 0 or 1"
             ) from None
     return flat
-
-
-def _above(values: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    if values.dtype.kind == "f" and abs(threshold) > float(np.finfo(values.dtype).max):
-        values = values.astype(np.float64)  # a narrow type would take the threshold for infinity
-    return np.asarray(values > threshold)
 
 
 def to_python(value: Any) -> Any:
@@ -358,27 +227,11 @@ def _is_missing(value: Any) -> bool:
     )
 
 
-def where_known_one(
-    values: NDArray[Any], threshold: float | None, *, missing: str, locate: Locate | None = None
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_] | None]:
-    """Return the mask of ones as `where_one` does, and that of unknown cells; None if there are none.
-
-    `missing` is one of `MISSING_MEANS`.
-    """
-    absent = missing_cells(values)
-    if absent is None:
-        return where_one(values, threshold, locate=locate), None
-    if missing == "error":
-        _refuse(values, absent, locate, MISSING + SAY_MISSING)
-    ones = where_one(np.where(absent, 0, values), threshold, locate=locate) & ~absent
-    return ones, absent if missing == "unknown" else None
-
-
 MAX_UINT16_COLUMNS = 1 << 16
 """Up to this many columns, two bytes address a column."""
 
-ONES_AT_A_TIME = 1 << 22
-"""Passes over all ones go in chunks of this many, so that temporaries stay small beside a memory map."""
+ONES_AT_A_TIME, ROWS_AT_A_TIME = 1 << 22, 1 << 16
+"""Passes over all ones, or over two matrices, go in chunks, so that temporaries stay small beside a memory map."""
 
 
 def index_dtype(n_columns: int) -> np.dtype[Any]:
@@ -431,12 +284,14 @@ class BinaryMatrix:
         n_columns: int,
         columns: Sequence[str] | None = None,
     ) -> None:
-        self._n_columns = int(n_columns)
-        self._indices = _compact(np.asarray(indices), self._n_columns)
-        starts = np.asarray(indptr)
-        check_indptr(starts, max(0, starts.size - 1), self._indices.size)
+        if n_columns < 0:
+            raise InputError(f"a matrix cannot have {n_columns} columns")
+        self._n_columns, indices, starts = int(n_columns), np.asarray(indices), np.asarray(indptr)
+        check_range(indices, self._n_columns)
+        check_indptr(starts, max(0, starts.size - 1), indices.size)
+        self._indices = np.asarray(indices, dtype=index_dtype(self._n_columns))
         self._indptr = starts.astype(np.int64, copy=False)
-        check_rows(self._indptr, self._indices, self._n_columns)
+        check_order(self._indptr, self._indices)
         self._columns = check_column_names(columns, self._n_columns)
         self._unknown: BinaryMatrix | None = None
 
@@ -453,8 +308,6 @@ class BinaryMatrix:
         matrix._columns, matrix._unknown = check_column_names(columns, n_columns), None
         return matrix
 
-    # -- construction ------------------------------------------------------------------------------------------
-
     @classmethod
     def of(
         cls, data: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None
@@ -468,10 +321,34 @@ class BinaryMatrix:
     def from_transactions(
         cls, transactions: Iterable[Iterable[Any]], *, columns: Sequence[Any] | None = None
     ) -> BinaryMatrix:
-        """Build from item sets, one per record; `columns` fixes the items and their order."""
-        from felb.data.coercion import from_transactions
+        """Build from item sets, one per record; repeated items in a record count once.
 
-        return from_transactions(transactions, columns=columns)
+        Without `columns`, the columns are all items in sorted order (integers numerically); with it, an unknown item
+        is an error.
+        """
+        known = () if columns is None else columns
+        check_column_names(known, len(known))
+        ids: dict[Any, int] = {item: position for position, item in enumerate(known)}
+        rows: list[NDArray[np.int64]] = []
+        for number, items in enumerate(transactions):
+            if isinstance(items, str | bytes):
+                raise InputError(f"transaction {number} is the text {items!r}; give a list of items")
+            try:
+                row = {ids.setdefault(item, len(ids)) if columns is None else ids[item] for item in items}
+            except KeyError as error:
+                unknown = to_python(error.args[0])
+                raise InputError(f"transaction {number} holds {unknown!r}, which is not among the columns") from None
+            except TypeError as error:
+                raise InputError(f"transaction {number} is no list of items (numbers or names): {items!r}") from error
+            rows.append(np.fromiter(row, dtype=np.int64, count=len(row)))
+        order = list(ids)
+        if columns is None:
+            order.sort(key=lambda item: (0, int(item)) if isinstance(item, int | np.integer) else (1, str(item)))
+        rank = np.empty(len(ids), np.int64)
+        rank[[ids[item] for item in order]] = np.arange(len(ids))
+        indptr = np.cumsum([0] + [row.size for row in rows])
+        indices = np.concatenate([np.sort(rank[row]) for row in rows]) if rows else np.zeros(0, np.int64)
+        return cls(indptr, indices, len(ids), [str(item) for item in order])
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> BinaryMatrix:
@@ -485,17 +362,24 @@ class BinaryMatrix:
 
         Cells that were unknown before stay so; None makes zeros of them.
         """
-        from felb.data.coercion import mark_unknown
-
-        return mark_unknown(self, unknown)
+        if unknown is None:
+            return self._with_rows(self._indptr, self._indices, None)
+        marked = BinaryMatrix.of(unknown).with_columns(None)
+        if marked.shape != self.shape:
+            raise InputError(
+                f"unknown is {marked.shape[0]} x {marked.shape[1]}, but the data is {self.shape[0]} x {self.shape[1]}; "
+                "mark each unknown cell by a 1 in a matrix of the same shape"
+            )
+        check_disjoint(self, marked)
+        if self._unknown is not None:
+            marked = BinaryMatrix.of(marked.to_scipy().maximum(self._unknown.to_scipy()))
+        return self._with_rows(self._indptr, self._indices, marked if marked.nnz else None)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the matrix to one file that `open` maps back; the file appears complete or not at all."""
         from felb.data.storage import save_matrix
 
         save_matrix(self, path)
-
-    # -- facts -------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -558,8 +442,6 @@ class BinaryMatrix:
         if self._unknown is not None:
             digest.update(self._unknown.fingerprint().encode())
         return digest.hexdigest()
-
-    # -- parts and other forms ---------------------------------------------------------------------------------
 
     def rows(self, start: int, stop: int) -> BinaryMatrix:
         """Rows ``start`` to ``stop`` (exclusive), without copying."""
@@ -661,8 +543,6 @@ class BinaryMatrix:
         other._n_columns, other._columns = self._n_columns, self._columns
         return other
 
-    # -- Python's own protocols --------------------------------------------------------------------------------
-
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -700,15 +580,6 @@ def _unknown_of(matrix: BinaryMatrix) -> BinaryMatrix:
         return matrix.unknown
     n_rows, n_columns = matrix.shape
     return BinaryMatrix(np.zeros(n_rows + 1, dtype=np.int64), np.zeros(0, dtype=np.int64), n_columns)
-
-
-def _compact(indices: NDArray[Any], n_columns: int) -> NDArray[Any]:
-    """Return column numbers in the smallest type that fits, or raise if one of them is no column."""
-    if n_columns < 0:
-        raise InputError(f"a matrix cannot have {n_columns} columns")
-    wanted = index_dtype(n_columns)
-    check_range(indices, n_columns)
-    return np.asarray(indices, dtype=wanted)
 
 
 def check_column_names(columns: Sequence[Any] | None, n_columns: int) -> tuple[str, ...] | None:

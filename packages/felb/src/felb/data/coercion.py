@@ -9,21 +9,13 @@ import numpy as np
 
 from felb.data.binary import (
     BinaryMatrix,
-    LocateCell,
-    LocateEntry,
     check_column_names,
-    check_compressed,
-    check_coordinates,
-    check_disjoint,
     check_indptr,
-    check_parts,
     check_threshold,
-    check_uncompressed,
     index_dtype,
     is_canonical,
     missing_cells,
-    to_python,
-    where_known_one,
+    name_cell,
     where_one,
 )
 from felb.errors import InputError, shortened
@@ -33,10 +25,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-
-# -- Anything tabular into a `BinaryMatrix`, without ever densifying what is sparse ----------------------------------
-#
-# Every entrance checks that the values are 0 and 1 and says where they are not.
 
 DENSE_BLOCK_CELLS = 1 << 22
 """Dense input is scanned in row blocks of about this many cells, so that temporaries stay small."""
@@ -61,7 +49,7 @@ def to_binary(
         Make a one of every value above it. Without it, any value but 0 and 1 is an error.
     """
     check_threshold(binarize_threshold)
-    if callable(getattr(type(data), "__dask_graph__", None)):
+    if is_dask(data):
         raise InputError(
             "this is a Dask collection, which only the federated methods take (FederatedBMF, FELB, FELBMU, …); for "
             "others, give data.compute()"
@@ -70,8 +58,9 @@ def to_binary(
         _check_binary_threshold(binarize_threshold)
         return data if columns is None else data.with_columns(columns)
     if hasattr(data, "tocsr"):
-        return _from_scipy(data, columns, binarize_threshold)
-    if _is_anndata(data):
+        check_sparse(binarize_threshold, data.dtype, data.ndim)
+        return from_csr(to_checked_csr(data), columns=columns, binarize_threshold=binarize_threshold)
+    if hasattr(data, "X") and hasattr(data, "var_names") and hasattr(data, "obs_names"):
         return _from_anndata(data, columns, binarize_threshold)
     frame = Columns.of(data)
     if frame is not None:
@@ -79,36 +68,9 @@ def to_binary(
     return BinaryMatrix.vstack(list(convert_dense(data, columns=columns, binarize_threshold=binarize_threshold)))
 
 
-def from_transactions(transactions: Iterable[Iterable[Any]], *, columns: Sequence[Any] | None = None) -> BinaryMatrix:
-    """Build from item sets, one per record; repeated items in a record count once.
-
-    Without `columns`, the columns are all items in sorted order (integers numerically); with it, an unknown item
-    is an error.
-    """
-    known = () if columns is None else columns
-    check_column_names(known, len(known))
-    ids: dict[Any, int] = {item: position for position, item in enumerate(known)}
-    rows: list[NDArray[np.int64]] = []
-    for number, items in enumerate(transactions):
-        if isinstance(items, str | bytes):
-            raise InputError(f"transaction {number} is the text {items!r}; give a list of items")
-        try:
-            row = {ids.setdefault(item, len(ids)) for item in items} if columns is None else {ids[i] for i in items}
-        except KeyError as error:
-            unknown = to_python(error.args[0])
-            raise InputError(f"transaction {number} holds {unknown!r}, which is not among the columns") from None
-        except TypeError as error:
-            raise InputError(f"transaction {number} is no list of items (numbers or names): {items!r}") from error
-        rows.append(np.fromiter(row, dtype=np.int64, count=len(row)))
-    names = list(ids)
-    rank = np.arange(len(ids))
-    if columns is None:
-        order = sorted(range(len(names)), key=lambda i: _sort_key(names[i]))
-        rank[order] = np.arange(len(ids))
-        names = [names[i] for i in order]
-    indptr = np.cumsum([0] + [row.size for row in rows])
-    indices = np.concatenate([np.sort(rank[row]) for row in rows]) if rows else np.zeros(0, np.int64)
-    return BinaryMatrix(indptr, indices, len(ids), [str(name) for name in names])
+def is_dask(data: Any) -> bool:
+    """Tell a Dask collection by what it can do, so that Dask need not be there."""
+    return callable(getattr(type(data), "__dask_graph__", None))
 
 
 def from_columns(ones: Sequence[NDArray[Any]], n_rows: int, *, columns: Sequence[str] | None = None) -> BinaryMatrix:
@@ -135,8 +97,12 @@ def from_values(
     """Build from the values of each column; `missing` says what missing cells are, one of `MISSING_MEANS`."""
     ones, unknown = [], []
     for position, values in enumerate(columns):
-        locate = LocateCell(names, first_row, position)
-        found, absent = where_known_one(values, binarize_threshold, missing=missing, locate=locate)
+        found, absent = where_one(
+            values,
+            binarize_threshold,
+            lambda at, column=position: name_cell(names, first_row + at[0], column),  # type: ignore[misc]
+            missing=missing,
+        )
         ones.append(np.flatnonzero(found))
         unknown.append(np.zeros(0, np.int64) if absent is None else np.flatnonzero(absent))
     matrix = from_columns(ones, n_rows, columns=names)
@@ -173,12 +139,13 @@ def convert_dense(
     names = check_column_names(columns, m)
     step = max(1, DENSE_BLOCK_CELLS // max(1, m))
     for start in range(0, max(1, n), step):
-        block, locate = values[start : start + step], LocateCell(names, start)
-        if missing is None:
-            yield _of_mask(where_one(block, binarize_threshold, locate=locate), names)
-        else:
-            ones, unknown = where_known_one(block, binarize_threshold, missing=missing, locate=locate)
-            yield _of_mask(ones, names).with_unknown(None if unknown is None else _of_mask(unknown, None))
+        ones, unknown = where_one(
+            values[start : start + step],
+            binarize_threshold,
+            lambda at, first=start: name_cell(names, first + at[0], at[1]),  # type: ignore[misc]
+            missing=missing,
+        )
+        yield _of_mask(ones, names).with_unknown(None if unknown is None else _of_mask(unknown, None))
 
 
 def _of_mask(ones: NDArray[np.bool_], names: Sequence[str] | None) -> BinaryMatrix:
@@ -189,18 +156,19 @@ def _of_mask(ones: NDArray[np.bool_], names: Sequence[str] | None) -> BinaryMatr
 def from_csr(
     csr: Any, *, columns: Sequence[str] | None = None, binarize_threshold: float | None = None, first_row: int = 0
 ) -> BinaryMatrix:
-    """Build from a SciPy CSR matrix; `first_row` is the number of its first row in all of the data."""
-    import scipy.sparse as sp
-
-    check_compressed(csr)
+    """Build from a CSR matrix of `to_checked_csr`; `first_row` is the number of its first row in all of the data."""
     if not is_canonical(csr.indptr, csr.indices):  # what the matrix itself says of its order may be out of date
-        # A copy: duplicates are summed in place, and the caller's matrix is not ours to change.
-        csr = sp.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape, copy=True)
+        csr = csr.copy()  # duplicates are summed in place, and the caller's matrix is not ours to change
         csr.sum_duplicates()
     names = check_column_names(columns, csr.shape[1])
     indptr = csr.indptr.astype(np.int64)
     indices, values = csr.indices[: indptr[-1]], csr.data[: indptr[-1]]
-    ones = where_one(values, binarize_threshold, locate=LocateEntry(indptr, indices, LocateCell(names, first_row)))
+
+    def locate(at: tuple[int, ...]) -> str:
+        row = np.searchsorted(indptr, at[0], side="right") - 1
+        return name_cell(names, first_row + int(row), int(indices[at[0]]))
+
+    ones, _ = where_one(values, binarize_threshold, locate)
     if not ones.all():
         indptr = np.concatenate(([0], np.cumsum(ones, dtype=np.int64)))[indptr]
         indices = indices[ones]
@@ -230,16 +198,7 @@ def convert_csr(
     columns: Sequence[str] | None = None,
     binarize_threshold: float | None = None,
 ) -> Iterator[BinaryMatrix]:
-    """Yield the rows of a matrix in CSR form block by block, at least one block; its arrays may be on disk.
-
-    Parameters
-    ----------
-    parts : the arrays data, indices and indptr, of which slices are taken one after the other
-    shape : of the matrix
-    columns, binarize_threshold : as in `to_binary`
-    """
-    import scipy.sparse as sp
-
+    """Yield the rows of a matrix in CSR form block by block, at least one block; its arrays may be on disk."""
     (n, m), data, indices = shape, parts["data"], parts["indices"]
     check_sparse(binarize_threshold, data.dtype, 2)
     indptr = np.asarray(parts["indptr"][:])
@@ -256,8 +215,7 @@ def convert_csr(
         at = slice(int(indptr[start]), int(indptr[stop]))
         ends = indptr[start : stop + 1].astype(np.int64) - at.start
         values, ones = data[at], indices[at]
-        check_parts(ends, ones, values.size, (stop - start, m))
-        block = sp.csr_array((values, ones, ends), shape=(stop - start, m))
+        block = _make_sparse("csr", (values, ones, ends), (stop - start, m))
         yield from_csr(block, columns=columns, binarize_threshold=binarize_threshold, first_row=start)
         start = max(stop, 1)
 
@@ -284,23 +242,38 @@ def check_sparse(threshold: float | None, dtype: np.dtype[Any], ndim: int) -> No
         raise InputError(f"expected 2D data (records x features), got {ndim}D")
 
 
-def _from_scipy(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
-    check_sparse(threshold, data.dtype, data.ndim)
-    return from_csr(to_checked_csr(data), columns=columns, binarize_threshold=threshold)
-
-
 def to_checked_csr(data: Any) -> Any:
     """Return a 2D SciPy matrix of any format in CSR form, looked at before SciPy's compiled code walks it."""
     if data.format in ("csr", "csc", "bsr"):
-        check_compressed(data)
-        return data.tocsr()
-    check_uncompressed(data)
+        return _make_sparse(data.format, (data.data, data.indices, data.indptr), data.shape).tocsr()
+    if data.format == "dia":
+        data = _make_sparse("dia", (data.data, data.offsets), data.shape)
+    elif data.format == "lil":
+        lists = [*data.rows, *data.data] if data.rows.shape == data.data.shape == data.shape[:1] else [None]
+        if not all(isinstance(entry, list) for entry in lists) or [*map(len, data.rows)] != [*map(len, data.data)]:
+            raise InputError("the sparse matrix is damaged: its arrays are inconsistent; create it again")
     try:
         pairs = data.tocoo()
     except (ValueError, IndexError, TypeError, AttributeError) as error:
         raise InputError(f"the sparse matrix is damaged ({shortened(error)}); create it again") from error
-    check_coordinates(np.asarray(pairs.row), np.asarray(pairs.col), len(pairs.data), pairs.shape)
-    return pairs.tocsr()
+    return _make_sparse("coo", (pairs.data, (pairs.row, pairs.col)), pairs.shape).tocsr()
+
+
+def _make_sparse(form: str, parts: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+    """Return a SciPy array of these parts, of which SciPy compares lengths and every index with the shape."""
+    import scipy.sparse as sp
+
+    try:
+        if any(np.asarray(places).dtype.kind not in "ui" for places in (parts[1] if form == "coo" else parts[1:])):
+            raise TypeError("row and column numbers must be integers")
+        matrix = getattr(sp, f"{form}_array")(parts, shape=shape)
+        if hasattr(matrix, "check_format"):
+            matrix.check_format(full_check=True)
+    except (ValueError, IndexError, TypeError) as error:
+        raise InputError(
+            f"the sparse matrix is damaged: its arrays do not fit its shape ({shortened(error)}); create it again"
+        ) from error
+    return matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,49 +322,30 @@ class Columns:
 
 def _from_frame(frame: Columns, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
     names = check_column_names(columns if columns is not None else frame.names, len(frame.names))
-    ones = [_ones_of_column(frame, at, threshold, locate=LocateCell(names, 0, at)) for at in range(len(frame.names))]
+    ones = [_ones_of_column(frame, at, threshold, names) for at in range(len(frame.names))]
     return from_columns(ones, len(frame), columns=names)
 
 
-def _ones_of_column(frame: Columns, at: int, threshold: float | None, *, locate: LocateCell) -> NDArray[Any]:
+def _ones_of_column(frame: Columns, at: int, threshold: float | None, names: Sequence[str] | None) -> NDArray[Any]:
     """Return the row numbers of the ones; a sparse column of pandas is looked at only where it stores a value."""
     array: Any = getattr(frame.series(at), "array", None)
     if not hasattr(array, "sp_index") or array.fill_value != 0 or (threshold is not None and threshold < 0):
-        return np.flatnonzero(where_one(frame.values(at), threshold, locate=locate))
+        return np.flatnonzero(where_one(frame.values(at), threshold, lambda i: name_cell(names, i[0], at))[0])
     rows: NDArray[Any] = array.sp_index.indices
-    return rows[where_one(array.sp_values, threshold, locate=locate.among(rows))]
+    return rows[where_one(array.sp_values, threshold, lambda i: name_cell(names, rows[i[0]], at))[0]]
 
 
 def _from_anndata(data: Any, columns: Sequence[str] | None, threshold: float | None) -> BinaryMatrix:
     values = data.X
     if values is None:
         raise InputError("the AnnData object has no X; put the matrix there, for example from one of its layers")
-    if hasattr(values, "to_memory"):
-        values = _in_memory(values)
+    if hasattr(values, "to_memory"):  # a sparse matrix that is still in its file
+        check_sparse(None, values.dtype, len(values.shape))
+        parts = tuple(np.asarray(values.group[name][...]) for name in ("data", "indices", "indptr"))
+        values = _make_sparse(values.format, parts, values.shape)
     names = columns if columns is not None else [str(name) for name in data.var_names]
     return to_binary(values, columns=names, binarize_threshold=threshold)
 
-
-def _in_memory(values: Any) -> Any:
-    """Return a sparse matrix that is still in its file as one of SciPy; its parts are looked at first."""
-    import scipy.sparse as sp
-
-    check_sparse(None, values.dtype, len(values.shape))
-    group, by_column = values.group, values.format == "csc"
-    data, indices, indptr = (np.asarray(group[name][...]) for name in ("data", "indices", "indptr"))
-    check_parts(indptr, indices, data.size, values.shape, by_column=by_column)
-    return (sp.csc_array if by_column else sp.csr_array)((data, indices, indptr), shape=values.shape)
-
-
-def _is_anndata(data: Any) -> bool:
-    return hasattr(data, "X") and hasattr(data, "var_names") and hasattr(data, "obs_names")
-
-
-def _sort_key(item: Any) -> tuple[bool, Any]:
-    return (True, str(item)) if not isinstance(item, int | np.integer) else (False, int(item))
-
-
-# -- Feature names of tabular data, and the columns of new data by the names of a fitted model -----------------------
 
 SHOWN = 5
 """Names that a message lists."""
@@ -464,11 +418,6 @@ class Alignment:
             reordered=common != [name for name in fitted if name in present],
         )
 
-    @property
-    def same(self) -> bool:
-        """Whether the columns are the features of the model, in their order."""
-        return not (self.missing or self.new or self.reordered)
-
 
 def select_known(X: Any, fitted: Sequence[str]) -> tuple[Any, Alignment]:
     """Return tabular data without the columns that are new, which need not be binary, and how its columns stand."""
@@ -498,60 +447,24 @@ def get_column_names(X: Any) -> tuple[str, ...] | None:
 
 def align_columns(fitted: Sequence[str], matrix: BinaryMatrix) -> BinaryMatrix:
     """Return the matrix with the features of the fit as its columns; cells of those it does not have are unknown."""
+    import scipy.sparse as sp
+
     if matrix.columns is None:
         raise InputError("the data has no column names to align; name its columns, or leave out align")
     if matrix.columns == tuple(fitted):
         return matrix
     place = {name: at for at, name in enumerate(fitted)}
-    target = np.array([place.get(name, -1) for name in matrix.columns], dtype=np.int64)
-    ordered = _move_columns(matrix, target, len(fitted)).with_columns(fitted)
-    absent = np.setdiff1d(np.arange(len(fitted)), target)
-    unknown = None if matrix.unknown is None else _move_columns(matrix.unknown, target, len(fitted)).to_scipy(bool)
-    if absent.size:
-        whole = _fill_columns(absent, (len(matrix), len(fitted))).to_scipy(bool)
-        unknown = whole if unknown is None else unknown + whole
-    return ordered if unknown is None else ordered.with_unknown(unknown)
-
-
-def _move_columns(matrix: BinaryMatrix, target: NDArray[np.int64], n_columns: int) -> BinaryMatrix:
-    """Return the ones of column j in column target[j]; without those of a negative target."""
-    import scipy.sparse as sp
-
-    ones = matrix.to_scipy(bool)
-    place = target[ones.indices]
-    kept = place >= 0
-    indptr = np.concatenate(([0], np.cumsum(kept)))[ones.indptr]
-    moved = sp.csr_array((ones.data[kept], place[kept], indptr), shape=(len(matrix), n_columns))
-    moved.sort_indices()
-    return BinaryMatrix(moved.indptr.astype(np.int64), moved.indices, n_columns)
-
-
-def _fill_columns(columns: NDArray[np.int64], shape: tuple[int, int]) -> BinaryMatrix:
-    """Return a matrix whose ones are all cells of the given columns."""
-    n, m = shape
-    return BinaryMatrix(np.arange(n + 1, dtype=np.int64) * columns.size, np.tile(columns, n), m)
-
-
-# -- Unknown cells: neither one nor zero, and left out of all counts -------------------------------------------------
-#
-# A `BinaryMatrix` may carry them as the ones of another of the same shape (`BinaryMatrix.unknown`). They are no ones of
-# the data itself, so that nothing can depend on what stands there.
-
-
-def mark_unknown(A: BinaryMatrix, unknown: Any) -> BinaryMatrix:
-    """Return A with the unknown cells that the ones of a 0/1 matrix name, beside those it had; with none, if None."""
-    if unknown is None:
-        return A._with_rows(A.indptr, A.indices, None)
-    marked = BinaryMatrix.of(unknown).with_columns(None)
-    if marked.shape != A.shape:
-        raise InputError(
-            f"unknown is {marked.shape[0]} x {marked.shape[1]}, but the data is {A.shape[0]} x {A.shape[1]}; mark each "
-            "unknown cell by a 1 in a matrix of the same shape"
-        )
-    check_disjoint((A.indptr, A.indices), (marked.indptr, marked.indices), A.shape[1])
-    if A.unknown is not None:
-        marked = BinaryMatrix.of(marked.to_scipy().maximum(A.unknown.to_scipy()))
-    return A._with_rows(A.indptr, A.indices, marked if marked.nnz else None)
+    kept = np.array([at for at, name in enumerate(matrix.columns) if name in place], dtype=np.int64)
+    target = np.array([place[matrix.columns[at]] for at in kept], dtype=np.int64)
+    moves = sp.csr_array((np.ones(kept.size, bool), (kept, target)), shape=(len(matrix.columns), len(fitted)))
+    absent = np.ones(len(fitted), bool)
+    absent[target] = False
+    unknown = sp.csr_array((len(matrix), len(fitted)), dtype=bool)
+    if absent.any():
+        unknown += sp.csr_array(np.ones((len(matrix), 1), bool)) @ sp.csr_array(absent[None, :])
+    if matrix.unknown is not None:
+        unknown += matrix.unknown.to_scipy(bool) @ moves
+    return BinaryMatrix.of(matrix.to_scipy(bool) @ moves, columns=fitted).with_unknown(unknown)
 
 
 def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> BinaryMatrix:

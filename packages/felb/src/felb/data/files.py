@@ -16,25 +16,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from felb.data.binary import MISSING_MEANS, BinaryMatrix, check_threshold
+from felb.data.coercion import is_dask
 from felb.data.readers import (
+    Bounds,
     Limits,
     ReadOptions,
     mark_blocks,
     open_anndata,
     read_h5ad,
+    read_isolated,
     read_items,
-    read_mat,
-    read_mtx,
     read_npy,
     read_npz,
     read_parquet,
     read_table,
     split_suffix,
+    to_objects,
 )
 from felb.data.readers import Table as Table
 from felb.data.storage import MatrixWriter
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
-from felb.records import file_size, open_regular
+from felb.records import file_size, read_text
 from felb.tables.schema import Schema
 from felb.tables.sources import is_url
 
@@ -44,12 +46,9 @@ if TYPE_CHECKING:
     from felb.tables.apply import Applied
 
 
-# -- Data files of many formats into a `BinaryMatrix`, without densifying what is sparse or pickling anything in -----
-
-
 class _Format(NamedTuple):
     name: str
-    blocks: Callable[[Path, ReadOptions], Generator[Table]]
+    blocks: Callable[[Path, Bounds, ReadOptions], Generator[Table]]
     gz: bool = False
     clients: bool = False
     header: bool = False
@@ -136,18 +135,8 @@ def read(
     >>> read("partly.csv", missing="unknown").matrix
     BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
     """
-    blocks = read_blocks(
-        path,
-        client_column=client_column,
-        header=header,
-        binarize_threshold=binarize_threshold,
-        missing=missing,
-        unknown=unknown,
-        limits=limits,
-        schema=schema,
-        columns=columns,
-    )
-    with closing(blocks):
+    options = ReadOptions(client_column, header, binarize_threshold, missing, columns)
+    with closing(read_blocks(path, options, unknown=unknown, limits=limits, schema=schema)) as blocks:
         tables = list(blocks)
     matrix = BinaryMatrix.vstack([table.matrix for table in tables])
     clients = None if client_column is None else tuple(label for table in tables for label in table.clients or ())
@@ -157,16 +146,11 @@ def read(
 
 def read_blocks(
     source: str | PathLike[str],
+    options: ReadOptions,
     *,
-    client_column: str | None = None,
-    header: bool | None = None,
-    binarize_threshold: float | None = None,
-    missing: str = "error",
-    unknown: str | PathLike[str] | None = None,
-    schema: Schema | str | PathLike[str] | None = None,
-    columns: Collection[str] | None = None,
-    hold: bool = True,
-    limits: Limits | None = None,
+    unknown: str | PathLike[str] | None,
+    limits: Limits | None,
+    schema: Schema | str | PathLike[str] | None,
 ) -> Generator[Table]:
     """Yield the file as `read` returns it, but block of rows after block of rows, at least one.
 
@@ -174,11 +158,12 @@ def read_blocks(
     block in memory.
     """
     if schema is not None:
-        if (header, binarize_threshold, missing, unknown) != (None, None, "error", None):
+        said = (options.header, options.binarize_threshold, options.missing, unknown)
+        if said != (None, None, "error", None):
             raise InputError(
                 "a schema says how values are read; leave header, binarize_threshold, missing, unknown out"
             )
-        yield from _by_schema(source, schema, client_column)
+        yield from _by_schema(source, schema, options.client_column)
         return
     if is_url(source):
         raise InputError(f"{str(source).partition('?')[0]} is a database; give the schema by which it is read")
@@ -188,24 +173,8 @@ def read_blocks(
     try:
         bounds = limits.of(file_size(source))
         suffix, form = _format_of(source)
-        if client_column is not None and not form.clients:
-            raise InputError(
-                f"client_column needs a {_listed('clients')} file; {suffix} files have no such column",
-                parameter="client_column",
-            )
-        if header is not None and not form.header:
-            raise InputError(f"header needs a {_listed('header')} file, got a {suffix} file", parameter="header")
-        if missing not in MISSING_MEANS:
-            raise InputError(f"missing must be one of {', '.join(MISSING_MEANS)}, got {missing!r}", parameter="missing")
-        if missing != "error" and not form.missing:
-            raise InputError(
-                f"missing needs a {_listed('missing')} file; {suffix} files store no missing cells, so give a missing "
-                "mask instead",
-                parameter="unknown",
-            )
-        check_threshold(binarize_threshold)
-        options = ReadOptions(bounds, client_column, header, binarize_threshold, missing, columns, hold)
-        with _reading(form.name), closing(form.blocks(source, options)) as blocks:
+        _check_options(options, suffix, form)
+        with _reading(form.name), closing(form.blocks(source, bounds, options)) as blocks:
             for table in blocks if marks is None else mark_blocks(blocks, marks, str(unknown)):
                 n, m = n + table.matrix.shape[0], table.matrix.shape[1]
                 ones += table.matrix.indices.nbytes
@@ -219,6 +188,31 @@ def read_blocks(
         message = str(error)
         text = message if message.startswith(str(source)) else f"{source}: {message}"
         raise InputError(text, parameter=error.parameter) from error
+
+
+def _check_options(options: ReadOptions, suffix: str, form: _Format) -> None:
+    """Raise for an option that is not valid, or that files of this format have no use for."""
+
+    def able(ability: str) -> str:
+        return ", ".join(name for name, other in _FORMATS.items() if getattr(other, ability))
+
+    missing = options.missing
+    if options.client_column is not None and not form.clients:
+        raise InputError(
+            f"client_column needs a {able('clients')} file; {suffix} files have no such column",
+            parameter="client_column",
+        )
+    if options.header is not None and not form.header:
+        raise InputError(f"header needs a {able('header')} file, got a {suffix} file", parameter="header")
+    if missing not in MISSING_MEANS:
+        raise InputError(f"missing must be one of {', '.join(MISSING_MEANS)}, got {missing!r}", parameter="missing")
+    if missing != "error" and not form.missing:
+        raise InputError(
+            f"missing needs a {able('missing')} file; {suffix} files store no missing cells, so give a missing mask "
+            "instead",
+            parameter="unknown",
+        )
+    check_threshold(options.binarize_threshold)
 
 
 def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: str | None) -> Generator[Table]:
@@ -241,10 +235,6 @@ def _format_of(source: Path) -> tuple[str, _Format]:
     return suffix, form
 
 
-def _listed(ability: str) -> str:
-    return ", ".join(suffix for suffix, form in _FORMATS.items() if getattr(form, ability))
-
-
 @contextmanager
 def _reading(kind: str) -> Iterator[None]:
     """Turn whatever a reader of another package raises on a bad file into an `InputError`."""
@@ -265,7 +255,7 @@ def _reading(kind: str) -> Iterator[None]:
         raise InputError(f"the file is damaged, incomplete or no {kind} ({reason}); write it again") from error
 
 
-def _read_felb(source: Path, options: ReadOptions) -> Generator[Table]:
+def _read_felb(source: Path, _: Bounds, options: ReadOptions) -> Generator[Table]:
     matrix = BinaryMatrix.of(BinaryMatrix.open(source), binarize_threshold=options.binarize_threshold)
     yield Table(matrix.with_unknown(None) if options.missing == "zero" else matrix)
 
@@ -277,20 +267,18 @@ _FORMATS = {
     ".fimi": _Format("text file", read_items, gz=True),
     ".npz": _Format("NumPy archive", read_npz),
     ".npy": _Format("NumPy array", read_npy, missing=True),
-    ".mat": _Format("MATLAB file", read_mat, missing=True),
-    ".mtx": _Format("MatrixMarket file", read_mtx, gz=True),
+    ".mat": _Format("MATLAB file", partial(read_isolated, file_format="mat"), missing=True),
+    ".mtx": _Format("MatrixMarket file", partial(read_isolated, file_format="mtx"), gz=True),
     ".parquet": _Format("Parquet file", read_parquet, clients=True, missing=True),
     ".h5ad": _Format("AnnData file", read_h5ad, clients=True, missing=True),
     ".felb": _Format("felb matrix", _read_felb, missing=True),
 }
 
 
-# -- Data in many files, or in one that is read piece by piece: blocks of rows that are read where they are used -----
-#
 # A block is a name of a file and perhaps a range of rows. It travels to another process in a few bytes, and a ``.felb``
 # file is mapped there, not read.
 
-MAPPED = ".felb"
+SUFFIX = ".felb"
 """Files of which a range of rows can be used without reading the others."""
 
 
@@ -313,7 +301,7 @@ class Block:
     @property
     def mapped(self) -> bool:
         """Whether the rows stay in their file until they are used."""
-        return self.path.lower().endswith(MAPPED)
+        return self.path.lower().endswith(SUFFIX)
 
     def read(self) -> BinaryMatrix:
         """Return the rows; of a ``.felb`` file a view."""
@@ -422,19 +410,11 @@ def _paths(files: Iterable[str | PathLike[str]]) -> list[str]:
     return paths
 
 
-def is_dask(data: Any) -> bool:
-    """Tell a Dask collection by what it can do, so that Dask need not be there."""
-    return callable(getattr(type(data), "__dask_graph__", None))
-
-
 def is_distributed(data: Any) -> bool:
     """Tell data in blocks that need not be in this process: a Dask collection, AnnData on one, or `Blocks`."""
     if isinstance(data, Blocks) or is_dask(data):
         return True
     return hasattr(data, "var_names") and hasattr(data, "obs_names") and is_dask(data.X)
-
-
-# -- Data by its name: small real data sets that are included in felb, files and databases ---------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,11 +482,6 @@ def read_data(name: str, **options: Any) -> Table:
     return table
 
 
-# -- Converts data files of any size to the .felb format, which is memory-mapped -------------------------------------
-
-SUFFIX = ".felb"
-
-
 def convert(
     source: str | PathLike[str],
     target: str | PathLike[str],
@@ -566,17 +541,8 @@ def convert(
         raise InputError(f"{path} exists; choose another name, or set force to replace it", parameter="force")
     labels: list[str] = []
     applied: Applied | None = None
-    blocks = read_blocks(
-        source,
-        client_column=client_column,
-        header=header,
-        binarize_threshold=binarize_threshold,
-        missing=missing,
-        unknown=unknown,
-        schema=schema,
-        hold=False,
-        limits=limits,
-    )
+    options = ReadOptions(client_column, header, binarize_threshold, missing, hold=False)
+    blocks = read_blocks(source, options, unknown=unknown, limits=limits, schema=schema)
     with MatrixWriter(path) as writer, closing(blocks):
         for table in blocks:
             writer.append(table.matrix)
@@ -585,8 +551,6 @@ def convert(
             on_rows(writer.shape[0])
     return Table(BinaryMatrix.open(path), None if client_column is None else tuple(labels), applied=applied)
 
-
-# -- Labels of records: from a file, a column of the data, or the annotations of an AnnData file ---------------------
 
 OBS = "obs:"
 """Before the name of a column of ``obs``."""
@@ -611,7 +575,9 @@ def read_labels(source: str, data: str | None, n_records: int) -> np.ndarray[Any
     ['cat', 'dog']
     """
     if Path(source).is_file():
-        found = _lines(Path(source), n_records)
+        lines = read_text(source, advice="give one label per line", limit=MAX_LABEL_BYTES).splitlines()
+        lines = lines[1:] if len(lines) == n_records + 1 else lines
+        found = np.array([line.strip() or None for line in lines], dtype=object)
     elif data is None:
         raise InputError(
             f"there is no file {source!r}; name the data file too if it is a column of it", parameter="labels"
@@ -625,21 +591,6 @@ def read_labels(source: str, data: str | None, n_records: int) -> np.ndarray[Any
     return found
 
 
-def _lines(path: Path, n_records: int) -> np.ndarray[Any, Any]:
-    with open_regular(path) as file:
-        text = file.read(MAX_LABEL_BYTES + 1)
-    if len(text) > MAX_LABEL_BYTES:
-        raise InputError(f"{path} has more than {MAX_LABEL_BYTES} bytes; give one label per line", parameter="labels")
-    try:
-        lines = text.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is no text in UTF-8 ({error}); give one label per line", parameter="labels"
-        ) from error
-    lines = lines[1:] if len(lines) == n_records + 1 else lines
-    return np.array([line.strip() or None for line in lines], dtype=object)
-
-
 def _annotation(path: Path, name: str) -> np.ndarray[Any, Any]:
     if path.suffix != ".h5ad" or not path.is_file():
         raise InputError(f"{path} is no .h5ad file, so it has no annotations; give a column or a file of labels")
@@ -648,7 +599,6 @@ def _annotation(path: Path, name: str) -> np.ndarray[Any, Any]:
         if name not in table.obs.columns:
             there = ", ".join(map(str, table.obs.columns[:10])) or "none"
             raise InputError(f"obs of {path} has no column {name!r}; it has {there}", parameter="labels")
-        column = table.obs[name]
-        return np.asarray(column.astype(object).where(column.notna(), None), dtype=object)
+        return to_objects(table.obs[name])
     finally:
         table.file.close()

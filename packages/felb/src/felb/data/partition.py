@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["by_component", "consecutive", "even", "uneven"]
 
 
-# -- Partitions: a client label for each row, as in `fit(X, groups=...)` ---------------------------------------------
-
-
 def even(n: int, clients: int, *, seed: int = 0) -> Labels:
     """Split the rows at random; client sizes differ by at most one row.
 
@@ -101,8 +98,6 @@ def _check(n: int, clients: int) -> None:
     if clients > n:
         raise InputError(f"{clients} clients cannot share {n} rows: every client needs at least one")
 
-
-# -- The rows of each client by its name: dealt among simulated clients, or split by labels; validated before a run --
 
 PARTITIONS: Mapping[str, Callable[[int, int, int], NDArray[np.int64]]] = {
     "even": lambda n, clients, seed: even(n, clients, seed=seed),

@@ -10,15 +10,16 @@ import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import zipfile
-from contextlib import ExitStack
+from array import array
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -51,10 +52,8 @@ if TYPE_CHECKING:
     from felb.tables.apply import Applied
 
 
-# -- How much a file may ask for: limits that keep memory in proportion to what is really there ----------------------
-#
 # A few bytes can announce a billion rows, and a small packed file can hold one line of a gigabyte. A reader compares
-# what a file announces, and what it has unpacked so far, with these limits before it makes room for it.
+# what a file announces, and what it has unpacked so far, with limits before it makes room for it.
 
 ALWAYS_ROWS, ALWAYS_COLUMNS, ALWAYS_BYTES = 10_000_000, 1_000_000, 1 << 27
 """What any file may have, however small it is."""
@@ -151,38 +150,21 @@ def open_bounded(path: Path, bounds: Bounds) -> IO[bytes]:
     file = open_regular(path)
     if path.suffix.lower() != ".gz":
         return file
-    unpacked = cast("io.RawIOBase", gzip.GzipFile(fileobj=file))
-    return io.BufferedReader(_Counted(file, unpacked, bounds), 1 << 16)
+    return io.BufferedReader(cast("io.RawIOBase", _BoundedGzip(file, bounds)), 1 << 16)
 
 
-class _Counted(io.RawIOBase):
-    """Reads what another file unpacks, and counts it."""
+class _BoundedGzip(gzip.GzipFile):
+    """Unpacks a file, which it closes, up to as many bytes as it may have."""
 
-    def __init__(self, packed: IO[bytes], unpacked: io.RawIOBase, bounds: Bounds) -> None:
-        self._packed, self._unpacked, self._bounds = packed, unpacked, bounds
-        self._count = 0
+    def __init__(self, file: IO[bytes], bounds: Bounds) -> None:
+        super().__init__(fileobj=file)
+        self.myfileobj, self._bounds = file, bounds  # type: ignore[assignment]
 
-    def readable(self) -> bool:
-        return True
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        self._bounds.check_bytes(self.tell())
+        return content
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        content = self._unpacked.read(len(buffer)) or b""
-        self._count += len(content)
-        self._bounds.check_bytes(self._count)
-        buffer[: len(content)] = content
-        return len(content)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._unpacked.close()
-            self._packed.close()
-        super().close()
-
-
-# -- What a data file holds, as a whole or block of rows after block of rows -----------------------------------------
-#
-# Some of its columns may be left out, one may say to which client a row belongs, and files beside it may add column
-# names and a missing mask.
 
 SAME = "mark each unknown cell by a 1 in a matrix of the same shape"
 
@@ -289,14 +271,9 @@ def split_columns(
 class ReadOptions:
     """How a file is read: the parameters of `felb.data.read` that its format takes.
 
-    Parameters
-    ----------
-    bounds : how much the file may ask for
-    client_column, header, binarize_threshold, missing, columns : as in `felb.data.read`
-    hold : whether all of the content may be held in memory, which spares reading item lists twice
+    `hold` says whether all of the content may be held in memory, which spares reading item lists twice.
     """
 
-    bounds: Bounds
     client_column: str | None = None
     header: bool | None = None
     binarize_threshold: float | None = None
@@ -305,8 +282,6 @@ class ReadOptions:
     hold: bool = True
 
 
-# -- Tables of cells (CSV, TSV): only the ones are kept, and the text is held a block at a time ---------------------
-#
 # Python's reader of CSV gives the line of every record, needs no extra, and is not slower on tables of thousands of
 # columns than DuckDB or Arrow, which would have to split them into texts all the same.
 
@@ -326,7 +301,7 @@ UNKNOWN, UNCLEAR = 2, 3
 """Stand for an unknown cell, and for one that is neither 0 nor 1, among zeros and ones."""
 
 
-def read_table(path: Path, options: ReadOptions, delimiter: str) -> Generator[Table]:
+def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str) -> Generator[Table]:
     """Read a table with one record a line.
 
     A cell is a number, or true/false in any case. Blanks around cells and names do not count, nor do empty lines at
@@ -336,13 +311,13 @@ def read_table(path: Path, options: ReadOptions, delimiter: str) -> Generator[Ta
     are not asked for are left out, whatever they hold; a table without names is read as a whole.
     """
     header = options.header
-    with open_text(path, options.bounds) as file:
-        records = text_records(file, delimiter, options.bounds)
+    with open_text(path, bounds) as file:
+        records = text_records(file, delimiter, bounds)
         first = next(records, None)
         if first is None:
             raise InputError("the file is empty; it needs one line per record")
         width = len(first[1])
-        options.bounds.check_shape(0, width)
+        bounds.check_shape(0, width)
         named = header if header is not None else any(map(_is_name, first[1]))
         if (
             named
@@ -510,30 +485,27 @@ def _is_name(text: str) -> bool:
     return _number(text) is None and (text.strip() == "" or text.strip().lower() not in MISSING_WORDS)
 
 
-# -- Lists of items (FIMI) -------------------------------------------------------------------------------------------
-
 BLOCK_BYTES = 1 << 22
 """Bytes of item lists that are read at once."""
 
-BLANKS = b" \t\r\n\v\f"
-_IS_BLANK = np.isin(np.arange(256), list(BLANKS))
+IN_ITEMS = b"0123456789- \t\r\n\v\f"
 
 
-def read_items(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_items(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read item lists, one record a line: integers separated by blanks; an empty line is a record without items.
 
     The columns are the items in ascending order, named by their numbers. To know them all, the file is read twice,
     unless its content is held in memory.
     """
-    held = list(_item_lists(path, options.bounds)) if options.hold else None
+    held = list(_item_lists(path, bounds)) if options.hold else None
     names = np.zeros(0, np.int64)
-    for _, items in held or _item_lists(path, options.bounds):
+    for _, items in held or _item_lists(path, bounds):
         names = np.union1d(names, items)
-        options.bounds.check_shape(0, names.size)
+        bounds.check_shape(0, names.size)
     if not names.size:
         raise InputError("the file holds no items; it needs one line per record: integers separated by blanks")
     columns = tuple(str(name) for name in names)
-    for counts, items in held or _item_lists(path, options.bounds):
+    for counts, items in held or _item_lists(path, bounds):
         indices = np.searchsorted(names, items)
         if not np.array_equal(names[np.minimum(indices, names.size - 1)], items):
             raise InputError("the file has changed while it was read; read it again")
@@ -570,201 +542,99 @@ def read_lines(file: IO[bytes], bounds: Bounds | None = None) -> Iterator[bytes]
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-def line_of_each_word(block: bytes) -> NDArray[np.int64]:
-    """Return for each word of `block`, as `bytes.split` finds them, the line it stands in, counted from 0."""
-    characters = np.frombuffer(block, dtype=np.uint8)
-    blank = _IS_BLANK[characters]
-    starts = ~blank
-    starts[1:] &= blank[:-1]
-    return np.searchsorted(np.flatnonzero(characters == ord("\n")), np.flatnonzero(starts))
-
-
-def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many different items each line has, and the items, ascending within each line."""
-    if block.translate(None, b"0123456789-" + BLANKS):
-        _refuse_items(block, first_line)
-    try:
-        items = np.array(list(map(int, block.split())), dtype=np.int64)
-    except (ValueError, OverflowError):
-        _refuse_items(block, first_line)
-    lines = line_of_each_word(block)
-    order = np.lexsort((items, lines))
-    lines, items = lines[order], items[order]
-    fresh = np.ones(items.size, dtype=bool)
-    fresh[1:] = (lines[1:] != lines[:-1]) | (items[1:] != items[:-1])
-    counts = np.bincount(lines[fresh], minlength=block.count(b"\n")).astype(np.int64)
-    items = items[fresh]
-    narrow = items.size == 0 or (items.min() >= np.iinfo(np.int32).min and items.max() <= np.iinfo(np.int32).max)
-    return counts, items.astype(np.int32) if narrow else items
+    counts, items = array("q"), array("q")
+    for number, line in enumerate(block[:-1].split(b"\n"), first_line):
+        words = line.split()
+        try:
+            if line.translate(None, IN_ITEMS):
+                raise ValueError
+            row = sorted(set(map(int, words)))
+            items.extend(row)
+        except (ValueError, OverflowError):
+            wrong = (w for w in words if not re.fullmatch(rb"-?\d+", w) or abs(int(w[:30])) > np.iinfo(np.int64).max)
+            shown = next(wrong, line)[:60].decode("utf-8", errors="replace")
+            raise InputError(
+                f"line {number} holds {shown!r}; items must be integers separated by blanks; items with names need a "
+                "schema, which `felb schema infer` proposes"
+            ) from None
+        counts.append(len(row))
+    return np.array(counts, np.int64), np.array(items, np.int64)
 
 
-def _refuse_items(block: bytes, first_line: int) -> NoReturn:
-    """Raise for the first item of `block` that is not an integer of ordinary size."""
-    for line, text in enumerate(block.split(b"\n"), first_line):
-        for item in text.split():
-            if not item.removeprefix(b"-").isdigit() or abs(int(item[:30])) > np.iinfo(np.int64).max:
-                shown = item[:60].decode("utf-8", errors="replace")
-                raise InputError(
-                    f"line {line} holds {shown!r}; items must be integers separated by blanks; items with names need a "
-                    "schema, which `felb schema infer` proposes"
-                )
-    raise InputError(f"lines from {first_line} on cannot be read; items must be integers separated by blanks")
-
-
-# -- Arrays of NumPy and SciPy --------------------------------------------------------------------------------------
-#
-# SciPy's own loader makes room for whatever an archive announces and looks at nothing; this one does both in order.
-
-PIECE_BYTES = 1 << 20
-LONGEST_HEADER = 10_000
-"""Of an array; that of a plain one has about a hundred bytes."""
-PARTS = {
-    "csr": ("data", "indices", "indptr"),
-    "csc": ("data", "indices", "indptr"),
-    "bsr": ("data", "indices", "indptr"),
-    "coo": ("data", "row", "col"),
-    "dia": ("data", "offsets"),
-}
-"""The arrays of each sparse format of SciPy."""
 DAMAGED = "the file is damaged or incomplete"
 
 
-def read_npy(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_npy(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read a dense array, mapped, so that only the block of rows that is being looked at takes memory."""
     with open_regular(path) as file:
         if file.read(6) != b"\x93NUMPY":
             raise InputError("the file is no NumPy array; write it again with numpy.save")
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     if values.ndim == 2:
-        options.bounds.check_shape(*values.shape)
+        bounds.check_shape(*values.shape)
     yield from map(Table, convert_dense(values, binarize_threshold=options.binarize_threshold, missing=options.missing))
 
 
-def read_npz(path: Path, options: ReadOptions) -> Generator[Table]:
-    """Read a sparse matrix as `scipy.sparse.save_npz` writes it; one in CSR form is streamed, another is loaded."""
+def read_npz(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
+    """Read a sparse matrix as `scipy.sparse.save_npz` writes it; one in CSR form is unpacked and mapped."""
     threshold = options.binarize_threshold
-    with ExitStack() as stack:
-        archive = _Archive(stack.enter_context(open_regular(path)), options.bounds)
-        columns = read_names_beside(path, archive.shape[1])
-        if archive.format == "csr":
-            parts = {name: stack.enter_context(archive.member(name, 1)) for name in PARTS["csr"]}
-            blocks = convert_csr(parts, archive.shape, columns=columns, binarize_threshold=threshold)
-            yield from map(Table, blocks)
-            for part in parts.values():
-                part.finish()
+    with open_regular(path) as file, tempfile.TemporaryDirectory(prefix="felb-", ignore_cleanup_errors=True) as folder:
+        archive, form, shape = _open_npz(file, bounds)
+        columns = read_names_beside(path, shape[1])
+        if form == "csr":
+            names = [f"{name}.npy" for name in ("data", "indices", "indptr")]
+            archive.extractall(folder, names)
+            parts = {Path(name).stem: np.load(Path(folder, name), mmap_mode="r", allow_pickle=False) for name in names}
+            yield from map(Table, convert_csr(parts, shape, columns=columns, binarize_threshold=threshold))
         else:
-            rows = archive.read_matrix()
-            check_sparse(threshold, rows.dtype, rows.ndim)
-            yield Table(from_csr(rows, columns=columns, binarize_threshold=threshold))
+            matrix = _load_npz(file)
+            check_sparse(threshold, matrix.dtype, matrix.ndim)
+            yield Table(from_csr(to_checked_csr(matrix), columns=columns, binarize_threshold=threshold))
 
 
 def read_sparse(path: Path) -> Any:
     """Read a small sparse matrix as a whole, in CSR form; damage is an `InputError` that does not name the file."""
     try:
         with open_regular(path) as file:
-            return _Archive(file, Limits(max_expansion=1100).of(path.stat().st_size)).read_matrix()
+            _open_npz(file, Limits(max_expansion=1100).of(path.stat().st_size))
+            return to_checked_csr(_load_npz(file))
     except InputError:
         raise
     except Exception as error:  # what the readers of ZIP and NumPy raise on damage is nearly anything
         raise InputError(f"{DAMAGED} ({shortened(error)})") from error
 
 
-class _Archive:
-    """The arrays of a sparse matrix in a ZIP file; none is larger than the file may unpack to."""
-
-    def __init__(self, file: IO[bytes], bounds: Bounds) -> None:
-        if not zipfile.is_zipfile(file):
-            raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
-        file.seek(0)
-        self._archive, self.bounds = zipfile.ZipFile(file), bounds
-        held = [name.removesuffix(".npy") for name in self._archive.namelist()]
-        if "format" not in held:
-            raise InputError(
-                f"the file holds {', '.join(held[:10]) or 'nothing'}, but no SciPy sparse matrix; write it with "
-                "scipy.sparse.save_npz, or one array with numpy.save to .npy"
-            )
-        bounds.check_bytes(sum(info.file_size for info in self._archive.infolist()))
-        word = self.read("format", 0).item()
-        self.format = word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
-        if self.format not in PARTS:
-            raise InputError(f"{DAMAGED}: there is no sparse format {self.format[:20]!r}; write it again")
-        shape = self.read("shape", 1)
-        if shape.shape != (2,) or shape.dtype.kind not in "ui" or shape.min() < 0:
-            raise InputError(f"expected 2D data (records x features), got a shape of {shape.tolist()[:5]}")
-        self.shape = int(shape[0]), int(shape[1])
-        bounds.check_shape(*self.shape)
-
-    def member(self, name: str, ndim: int) -> _Member:
-        """Open an array to read it piece by piece."""
-        return _Member(self._archive, name, ndim, self.bounds)
-
-    def read(self, name: str, ndim: int) -> NDArray[Any]:
-        """Read an array as a whole."""
-        with self.member(name, ndim) as member:
-            content = member[:].reshape(member.shape)
-            member.finish()
-            return content
-
-    def read_matrix(self) -> Any:
-        """Read the matrix in CSR form; SciPy compares lengths, and `to_checked_csr` looks at every index."""
-        import scipy.sparse as sp
-
-        ndim = {"bsr": 3, "dia": 2}.get(self.format, 1)
-        values, *places = (self.read(name, ndim if name == "data" else 1) for name in PARTS[self.format])
-        parts = (values, tuple(places)) if self.format == "coo" else (values, *places)
-        make = {"csr": sp.csr_array, "csc": sp.csc_array, "bsr": sp.bsr_array, "coo": sp.coo_array, "dia": sp.dia_array}
-        try:
-            return to_checked_csr(make[self.format](parts, shape=self.shape))
-        except ValueError as error:
-            raise InputError(f"{DAMAGED} ({shortened(error)}); write it again") from error
+def _open_npz(file: IO[bytes], bounds: Bounds) -> tuple[zipfile.ZipFile, str, tuple[int, int]]:
+    """Return an archive that unpacks to no more than it may, and the format and shape of the matrix in it."""
+    if not zipfile.is_zipfile(file):
+        raise InputError("the file is incomplete or no NumPy archive; write it again with scipy.sparse.save_npz")
+    archive = zipfile.ZipFile(file)
+    held = [name.removesuffix(".npy") for name in archive.namelist()]
+    if "format" not in held:
+        raise InputError(
+            f"the file holds {', '.join(held[:10]) or 'nothing'}, but no SciPy sparse matrix; write it with "
+            "scipy.sparse.save_npz, or one array with numpy.save to .npy"
+        )
+    bounds.check_bytes(sum(part.file_size for part in archive.infolist()))
+    with archive.open("format.npy") as part:
+        word = np.lib.format.read_array(part, allow_pickle=False).astype(str).item()
+    with archive.open("shape.npy") as part:
+        shape = np.lib.format.read_array(part, allow_pickle=False)
+    if shape.shape != (2,) or shape.dtype.kind not in "ui" or shape.min() < 0:
+        raise InputError(f"expected 2D data (records x features), got a shape of {shape.tolist()[:5]}")
+    bounds.check_shape(*shape.tolist())
+    return archive, word, (int(shape[0]), int(shape[1]))
 
 
-class _Member:
-    """An array in an archive, taken piece by piece from its beginning, as slices that follow each other."""
+def _load_npz(file: IO[bytes]) -> Any:
+    """Load a matrix of any format; NumPy's room for what an array announces costs nothing until it is filled."""
+    import scipy.sparse as sp
 
-    def __init__(self, archive: zipfile.ZipFile, name: str, ndim: int, bounds: Bounds) -> None:
-        try:
-            self._file: IO[bytes] = archive.open(f"{name}.npy")
-        except KeyError as error:
-            raise InputError(f"{DAMAGED}: it holds no array {name!r}; write it again") from error
-        header = np.lib.format
-        version = header.read_magic(self._file)
-        read_header = header.read_array_header_1_0 if version == (1, 0) else header.read_array_header_2_0
-        self.shape, fortran, self.dtype = read_header(self._file, max_header_size=LONGEST_HEADER)
-        if self.dtype.hasobject:
-            raise InputError("the file holds pickled objects, which felb does not load; save plain numbers")
-        if self.dtype.kind not in "biufcSU" or self.dtype.itemsize == 0:
-            raise InputError(f"{DAMAGED}: {name} holds no numbers; write it again")
-        if len(self.shape) != ndim or (ndim > 1 and fortran):
-            raise InputError(f"{DAMAGED}: {name} is {len(self.shape)}D; write it again")
-        self.size = math.prod(self.shape)
-        bounds.check_bytes(self.size * self.dtype.itemsize)
+    file.seek(0)
+    return sp.load_npz(file)
 
-    def __enter__(self) -> _Member:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __getitem__(self, at: slice) -> NDArray[Any]:
-        """Return the next numbers, which are those of the slice."""
-        start, stop, _ = at.indices(self.size)
-        wanted = (stop - start) * self.dtype.itemsize
-        pieces = bytearray()
-        while len(pieces) < wanted:  # in small reads, so that room is made only for what is there
-            piece = self._file.read(min(wanted - len(pieces), PIECE_BYTES))
-            if not piece:
-                raise InputError(f"{DAMAGED}: an array ends early; write it again")
-            pieces += piece
-        return np.frombuffer(pieces, self.dtype, stop - start).astype(self.dtype.newbyteorder("="), copy=False)
-
-    def finish(self) -> None:
-        """Read what is left, at whose end the archive compares its checksum; there is nothing but one array."""
-        if self._file.read(1):
-            raise InputError(f"{DAMAGED}: an array is longer than it says; write it again")
-
-
-# -- Files that another process reads first: MATLAB (.mat), MatrixMarket (.mtx), HDF5 (.h5ad) ------------------------
 
 PROGRAM = Path(__file__).with_name("isolated_reader.py")
 PATIENCE = 60.0
@@ -837,23 +707,13 @@ _isolated = IsolatedReader()
 atexit.register(_isolated.close)
 
 
-def read_mat(path: Path, options: ReadOptions) -> Generator[Table]:
-    """Read the only matrix of a MATLAB file, dense or sparse."""
+def read_isolated(path: Path, bounds: Bounds, options: ReadOptions, file_format: str) -> Generator[Table]:
+    """Have another process write the only matrix of a MATLAB or MatrixMarket file as plain arrays, and map them."""
     with open_regular(path) as file:
         head = file.read(20)
-    if head.startswith(b"\x89HDF") or b"MATLAB 7.3" in head:
+    if file_format == "mat" and (head.startswith(b"\x89HDF") or b"MATLAB 7.3" in head):
         raise InputError("the file is of version 7.3 (HDF5), which is not read; save it with save('data.mat', '-v7')")
-    return _read_isolated(path, "mat", options)
-
-
-def read_mtx(path: Path, options: ReadOptions) -> Generator[Table]:
-    """Read a MatrixMarket file of numbers or a pattern."""
-    return _read_isolated(path, "mtx", options)
-
-
-def _read_isolated(path: Path, file_format: str, options: ReadOptions) -> Generator[Table]:
-    """Have another process write the matrix as plain arrays, and map them."""
-    bounds, threshold = options.bounds, options.binarize_threshold
+    threshold = options.binarize_threshold
     with tempfile.TemporaryDirectory(prefix="felb-", ignore_cleanup_errors=True) as folder:
         given = {"folder": folder, "rows": bounds.rows, "columns": bounds.columns, "bytes": bounds.bytes}
         announced = _isolated.read(path, file_format, **given)
@@ -887,18 +747,17 @@ def open_anndata(path: Path, bounds: Bounds | None = None) -> Any:
         ) from error
 
 
-def read_h5ad(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_h5ad(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read `X` of AnnData with its names; the client of each row is a column of `obs`.
 
     If only some of the variables are asked for, `X` is read as a whole.
     """
-    data = open_anndata(path, options.bounds)
+    data = open_anndata(path, bounds)
     try:
         clients: tuple[str, ...] | None = None
         if options.client_column is not None:
             find_client_column(options.client_column, [str(name) for name in data.obs.columns])
-            labels = data.obs[options.client_column]
-            clients = tuple(make_client_labels(labels.astype(object).where(labels.notna(), None), 0))
+            clients = tuple(make_client_labels(to_objects(data.obs[options.client_column]), 0))
         first, names = 0, tuple(map(str, data.obs_names))
         kept, ignored = split_columns([str(name) for name in data.var_names], options.columns)
         chosen = data[:, kept] if ignored else data
@@ -908,6 +767,11 @@ def read_h5ad(path: Path, options: ReadOptions) -> Generator[Table]:
             first += len(matrix)
     finally:
         data.file.close()
+
+
+def to_objects(column: Any) -> NDArray[Any]:
+    """Return a column of annotations as Python's values, None where it has none."""
+    return np.asarray(column.astype(object).where(column.notna(), None), dtype=object)
 
 
 def _check_announced(path: Path, bounds: Bounds) -> None:
@@ -933,8 +797,6 @@ def _check_announced(path: Path, bounds: Bounds) -> None:
     bounds.check_bytes(announced)
 
 
-# -- Parquet files, a batch of rows at a time ------------------------------------------------------------------------
-
 BATCH_CELLS = 1 << 22
 """Cells that are decoded at once."""
 
@@ -942,7 +804,7 @@ MOST_NAMES = 1 << 20
 """Different client labels, or spellings of cells, in one part of a file."""
 
 
-def read_parquet(path: Path, options: ReadOptions) -> Generator[Table]:
+def read_parquet(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Table]:
     """Read a Parquet file; what it announces is compared with the bounds before anything is decoded.
 
     Text stays coded by its dictionary, so that a long text that stands in every row is held once.
@@ -953,10 +815,8 @@ def read_parquet(path: Path, options: ReadOptions) -> Generator[Table]:
     except ImportError as error:
         missing_extra("reading .parquet files", "parquet", error)
     announced = pq.read_metadata(path)
-    options.bounds.check_shape(announced.num_rows, announced.num_columns)
-    options.bounds.check_bytes(
-        sum(max(0, announced.row_group(i).total_byte_size) for i in range(announced.num_row_groups))
-    )
+    bounds.check_shape(announced.num_rows, announced.num_columns)
+    bounds.check_bytes(sum(max(0, announced.row_group(i).total_byte_size) for i in range(announced.num_row_groups)))
     texts = [field.name for field in announced.schema.to_arrow_schema() if _is_text(pa, field.type)]
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         schema = file.schema_arrow

@@ -20,12 +20,7 @@ import numpy as np
 
 from felb.data.binary import BinaryMatrix, check_chunk, check_column_names, check_disjoint, index_dtype
 from felb.errors import InputError
-from felb.records import (
-    Natural,  # msgspec reads the types of a struct
-    open_regular,
-    parse_record,
-    replacing,
-)
+from felb.records import Natural, open_regular, parse_record, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# -- One file per matrix, made to be memory-mapped: the layout, and how it is written -------------------------------
-#
 #     FELBMAT4                 the format and its version
 #     uint64, uint64           length of the header in bytes, and its CRC-32
 #     header                   JSON: shape, number of ones, index type, column names, number of unknown cells or null
@@ -68,18 +61,17 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: tuple[str, ...] | None
     unknown: Natural | None = None
 
-    @classmethod
-    def of(
-        cls, shape: tuple[int, int], nnz: int, columns: tuple[str, ...] | None, unknown: int | None = None
-    ) -> Header:
-        """Return the header of a matrix."""
-        return cls(shape, nnz, index_dtype(shape[1]).name, columns, unknown)
-
 
 def save_matrix(matrix: BinaryMatrix, path: str | PathLike[str]) -> None:
     """Write `matrix` to `path`, through a temporary file that is renamed when complete."""
     unknown = matrix.unknown
-    header = Header.of(matrix.shape, matrix.nnz, matrix.columns, None if unknown is None else unknown.nnz)
+    header = Header(
+        matrix.shape,
+        matrix.nnz,
+        index_dtype(matrix.shape[1]).name,
+        matrix.columns,
+        None if unknown is None else unknown.nnz,
+    )
     with _writing(path), replacing(path) as partial, partial.open("wb") as raw:
         file = _ArrayFile(raw, header)
         for part in (matrix,) if unknown is None else (matrix, unknown):
@@ -150,7 +142,8 @@ class MatrixWriter:
     def _finish(self) -> None:
         columns = None if self._like is None else self._like.columns
         with _writing(self._path), replacing(self._path) as partial, partial.open("wb") as raw:
-            file = _ArrayFile(raw, Header.of(self.shape, self.nnz, columns, self._unknown.nnz or None))
+            dtype = index_dtype(self.shape[1]).name
+            file = _ArrayFile(raw, Header(self.shape, self.nnz, dtype, columns, self._unknown.nnz or None))
             self._ones.move(file, self._n_rows)
             if self._unknown.nnz:
                 self._unknown.move(file, self._n_rows)
@@ -203,56 +196,24 @@ def _writing(path: str | PathLike[str]) -> Iterator[None]:
         raise InputError(f"cannot write {path}: {error.strerror}; check the folder and its free space") from error
 
 
-class BlockChecksum:
-    """The checksum of a block that comes in parts: CRC-32 of Σ_r W_r and of what is left, W its rows of 509 words.
+def block_checksum(block: bytes | memoryview) -> int:
+    """Return the checksum of a block: CRC-32 of Σ_r W_r, W its rows of 509 words, and of what is left.
 
     Adding words of 64 bits is several times as fast as a CRC of everything. A change of one word always shows; changes
     of several show unless they cancel in all sums.
     """
-
-    def __init__(self) -> None:
-        self._sums: NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._rest = b""
-
-    def add(self, part: bytes | memoryview) -> None:
-        """Read on."""
-        view = memoryview(part)
-        if self._rest:
-            missing = ROW_BYTES - len(self._rest)
-            self._rest += view[:missing]
-            view = view[missing:]
-            if len(self._rest) < ROW_BYTES:
-                return
-            self._fold(self._rest)
-        whole = len(view) // ROW_BYTES * ROW_BYTES
-        if whole:
-            self._fold(view[:whole])
-        self._rest = bytes(view[whole:])
-
-    def _fold(self, rows: bytes | memoryview) -> None:
-        sums = np.frombuffer(rows, "<u8").reshape(-1, FOLDED_WORDS).sum(axis=0, dtype=np.uint64)
-        self._sums = self._sums + sums if self._sums.size else sums
-
-    @property
-    def value(self) -> int:
-        """The checksum of what was read."""
-        return zlib.crc32(self._rest, zlib.crc32(self._sums.astype("<u8").tobytes()))
-
-
-def block_checksum(block: bytes | memoryview) -> int:
-    """Return the checksum of a whole block."""
-    checksum = BlockChecksum()
-    checksum.add(block)
-    return checksum.value
+    whole = len(block) // ROW_BYTES * ROW_BYTES
+    rows = np.frombuffer(block[:whole], "<u8").reshape(-1, FOLDED_WORDS)
+    sums = rows.sum(axis=0, dtype=np.uint64).astype("<u8").tobytes() if whole else b""
+    return zlib.crc32(block[whole:], zlib.crc32(sums))
 
 
 class _ArrayFile:
     """Writes the header and arrays of a file, and at last the checksums of their blocks."""
 
     def __init__(self, file: IO[bytes], header: Header) -> None:
-        self._file = file
+        self._file, self._block = file, bytearray()
         self._checksums: list[int] = []
-        self._filled, self._checksum = 0, BlockChecksum()
         text = msgspec.json.encode(header)
         sizes = np.array([len(text), zlib.crc32(text)], dtype="<u8").tobytes()
         file.write(MAGIC + sizes + text)
@@ -262,17 +223,15 @@ class _ArrayFile:
         self._end_block()
         self._file.write(b"\0" * (aligned(self._file.tell()) - self._file.tell()))
 
-    def write(self, content: bytes) -> int:
+    def write(self, content: bytes) -> None:
         """Write more of an array."""
         view = memoryview(content)
         while view:
-            part = view[: BLOCK_BYTES - self._filled]
-            self._checksum.add(part)
-            self._filled += len(part)
+            part = view[: BLOCK_BYTES - len(self._block)]
+            self._block += part
             view = view[len(part) :]
-            if self._filled == BLOCK_BYTES:
+            if len(self._block) == BLOCK_BYTES:
                 self._end_block()
-        return self._file.write(content)
 
     def finish(self) -> None:
         """Write the checksums."""
@@ -281,9 +240,10 @@ class _ArrayFile:
         self._file.write(checksums + zlib.crc32(checksums).to_bytes(4, "little"))
 
     def _end_block(self) -> None:
-        if self._filled:
-            self._checksums.append(self._checksum.value)
-        self._filled, self._checksum = 0, BlockChecksum()
+        if self._block:
+            self._checksums.append(block_checksum(memoryview(self._block)))
+            self._file.write(self._block)
+            self._block = bytearray()
 
 
 def _write_ones(file: IO[bytes] | _ArrayFile, matrix: BinaryMatrix) -> None:
@@ -296,8 +256,6 @@ def aligned(position: int) -> int:
     return -(-position // ALIGNMENT) * ALIGNMENT
 
 
-# -- Which large files were checked to the end before, so that they need not be read again at every start ------------
-#
 # A file is known by device, number, size and both times of change. The time of the last change of its inode cannot be
 # set by a program, so a file that was written to since is another file here. One that changed a moment ago is not
 # remembered, because a second change within the same tick of the clock would not show.
@@ -359,8 +317,6 @@ def remember(key: str | None) -> None:
         pass
 
 
-# -- Opening a `.felb` file: checked to the end once, then used from disk --------------------------------------------
-#
 # Where the rows start is read and checked at every opening. The ones and the unknown cells stay on disk; at the first
 # opening one pass compares every block with its checksum and looks whether its column numbers are those of sound rows.
 # That a large file has passed is remembered (`felb.data.storage`), so the next opening costs nothing.
@@ -454,16 +410,17 @@ def _matrix(
             _check_blocks(content, entries, checksums[first:], source, rows=(indptr, indices, n_columns))
         first += entries.n_blocks
         parts.append((indptr, indices))
-    if len(parts) == 2 and not known:
-        try:
-            check_disjoint(parts[0], parts[1], n_columns)
-        except InputError as error:
-            _refuse(source, error)
-    remember(None if known else key)
     matrix = BinaryMatrix.of_valid_rows(*parts[0], n_columns, header.columns)
-    if len(parts) == 1:
-        return matrix
-    return matrix._with_rows(*parts[0], BinaryMatrix.of_valid_rows(*parts[1], n_columns))
+    if len(parts) == 2:
+        unknown = BinaryMatrix.of_valid_rows(*parts[1], n_columns)
+        if not known:
+            try:
+                check_disjoint(matrix, unknown)
+            except InputError as error:
+                _refuse(source, error)
+        matrix = matrix._with_rows(*parts[0], unknown)
+    remember(None if known else key)
+    return matrix
 
 
 def _view(content: NDArray[np.uint8], array: _Array) -> NDArray[Any]:
@@ -501,12 +458,7 @@ def _check_blocks(
             except InputError as error:
                 _refuse(source, error)
 
-    threads = min(os.cpu_count() or 1, array.n_blocks // BLOCKS_OF_THREAD)
-    if threads < 2:
-        for block in range(array.n_blocks):
-            check(block)
-        return
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(max(1, min(os.cpu_count() or 1, array.n_blocks // BLOCKS_OF_THREAD))) as pool:
         try:
             for _ in pool.map(check, range(array.n_blocks)):
                 pass
@@ -527,14 +479,13 @@ def _read_checksums(content: bytes, source: Path) -> NDArray[np.uint32]:
 
 
 def _parse_header(text: bytes, checksum: int, source: Path) -> Header:
-    advice = AGAIN
     try:
         if zlib.crc32(text) != checksum:
             raise InputError("it does not match its checksum")
-        header = parse_record(text, Header, source="it", advice=advice)
+        header = parse_record(text, Header, source="it", advice=AGAIN)
         if header.index_dtype != index_dtype(header.shape[1]).name:
             raise InputError(f"index type {header.index_dtype[:20]!r} does not fit its shape")
         check_column_names(header.columns, header.shape[1])
     except InputError as error:
-        raise InputError(f"{source} is damaged: its header cannot be read ({error}); {advice}") from error
+        raise InputError(f"{source} is damaged: its header cannot be read ({error}); {AGAIN}") from error
     return header

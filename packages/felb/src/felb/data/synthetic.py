@@ -76,46 +76,6 @@ def planted(
     >>> data.A.shape, data.U.shape, data.V.shape
     ((200, 50), (200, 3), (3, 50))
     """
-    _check(n, m, k, noise=noise, kind=kind, density=density, heights=heights, widths=widths, seed=seed)
-    structure, thinning, flips = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
-    U, V = np.zeros((n, k), dtype=bool), np.zeros((k, m), dtype=bool)
-    pick = _consecutive if contiguous else _scattered
-    for component in range(k):
-        U[pick(structure, n, heights, 1), component] = True
-        V[component, pick(structure, m, widths, 2)] = True
-    data, signal = [], []
-    for start in range(0, n, step := max(1, BLOCK_CELLS // m)):
-        full = U[start : start + step].astype(np.float32) @ V.astype(np.float32) > 0
-        thin = full & (thinning.random(full.shape) < density)
-        hit = flips.random(full.shape) < noise
-        noisy = {"xor": thin ^ hit, "additive": thin | hit, "destructive": thin & ~hit}[kind]
-        data.append(BinaryMatrix.of(noisy))
-        signal.append(BinaryMatrix.of(full))
-    return Planted(BinaryMatrix.vstack(data), U, V, BinaryMatrix.vstack(signal))
-
-
-def _scattered(rng: np.random.Generator, size: int, share: tuple[float, float], least: int) -> NDArray[np.int64]:
-    count = min(size, max(least, int(size * rng.uniform(*share))))
-    return rng.choice(size, count, replace=False)
-
-
-def _consecutive(rng: np.random.Generator, size: int, share: tuple[float, float], least: int) -> NDArray[np.int64]:
-    count = min(size, max(least, int(size * rng.uniform(*share))))
-    return np.arange(count) + int(rng.integers(0, size - count + 1))
-
-
-def _check(
-    n: int,
-    m: int,
-    k: int,
-    *,
-    noise: float,
-    kind: str,
-    density: float,
-    heights: tuple[float, float],
-    widths: tuple[float, float],
-    seed: int,
-) -> None:
     for name, value in (("n", n), ("m", m), ("k", k)):
         if not isinstance(value, int | np.integer) or value < 1:
             raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -132,6 +92,29 @@ def _check(
         numbers = len(limits) == 2 and all(isinstance(limit, int | float | np.number) for limit in limits)
         if not numbers or not 0 <= limits[0] <= limits[1] <= 1:
             raise InputError(f"{name} is a range (low, high) of shares between 0 and 1, got {limits!r}")
+    structure, thinning, flips = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+    U, V = np.zeros((n, k), dtype=bool), np.zeros((k, m), dtype=bool)
+    for component in range(k):
+        U[_pick(structure, n, heights, 1, contiguous=contiguous), component] = True
+        V[component, _pick(structure, m, widths, 2, contiguous=contiguous)] = True
+    data, signal = [], []
+    for start in range(0, n, step := max(1, BLOCK_CELLS // m)):
+        full = U[start : start + step].astype(np.float32) @ V.astype(np.float32) > 0
+        thin = full & (thinning.random(full.shape) < density)
+        hit = flips.random(full.shape) < noise
+        noisy = {"xor": thin ^ hit, "additive": thin | hit, "destructive": thin & ~hit}[kind]
+        data.append(BinaryMatrix.of(noisy))
+        signal.append(BinaryMatrix.of(full))
+    return Planted(BinaryMatrix.vstack(data), U, V, BinaryMatrix.vstack(signal))
+
+
+def _pick(
+    rng: np.random.Generator, size: int, share: tuple[float, float], least: int, *, contiguous: bool
+) -> NDArray[np.int64]:
+    count = min(size, max(least, int(size * rng.uniform(*share))))
+    if contiguous:
+        return np.arange(count) + int(rng.integers(0, size - count + 1))
+    return rng.choice(size, count, replace=False)
 
 
 def write_planted(
@@ -143,10 +126,8 @@ def write_planted(
     if stem.name in ("", ".."):
         raise InputError(f"{out} is a folder; give a file name in it, such as {stem / 'planted'}")
     paths = {
-        "data": stem.with_name(f"{stem.name}.npz"),
-        "signal": stem.with_name(f"{stem.name}.signal.npz"),
-        "U": stem.with_name(f"{stem.name}.U.npz"),
-        "V": stem.with_name(f"{stem.name}.V.npz"),
+        name: stem.with_name(f"{stem.name}{part}.npz")
+        for name, part in (("data", ""), ("signal", ".signal"), ("U", ".U"), ("V", ".V"))
     }
     taken = [str(path) for path in paths.values() if path.exists()]
     if taken and not force:

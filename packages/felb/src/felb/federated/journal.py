@@ -21,7 +21,7 @@ from felb.federated.protocol import ClientStates, Sums
 from felb.records import Natural, as_record, replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -364,12 +364,14 @@ class Journal:
     advice : what to do about a damaged entry, for the error that names it
     pace : save as often as takes little of a run's time, not after every round
     may_lose_last : a damaged last round is dropped with a warning, since it can be requested again
+    on_rewind : called with the round that is played next when a run begins or goes on
     """
 
     folder: Path | None = None
     advice: str = "delete the journal, then the run is played again from its start"
     pace: bool = False
     may_lose_last: bool = False
+    on_rewind: Callable[[int], None] = lambda _: None
     _rounds: dict[int, _Round] = field(default_factory=dict, init=False)
     _covered: dict[tuple[str, Path_], Covered] = field(default_factory=dict, init=False)
     _time_up: int | None = field(default=None, init=False)

@@ -258,6 +258,7 @@ def play(
         )
     if journal is not None and transport.states is not None:
         transport.restore(journal.rewind_to_states(algorithm.state_type))
+        journal.on_rewind(journal.next_round)
     execution = Execution(algorithm, seed=seed, journal=journal)
     history, kept, played = History(execution.rows), transport.states, 0
     try:

@@ -648,7 +648,7 @@ class ModelPlots:
         used = np.argsort(-V.sum(axis=0), kind="stable")[: max(1, min(max_features, n_used))]
         supports = getattr(self._model, "supports_", None)
         columns = used[tile_order(np.eye(len(V), dtype=bool), V[:, used]).columns]
-        names = feature_names(getattr(self._model, "feature_names_in_", None), V.shape[1])
+        names = feature_names(self._model)
         figure = _make_notebook_figure((2.2 + 0.22 * len(columns), 1.6 + 0.3 * len(V)))
         axes = figure.subplots()
         colours = _color_map("light", ("surface", "accent"))

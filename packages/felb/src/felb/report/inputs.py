@@ -296,7 +296,7 @@ class ReportInputs:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """Names of the features; x0, x1, … if the data has none."""
-        return self.result.columns or tuple(f"x{i}" for i in range(self.result.components.shape[1]))
+        return self.result.feature_names
 
     @property
     def members(self) -> Mapping[str, NDArray[np.bool_]] | None:

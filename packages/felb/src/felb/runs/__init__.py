@@ -30,12 +30,10 @@ def result_folder(path: str | os.PathLike[str]) -> Path:
 def check_result_folder(folder: str | os.PathLike[str]) -> None:
     """Raise if a folder holds no result."""
     path = Path(folder)
-    if not path.exists():
-        raise InputError(f"there is no folder {str(path)!r}; give the folder of a finished run, or a model file")
     if not (path / RESULT).is_file():
-        raise InputError(
-            f"{path} is not a result folder: it has no {RESULT}; give the folder of a finished run, or a model file"
-        )
+        missing = f"there is no folder {str(path)!r}"
+        wrong = f"{path} is not a result folder: it has no {RESULT}" if path.exists() else missing
+        raise InputError(f"{wrong}; give the folder of a finished run, or a model file")
 
 
 def check_folder_of_result(place: str | os.PathLike[str]) -> None:

@@ -20,20 +20,18 @@ from felb.runs.result import Result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from felb.centralized.certificate import Certificate
     from felb.data import BinaryMatrix, Table
     from felb.metrics import Counts
-    from felb.metrics.comparison import Drift, Share
+    from felb.metrics.comparison import Drift
     from felb.metrics.counts import FeatureCounts
     from felb.runs.result import Component
     from felb.sklearn.base import BooleanFactorization
 
-
-# -- Writes the components of records, with the names of the records, and tables of drift ----------------------------
 
 RECORD = "record"
 
@@ -131,28 +129,20 @@ def check_drift_target(path: str | os.PathLike[str], *, force: bool) -> Path:
 def write_drift(path: str | os.PathLike[str], drift: Drift, *, force: bool = False) -> None:
     """Write a drift table: ``.json``, or ``.csv`` with a line for each share of each feature and component."""
     target = check_drift_target(path, force=force)
+    found: list[tuple[str, str, Any, tuple[str, ...]]] = [
+        *(("feature", entry.name, entry, ("ones", "wrong")) for entry in drift.features),
+        *(("component", str(entry.number), entry, ("records", "ones")) for entry in drift.components),
+    ]
     with replacing(target) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         if target.suffix.lower() == ".json":
             json.dump(replace_nonfinite(drift.to_json()), file, indent=1, allow_nan=False)
             return
         writer = csv.writer(file)
         writer.writerow(["of", "name", "share", "fit", "new", "z", "changed"])
-        for of, name, share, values, changed in drift_rows(drift):
-            writer.writerow([of, name, share, values.fit, values.new, values.z, int(changed)])
+        for of, name, entry, shares in found:
+            for share, values in ((share, getattr(entry, share)) for share in shares):
+                writer.writerow([of, name, share, values.fit, values.new, values.z, int(entry.changed)])
 
-
-def drift_rows(drift: Drift) -> Iterator[tuple[str, str, str, Share, bool]]:
-    """Yield every share of every feature and component."""
-    found: list[tuple[str, str, Any, tuple[str, ...]]] = [
-        *(("feature", entry.name, entry, ("ones", "wrong")) for entry in drift.features),
-        *(("component", str(entry.number), entry, ("records", "ones")) for entry in drift.components),
-    ]
-    for of, name, entry, shares in found:
-        for share in shares:
-            yield of, name, share, getattr(entry, share), entry.changed
-
-
-# -- Applies a stored model to new records: their components, how they are explained, and how they have drifted ------
 
 NO_DRIFT = "The result does not keep how the records of the fit are explained; give them as the reference to see drift."
 
@@ -206,22 +196,20 @@ def apply_file(
     ((101, 4), 0.0)
     """
     stored = Result.read(result)
-    from felb.metrics.counts import feature_counts
-
-    model = stored.model()
-    table, rows, alignment = _rows(stored, model, data, align=align, record_column=record_column, **reading)
-    U = model._assign(rows)
-    counts, before = feature_counts(rows, U, model.components_), stored.features
+    model, before = stored.model(), stored.features
+    if record_column is not None:
+        reading["client_column"] = record_column  # read as text, and no feature
+    table, rows, alignment = _read_rows(stored, model, data, align, reading)
+    U, counts = _explain(model, rows)
     if reference is not None:
-        _, known, _ = _rows(stored, model, reference, align=align, record_column=record_column, **reading)
-        before = feature_counts(known, model._assign(known), model.components_)
+        before = _explain(model, _read_rows(stored, model, reference, align, reading)[1])[1]
     names = table.clients if record_column is not None else table.rows
     return Applied(
         U,
         tuple(map(str, range(len(U)))) if names is None else names,
         alignment,
         counts,
-        None if before is None else drift_between(before, counts, _names(model)),
+        None if before is None else drift_between(before, counts, stored.feature_names),
     )
 
 
@@ -246,40 +234,31 @@ def drift(model: BooleanFactorization, X: Any, reference: Any, *, align: str | N
     >>> felb.drift(model, data, data).components[0].changed
     False
     """
-    from felb.metrics.counts import feature_counts
-
-    found = []
-    for records in (reference, X):
-        rows, _ = model.new_rows(records, align=align)
-        found.append(feature_counts(rows, model._assign(rows), model.components_))
-    return drift_between(found[0], found[1], _names(model))
-
-
-def _names(model: BooleanFactorization) -> list[str]:
     from felb.sklearn.base import feature_names
 
-    return feature_names(getattr(model, "feature_names_in_", None), model.n_features_in_)
+    before, now = (_explain(model, model.new_rows(records, align=align)[0])[1] for records in (reference, X))
+    return drift_between(before, now, feature_names(model))
 
 
-def _rows(
-    stored: Result,
-    model: BooleanFactorization,
-    data: str,
-    *,
-    align: str | None,
-    record_column: str | None,
-    **reading: Any,
-) -> tuple[Table, Any, Alignment]:
+def _explain(model: BooleanFactorization, rows: BinaryMatrix) -> tuple[NDArray[np.bool_], FeatureCounts]:
+    """Return the components of each row, and how the rows are explained, feature by feature."""
+    from felb.metrics.counts import feature_counts
+
+    U = model._assign(rows)
+    return U, feature_counts(rows, U, model.components_)
+
+
+def _read_rows(
+    stored: Result, model: BooleanFactorization, data: str, align: str | None, reading: Mapping[str, Any]
+) -> tuple[Table, BinaryMatrix, Alignment]:
     """Read a file and bring its columns into the order of the model."""
-    if stored.schema is not None and Path(data).suffix != ".felb":  # such a file holds features already
-        reading = {"schema": stored.schema} | reading
-    elif stored.provenance.parameters.get("binarize_threshold") is not None:
-        reading = {"binarize_threshold": stored.provenance.parameters["binarize_threshold"]} | reading
-    if record_column is not None:
-        reading["client_column"] = record_column  # read as text, and no feature
-    if align is not None and stored.columns is not None and reading.get("schema") is None and Path(data).is_file():
-        reading["columns"] = frozenset(stored.columns)
-    table = read_data(data, **reading)
+    options = _by_schema(stored, data, reading)
+    threshold = stored.provenance.parameters.get("binarize_threshold")
+    if "schema" not in options and threshold is not None:
+        options = {"binarize_threshold": threshold} | options
+    if align is not None and stored.columns is not None and "schema" not in options and Path(data).is_file():
+        options["columns"] = frozenset(stored.columns)
+    table = read_data(data, **options)
     try:
         rows, found = model.new_rows(table.matrix, align=align)
     except InputError as error:
@@ -287,7 +266,9 @@ def _rows(
     return table, rows, Alignment(found.missing, (*found.new, *table.ignored), found.reordered)
 
 
-# -- Scores a stored result on data, and certifies how much better another one could be ------------------------------
+def _by_schema(stored: Result, data: str, reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how data is read: by the schema of the result, unless another is given or the file holds features."""
+    return {**({} if stored.schema is None or Path(data).suffix == ".felb" else {"schema": stored.schema}), **reading}
 
 
 def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Counts:
@@ -295,13 +276,10 @@ def score_file(result: str | os.PathLike[str], data: str, **options: Any) -> Cou
 
     Raw data is read by the schema of the result; values that are new to it are told as a `SchemaWarning`.
     """
-    found = Result.read(result)
-    return _counts(found, matrix_for(found, data, **options))
-
-
-def _counts(found: Result, matrix: BinaryMatrix) -> Counts:
     from felb.metrics import confusion
 
+    found = Result.read(result)
+    matrix = table_for(found, data, **options).matrix
     return confusion(matrix, found.assign(matrix), found.components)
 
 
@@ -322,6 +300,7 @@ def certify_file(
     """
     check_named(data)
     from felb.centralized.certificate import certify
+    from felb.metrics import confusion
 
     if result is None:
         if n_components is None:
@@ -330,21 +309,14 @@ def certify_file(
     found = Result.read(result)
     if n_components not in (None, len(found.components)):
         raise InputError(f"n_components is {n_components}, but the result has {len(found.components)}; leave it out")
-    matrix = matrix_for(found, data, **reading)
-    errors = _counts(found, matrix).errors
+    matrix = table_for(found, data, **reading).matrix
+    errors = confusion(matrix, found.assign(matrix), found.components).errors
     return certify(matrix, len(found.components), errors=errors, time_limit=time_limit)
-
-
-def matrix_for(found: Result, data: str, **options: Any) -> BinaryMatrix:
-    """Read the matrix of a data file by the schema of a result; see `table_for`."""
-    return table_for(found, data, **options).matrix
 
 
 def table_for(found: Result, data: str, **options: Any) -> Table:
     """Read a data file by the schema of a result; raise unless its features are those of the result."""
-    if found.schema is not None and Path(data).suffix != ".felb":  # such a file holds features already
-        options = {"schema": found.schema} | options
-    table = read_data(data, **options)
+    table = read_data(data, **_by_schema(found, data, options))
     matrix = table.matrix
     if matrix.shape[1] != found.components.shape[1]:
         raise InputError(
@@ -358,9 +330,6 @@ def table_for(found: Result, data: str, **options: Any) -> Table:
             "bring the columns into the order of the result"
         )
     return table
-
-
-# -- Two results side by side: which components correspond, and in what they differ ----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +358,7 @@ def pair_components(first: Result, second: Result) -> list[Pair]:
     similarity, then what is left over of the first and of the second result.
     """
     ours, theirs = ([c for c in result.described() if c.features] for result in (first, second))
-    known = tuple(dict.fromkeys(_names_of_pair(first) + _names_of_pair(second)))
+    known = tuple(dict.fromkeys(first.feature_names + second.feature_names))
     if first.columns is None or second.columns is None:
         n, m = first.components.shape[1], second.components.shape[1]
         if n != m:
@@ -398,24 +367,16 @@ def pair_components(first: Result, second: Result) -> list[Pair]:
             )
     elif not set(first.columns) & set(second.columns):
         raise InputError("the results have no feature in common, so their components cannot be compared")
-    places, alike = match_components(_matrix(ours, known), _matrix(theirs, known))
+    V, W = (
+        np.array([[name in has for name in known] for has in (set(c.features) for c in side)], dtype=bool)
+        for side in (ours, theirs)
+    )
+    places, alike = match_components(V.reshape(-1, len(known)), W.reshape(-1, len(known)))
     matched = [_pair(c, theirs[j], value) for c, j, value in zip(ours, places, alike, strict=True) if j != NO_MATCH]
     used = set(places.tolist())
     left = [_pair(c, None, 0.0) for c, j in zip(ours, places, strict=True) if j == NO_MATCH]
     right = [_pair(None, c, 0.0) for j, c in enumerate(theirs) if j not in used]
     return [*sorted(matched, key=lambda pair: -pair.jaccard), *left, *right]
-
-
-def _names_of_pair(result: Result) -> tuple[str, ...]:
-    return result.columns or tuple(f"x{i}" for i in range(result.components.shape[1]))
-
-
-def _matrix(components: list[Component], names: tuple[str, ...]) -> NDArray[np.bool_]:
-    number = {name: j for j, name in enumerate(names)}
-    V = np.zeros((len(components), len(names)), dtype=bool)
-    for row, component in enumerate(components):
-        V[row, [number[name] for name in component.features]] = True
-    return V
 
 
 def _pair(first: Component | None, second: Component | None, jaccard: float) -> Pair:

@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence  # noqa: TC003
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -27,12 +27,9 @@ from felb.runs.result import machine_facts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
-    from types import TracebackType
 
     Request = dict[str, Any]
 
-
-# -- What came of one measurement of an experiment or a comparison: a cell, in a JSON file of its own ----------------
 
 CELLS = "cells"
 """Folder of the cells."""
@@ -129,8 +126,6 @@ def serve(measure: Callable[[Request], dict[str, Any]], *, warm_up: Callable[[Re
         tell(answered(measure, request))
 
 
-# -- Processes that measure cells in parallel, each with a time limit ------------------------------------------------
-
 START_LIMIT = 300.0
 """Seconds for a process to come up, and to compile a method; the first one on a machine may be slow at both."""
 
@@ -143,9 +138,16 @@ class WorkerError(FelbError):
 
 
 class Worker:
-    """One process; it measures one cell at a time, and its answers come through a queue."""
+    """One process; it measures one cell at a time.
 
-    def __init__(self, module: str, answers: queue.SimpleQueue[tuple[Worker, bytes]]) -> None:
+    Attributes
+    ----------
+    key : of the last cell; None before the first
+    counting : whether all is compiled, and the time of the cell has begun
+    over : whether the process has ended, or was ended because the time of a cell was up
+    """
+
+    def __init__(self, module: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         # In a session of its own: Ctrl-C reaches the parent only, which ends its workers itself.
         self.process = subprocess.Popen(
@@ -157,31 +159,49 @@ class Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         self.key: str | None = None
-        self.ready = False
-        self.deadline = time.monotonic() + START_LIMIT
-        self._reader = threading.Thread(target=self._read, args=(answers,), name="felb-worker", daemon=True)
-        self._reader.start()
+        self.counting = self.over = self._late = False
 
-    def _read(self, answers: queue.SimpleQueue[tuple[Worker, bytes]]) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            answers.put((self, line))
-        answers.put((self, b""))
-
-    def ask(self, key: str, request: Mapping[str, Any]) -> None:
-        """Give it a cell; its time begins when the process says that all is compiled."""
+    def measure(self, key: str, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        """Return the answer about a cell; its time begins when the process says that all is compiled."""
         assert self.process.stdin is not None
-        self.key, self.deadline = key, time.monotonic() + START_LIMIT
+        if self.key is None and self._listen(START_LIMIT) is None:  # which is no fault of the cell
+            words, code = self.end(), self.process.returncode
+            if self._late:
+                raise WorkerError("a process that measures did not come up within five minutes; is the machine busy?")
+            raise WorkerError(f"a process that measures ended at its start with code {code}: {words}")
+        self.key, self.counting = key, False
         with suppress(BrokenPipeError):  # that it has died is told by its answers
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
+        self.counting = self._listen(START_LIMIT) is not None
+        answer = self._listen(limit) if self.counting else None
+        if answer is not None:
+            self.over = self._late
+            return answer
+        words, code = self.end(), self.process.returncode
+        if self._late:
+            return {"status": "timeout", "message": f"no answer within {limit:g} s", "seconds": limit}
+        message = f"the process ended with code {code}" + (f": {words}" if words else "; is there enough memory?")
+        return {"status": "failed", "message": message, "seconds": 0.0}
+
+    def _listen(self, seconds: float) -> dict[str, Any] | None:
+        """Return what the process says next; None if it has ended, or had to be ended after so many seconds."""
+        assert self.process.stdout is not None
+        timer = threading.Timer(seconds, self._end_late)
+        timer.start()
+        line = self.process.stdout.readline()
+        timer.cancel()
+        return json.loads(line) if line else None
+
+    def _end_late(self) -> None:
+        self._late = True
+        self.process.kill()
 
     def end(self) -> str:
         """End the process now; return its last words."""
-        if self.process.poll() is None:
-            self.process.kill()
+        self.over = True
+        self.process.kill()
         self.process.wait()
-        self._reader.join()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with suppress(OSError):  # a request that was never read
@@ -202,21 +222,26 @@ class Pool:
     """
 
     def __init__(self, module: str, jobs: int) -> None:
-        self.module, self.jobs = module, jobs
+        self.module = module
+        self._threads = ThreadPoolExecutor(jobs, "felb-worker")  # each waits for the answers of one worker
         self._workers: list[Worker] = []
-        self._answers: queue.SimpleQueue[tuple[Worker, bytes]] = queue.SimpleQueue()
+        self._idle: list[Worker] = []
+        self._lock, self._over = threading.Lock(), False
 
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         before = None
         with suppress(ValueError):  # only the main thread may say so
             # A second Ctrl-C must not leave processes behind.
             before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
+            with self._lock:
+                self._over = True
+            for worker in list(self._workers):
+                worker.process.kill()
+            self._threads.shutdown(cancel_futures=True)
             for worker in self._workers:
                 worker.end()
         finally:
@@ -234,69 +259,31 @@ class Pool:
 
         `folders` are part of every request, by their names.
         """
-        waiting = deque(requests)
-        for _ in range(min(self.jobs, len(waiting))):
-            self._workers.append(Worker(self.module, self._answers))
         places = {name: str(path) for name, path in folders.items()}
-        while waiting or any(worker.key for worker in self._workers):
-            for worker in self._workers:
-                if worker.ready and worker.key is None and waiting:
-                    key, parameters = waiting.popleft()
-                    worker.ask(key, {"parameters": parameters, **places})
-            yield from self._collect(limit, more=bool(waiting))
+        keys = {
+            self._threads.submit(self._measure, key, {"parameters": parameters, **places}, limit): key
+            for key, parameters in requests
+        }
+        for answer in as_completed(keys):
+            yield keys[answer], answer.result()
 
-    def _collect(self, limit: float, *, more: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Wait for an answer, or for the first deadline."""
-        soonest = min(worker.deadline for worker in self._workers if worker.key or not worker.ready)
-        try:
-            worker, line = self._answers.get(timeout=max(0.0, soonest - time.monotonic()))
-        except queue.Empty:
-            yield from self._late(limit, more=more)
-            return
-        if worker not in self._workers:
-            return  # the last words of one that was ended
-        if not line:
-            yield from self._lost(worker, more=more)
-        elif not worker.ready:
-            worker.ready = True
-        elif worker.key is not None:
-            found = json.loads(line)
-            if found == STARTED:
-                worker.deadline = time.monotonic() + limit
+    def _measure(self, key: str, request: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        with self._lock:
+            if self._over:
+                raise CancelledError
+            if self._idle:
+                worker = self._idle.pop()
             else:
-                key, worker.key = worker.key, None
-                yield key, found
+                worker = Worker(self.module)
+                self._workers.append(worker)
+        try:
+            return worker.measure(key, request, limit)
+        finally:
+            if worker.over:
+                self._workers.remove(worker)
+            else:
+                self._idle.append(worker)
 
-    def _late(self, limit: float, *, more: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-        """End the workers whose time is up."""
-        for worker in [worker for worker in self._workers if time.monotonic() >= worker.deadline]:
-            if not worker.ready:
-                raise WorkerError("a process that measures did not come up within five minutes; is the machine busy?")
-            if worker.key is not None:
-                self._replace(worker, more=more)
-                yield worker.key, {"status": "timeout", "message": f"no answer within {limit:g} s", "seconds": limit}
-
-    def _lost(self, worker: Worker, *, more: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-        """A worker died: of its cell, or before it was ready, which is no fault of a cell."""
-        words = self._replace(worker, more=more and worker.ready)
-        code = worker.process.returncode
-        if not worker.ready:
-            raise WorkerError(f"a process that measures ended at its start with code {code}: {words}")
-        if worker.key is not None:
-            message = f"the process ended with code {code}" + (f": {words}" if words else "; is there enough memory?")
-            yield worker.key, {"status": "failed", "message": message, "seconds": 0.0}
-
-    def _replace(self, worker: Worker, *, more: bool) -> str:
-        self._workers.remove(worker)
-        words = worker.end()
-        if more:
-            self._workers.append(Worker(self.module, self._answers))
-        return words
-
-
-# -- Measure the cells that are not in a folder yet, in processes of their own; each is written as soon as it is there
-#
-# An interruption costs the cells under way and nothing else.
 
 LOCK = ".lock"
 LEFTOVER = f".*.{PARTIAL}"
@@ -337,16 +324,12 @@ def missing_cells(cells: Cells, folder: Path, *, limit: float) -> list[str]:
 
 
 def measure_cells(
-    cells: Cells,
-    folder: Path,
-    *,
-    limit: float,
-    jobs: int = 1,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    cells: Cells, folder: Path, *, limit: float, jobs: int = 1, on_progress: Callable[[Progress], None] = lambda _: None
 ) -> None:
     """Measure the cells that are not in `folder` yet, `jobs` at a time and each for at most `limit` seconds.
 
-    Cells that failed are tried again, and those that ran out of time if they have more of it now.
+    Each is written as soon as it is there, so that an interruption costs the cells under way and nothing else. Cells
+    that failed are tried again, and those that ran out of time if they have more of it now.
     """
     missing, total = missing_cells(cells, folder, limit=limit), len(cells.parameters)
     kept = total - len(missing)

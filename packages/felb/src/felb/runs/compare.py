@@ -1,4 +1,11 @@
-"""Compare methods on one data set: every method with every number of components and every seed is a cell."""
+"""Compare methods on one data set: every method with every number of components and every seed is a cell.
+
+comparison.json      data, methods, numbers of components, clients, seeds, date and machine
+cells/*.json         one cell each: scores, seconds, parameters, provenance
+
+A comparison is resumed by running it again: cells that are there are kept, also when methods, numbers of components or
+seeds are added. Another version of felb, other data or an edited method of one's own are other cells.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +46,6 @@ if TYPE_CHECKING:
     from felb.data.files import Table
     from felb.runs.cells import Progress, Status
 
-
-# -- Compare methods on one data set: every method with every number of components and every seed is a cell ----------
-#
-# comparison.json      data, methods, numbers of components, clients, seeds, date and machine
-# cells/*.json         one cell each: scores, seconds, parameters, provenance
-#
-# A comparison is resumed by running it again: cells that are there are kept, also when methods, numbers of components
-# or seeds are added. Another version of felb, other data or an edited method of one's own are other cells.
 
 FORMAT = "felb-comparison-1"
 MANIFEST = "comparison.json"
@@ -235,7 +234,10 @@ def compare(
             "clients": comparison.job.clients,
             "provenance": provenance(),
         }
-        _write_manifest(folder, {**facts, "settings": comparison.settings(matrix.fingerprint())})
+        manifest = {"format": FORMAT, **facts, "settings": comparison.settings(matrix.fingerprint())}
+        with replacing(folder / MANIFEST) as partial:
+            text = json.dumps(replace_nonfinite(manifest), indent=1, allow_nan=False)
+            partial.write_text(text + "\n", encoding="utf-8")
         measure_cells(cells, folder, limit=time_limit, jobs=jobs, on_progress=on_progress)
     found = {place: CellRecord.read(folder / CELLS / f"{key}.json") for place, key in keys.items()}
     return Compared(**facts, cells={place: cell for place, cell in found.items() if cell is not None})
@@ -257,12 +259,6 @@ def _key(parameters: Mapping[str, Any]) -> str:
     return f"{word}.{parameters['n_components']}.{parameters['seed']}.{digest}"
 
 
-def _write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
-    raw = {"format": FORMAT, **facts}
-    with replacing(folder / MANIFEST) as partial:
-        partial.write_text(json.dumps(replace_nonfinite(raw), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-
 def job_of(parameters: Mapping[str, Any]) -> Job:
     """Return the job of a cell by its parameters: the data, and its split by the seed."""
     read_by = {name: parameters[name] for name in READING}
@@ -270,14 +266,11 @@ def job_of(parameters: Mapping[str, Any]) -> Job:
     return Job(method="bmf", n_components=parameters["n_components"], seed=parameters["seed"], **read_by)
 
 
-# -- The process that measures cells of comparisons, see `felb.runs.cells` -------------------------------------
-
-
 def measured(request: dict[str, Any]) -> dict[str, Any]:
     """Return the scores of a cell; seconds are processor time of the fit, compilation left out."""
     cell = request["parameters"]
     job = job_of(cell)
-    table = _read(job)
+    table = _read_once(*((name, cell[name]) for name in READING if name not in ("clients", "split")))
     model = any_model(
         cell["method"], n_components=cell["n_components"], random_state=cell["seed"], **cell["parameters"]
     )
@@ -310,15 +303,9 @@ def factorized(model: Any, A: BinaryMatrix, clients: Any) -> tuple[NDArray[np.bo
 
 
 @lru_cache(maxsize=1)
-def _read_by(*options: tuple[str, Any]) -> Table:
-    return job_of(dict(options)).read()
-
-
-def _read(job: Job) -> Table:
+def _read_once(*reading: tuple[str, Any]) -> Table:
     """Read the data once for all cells of this process."""
-    names = ("data", "client_column", "header", "binarize_threshold", "missing", "unknown", "schema")
-    fixed = {"clients": None, "split": "even", "n_components": 1, "seed": 0}
-    return _read_by(*{**{name: getattr(job, name) for name in names}, **fixed}.items())
+    return Job(method="bmf", n_components=1, **dict(reading)).read()
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,11 +30,10 @@ from felb.tables.sources import source_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from felb.centralized.base import Factors, Method
     from felb.data.binary import BinaryMatrix
-    from felb.engines.dask.cluster import DistributedRows
     from felb.federated.loop import Run, RunProgress
     from felb.federated.protocol import Algorithm
     from felb.metrics.counts import FeatureCounts, History
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from felb.tables.schema import Schema
 
 
-# -- Runs a job into a result folder: centralized (`fit`) or as a simulated federation (`simulate`, `resume`) --------
-
 CENTRALIZED = "centralized"
+BLOCK_ROWS = 1 << 18
+"""Rows of a block of a ``.felb`` file on Dask at most, unless the job says otherwise."""
 
 
 def fit(
@@ -67,12 +67,11 @@ def fit(
     """
     folder = RunFolder(out)
     folder.check(force=force)
-    method = job.make_method()
-    if job.dask is not None:
-        return fit_on_cluster(job, folder, force=force, on_round=on_round)
+    method = job.make_method() if job.dask is None else federated_method(job)
     if isinstance(method, FederatedMethod):
-        alone = replace(job, centralized=True)
-        return _simulate(alone, method, folder, force=force, on_plan=on_plan, on_round=on_round)
+        data = job.data if job.dask is None else str(Path(job.data).absolute())  # which workers read
+        alone = replace(job, data=data, centralized=True)
+        return _start(alone, method, folder, force=force, on_plan=on_plan, on_round=on_round)
     assert isinstance(method, CentralizedMethod)
     check_parameters(method)
     matrix, schema = job.read().matrix, job.read_schema()
@@ -88,7 +87,7 @@ def fit(
             history=found.attributes["history_"],
             clients={CENTRALIZED: len(matrix)},
             columns=matrix.columns,
-            data=_facts_of(job, matrix),
+            data=describe_data(job, matrix),
             schema=schema,
             features=feature_counts(matrix, found.U, found.V),
         )
@@ -125,10 +124,10 @@ def simulate(
     """
     folder = RunFolder(out)
     folder.check(force=force)
-    return _simulate(job, federated_method(job), folder, force=force, on_plan=on_plan, on_round=on_round)
+    return _start(job, federated_method(job), folder, force=force, on_plan=on_plan, on_round=on_round)
 
 
-def _simulate(
+def _start(
     job: Job,
     method: FederatedMethod,
     folder: RunFolder,
@@ -137,17 +136,17 @@ def _simulate(
     on_plan: Callable[[int | None], None],
     on_round: Callable[[RunProgress], None],
 ) -> Result:
-    federation = Federation.of(job, method)  # wrong input should not claim the folder
-    started = replace(
-        job,
-        data=_absolute(job.data),
-        unknown=None if job.unknown is None else _absolute(job.unknown),
-        schema=None if job.schema is None else _absolute(job.schema),
-        fingerprint=federation.matrix.fingerprint(),
-        version=__version__,
-    )
-    folder.begin(started, force=force)
-    return _play(replace(federation, job=started), folder, on_plan, on_round)
+    with _prepared(job, method) as ready:  # wrong input should not claim the folder
+        started = replace(
+            job,
+            data=_absolute(job.data),
+            unknown=None if job.unknown is None else _absolute(job.unknown),
+            schema=None if job.schema is None else _absolute(job.schema),
+            fingerprint=ready.fingerprint,
+            version=__version__,
+        )
+        folder.begin(started, force=force)
+        return _play(replace(ready, job=started), folder, on_plan, on_round)
 
 
 def resume(
@@ -178,52 +177,25 @@ def resume(
             f"the run at {out} was started by felb {job.version}, and felb {__version__} may compute differently; "
             f"resume it with felb {job.version}, or start the run again with --force"
         )
-    if job.dask is not None:
-        return resume_on_cluster(replace(job, dask=dask or job.dask), folder, on_round=on_round)
-    if dask is not None:
+    if dask is not None and job.dask is None:
         raise InputError(f"the run at {out} was not started on Dask and cannot go on there; leave out --dask")
-    federation = Federation.of(job, federated_method(job))
-    check_unchanged(job, federation.matrix.fingerprint())
-    folder.reopen()
-    return _play(federation, folder, on_plan, on_round)
+    job = replace(job, dask=dask or job.dask)
+    with _prepared(job, federated_method(job)) as ready:
+        if ready.fingerprint != job.fingerprint:
+            files = job.data if job.unknown is None else f"{job.data} or {job.unknown}"
+            raise InputError(f"{files} has changed since the run was started; start it again with --force")
+        folder.reopen()
+        return _play(ready, folder, on_plan, on_round)
 
 
-def check_unchanged(job: Job, fingerprint: str) -> None:
-    """Raise unless the data is that which the job was started on."""
-    if fingerprint != job.fingerprint:
-        files = job.data if job.unknown is None else f"{job.data} or {job.unknown}"
-        raise InputError(f"{files} has changed since the run was started; start it again with --force")
+RECORDED = ("clients", "split", "client_column", "participation", "secure", "header", "binarize_threshold", "missing")
+"""What a result says about its job beside the parameters of the method, in this order."""
 
 
 def unfinished_job(out: str | os.PathLike[str]) -> Job | None:
     """Return the job that `resume` would go on with, if there is one."""
     folder = RunFolder(out)
     return folder.job() if folder.resumable else None
-
-
-@dataclass(frozen=True, slots=True)
-class Federation:
-    """A job made ready to run: everything is read and checked."""
-
-    job: Job
-    method: FederatedMethod
-    matrix: BinaryMatrix
-    shards: Mapping[str, BinaryMatrix]
-    algorithm: Algorithm
-    schema: Schema | None = None
-
-    @classmethod
-    def of(cls, job: Job, method: FederatedMethod) -> Federation:
-        """Read the data and check every parameter; the quick checks come first."""
-        check_parameters(method)
-        table = job.read()
-        shards = {CENTRALIZED: table.matrix} if job.centralized else split(table.matrix, job.labels(table))[0]
-        check_shards(shards)
-        method.check_rank(job.n_components, table.matrix.shape)
-        if not job.centralized:
-            _check_disclosure(job, method, shards)
-        algorithm = method.algorithm_for(shards, centralized=job.centralized, restricted=job.rules is not None)
-        return cls(job, method, table.matrix, shards, algorithm, job.read_schema())
 
 
 def federated_method(job: Job) -> FederatedMethod:
@@ -234,30 +206,125 @@ def federated_method(job: Job) -> FederatedMethod:
     return method
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job made ready to run: everything is read and checked.
+
+    Parameters
+    ----------
+    job, method, algorithm : what is run
+    clients : rows of each
+    columns : column names
+    data : rows, columns, and what identifies the cells
+    fingerprint : what a resumed run must find again
+    run : plays the algorithm on the engine that holds the data; takes the options that engines have in common
+    features : counts how the records are explained after the run, feature by feature; None if it is not known
+    schema : by which the data was read
+    """
+
+    job: Job
+    method: FederatedMethod
+    algorithm: Algorithm
+    clients: Mapping[str, int]
+    columns: tuple[str, ...] | None
+    data: Mapping[str, Any]
+    fingerprint: str
+    run: Callable[..., Run]
+    features: Callable[[Run], FeatureCounts | None] = lambda _: None
+    schema: Schema | None = None
+
+
+@contextmanager
+def _prepared(job: Job, method: FederatedMethod) -> Iterator[Prepared]:
+    """Yield a job made ready, in this process or on the cluster that it names."""
+    if job.dask is None:
+        yield prepare(job, method)
+        return
+    from felb.engines.dask.worker import connected
+
+    with connected(job.dask) as client:
+        yield _prepare_on_cluster(job, method, client)
+
+
+def prepare(job: Job, method: FederatedMethod) -> Prepared:
+    """Read the data and check every parameter; the quick checks come first."""
+    check_parameters(method)
+    table = job.read()
+    matrix = table.matrix
+    shards = {CENTRALIZED: matrix} if job.centralized else split(matrix, job.labels(table))[0]
+    check_shards(shards)
+    method.check_rank(job.n_components, matrix.shape)
+    if not job.centralized:
+        _check_disclosure(job, method, shards)
+    algorithm = method.algorithm_for(shards, centralized=job.centralized, restricted=job.rules is not None)
+
+    def count_features(finished: Run) -> FeatureCounts:
+        V = finished.outcome.components
+        parts = [feature_counts(shards[name], U, V) for name, U in finished.assignments.items()]
+        return sum(parts[1:], parts[0])
+
+    play = partial(
+        run,
+        algorithm,
+        shards,
+        participation=method.participation,
+        workers=job.workers,
+        disclosure=job.rules,
+        secure=job.secure,
+    )
+    rows, data = {name: len(shard) for name, shard in shards.items()}, describe_data(job, matrix)
+    known = data["fingerprint"] or matrix.fingerprint()
+    return Prepared(job, method, algorithm, rows, matrix.columns, data, known, play, count_features, job.read_schema())
+
+
+def _prepare_on_cluster(job: Job, method: FederatedMethod, client: Any) -> Prepared:
+    """Let the workers of a Dask cluster read the data, and check every parameter.
+
+    Data is named by files that all workers can read; neither this process nor the scheduler holds rows of it. The
+    fingerprint identifies also how the data is cut into blocks, on which states depend.
+    """
+    from felb.engines.dask.cluster import DistributedRows
+    from felb.engines.dask.cluster import run as run_on_dask
+    from felb.engines.dask.worker import check_alive
+
+    blocks = open_blocks(
+        job.data,
+        rows=job.block_rows or BLOCK_ROWS,
+        header=job.header,
+        binarize_threshold=job.binarize_threshold,
+        missing=None if job.missing == "error" else job.missing,
+        client_column=job.client_column,
+    )
+    check_alive(client)
+    rows = DistributedRows.of(blocks, client, read=method._read, fingerprint=True)
+    method.check_rank(job.n_components, rows.shape)
+    algorithm, facts = method.algorithm_for_blocks(rows), rows.facts.values()
+    prints = "\n".join(str(fact.fingerprint) for fact in facts)
+    fingerprint = hashlib.sha256(prints.encode()).hexdigest()
+    counts = {"ones": sum(fact.ones for fact in facts), "unknown": sum(fact.unknown or 0 for fact in facts)}
+    data = _shared_facts(job, rows.shape, {**counts, "fingerprint": fingerprint})
+    play = partial(run_on_dask, algorithm, rows.blocks, client=client, owner=CENTRALIZED)
+    sizes = {name: fact.rows for name, fact in rows.facts.items()}
+    return Prepared(job, method, algorithm, sizes, rows.columns, data, fingerprint, play)
+
+
 def _play(
-    federation: Federation,
-    folder: RunFolder,
-    on_plan: Callable[[int | None], None],
-    on_round: Callable[[RunProgress], None],
+    ready: Prepared, folder: RunFolder, on_plan: Callable[[int | None], None], on_round: Callable[[RunProgress], None]
 ) -> Result:
-    job, method, matrix = federation.job, federation.method, federation.matrix
+    job, method, plan = ready.job, ready.method, ready.algorithm.privacy
     on_plan(None if method.max_rounds is None else method.max_rounds + 1)
-    plan = federation.algorithm.privacy
     with folder.keeping():
-        finished = run(
-            federation.algorithm,
-            federation.shards,
+        finished = ready.run(
             seed=job.seed,
-            participation=method.participation,
-            workers=job.workers,
-            journal=folder.journal(federation.algorithm),
+            # On Dask, states and sums are kept together, whenever the workers have written states, so that a run can
+            # go on after the scheduler has died, on another cluster too.
+            journal=folder.journal(ready.algorithm, pace=job.dask is None),
+            **({} if job.dask is None else {"states": folder.states}),
             on_round=on_round,
             # From the owner of all rows nothing leaves but what is released in private.
             outbound=(lambda _: lambda _: None) if job.centralized and plan is None else folder.outbound,
             deadline=Deadline(method.time_limit),
             responses=None if plan is None else partial(folder.responses, plan=plan),
-            disclosure=job.rules,
-            secure=job.secure,
         )
         method.warn_about_outcome(finished.outcome)
         result = make_result(
@@ -266,23 +333,16 @@ def _play(
             finished.outcome,
             history=finished.history,
             plan=plan,
-            clients={name: len(shard) for name, shard in federation.shards.items()},
-            columns=matrix.columns,
-            data=_facts_of(job, matrix),
-            schema=federation.schema,
-            features=_features_of(federation, finished),
+            clients=ready.clients,
+            columns=ready.columns,
+            data=ready.data,
+            schema=ready.schema,
+            features=None if plan is not None else ready.features(finished),
         )
         if job.rules is not None:
             result = result.disclosed(job.rules)
         folder.finish(result, finished.assignments)
     return result
-
-
-def _features_of(federation: Federation, finished: Run) -> FeatureCounts:
-    """Count how the records of all clients that took part are explained, feature by feature."""
-    V = finished.outcome.components
-    parts = [feature_counts(federation.shards[name], U, V) for name, U in finished.assignments.items()]
-    return sum(parts[1:], parts[0])
 
 
 def _check_disclosure(job: Job, method: FederatedMethod, shards: Mapping[str, BinaryMatrix]) -> None:
@@ -336,11 +396,8 @@ def make_result(
     Parameters
     ----------
     plan : of a private run
-    clients : rows of each
-    columns : column names
-    data : rows, columns, and what identifies the cells
-    schema : by which the data was read
-    features : how the records are explained, feature by feature; left out under privacy
+    clients, columns, data, schema : as in `Prepared`
+    features : how the records are explained, feature by feature; None under privacy
     """
     return Result.of(
         outcome,
@@ -348,159 +405,35 @@ def make_result(
         # How many records a client has is not part of a guarantee, nor does a private server learn it.
         clients={name: rows if plan is None else None for name, rows in clients.items()},
         history=history,
-        provenance=_provenance(job, method, data),
+        provenance=Provenance(
+            method=job.method,
+            parameters={
+                **plain_parameters(method),
+                **{name: getattr(job, name) for name in RECORDED},
+                "participation": dict(job.participation),
+                "unknown": None if job.unknown is None else Path(job.unknown).name,
+            },
+            seed=job.seed,
+            data={"source": source_name(job.data), **data},
+        ),
         privacy=None if plan is None else guarantee(plan, history),
         schema=schema,
-        features=features if plan is None else None,
+        features=features,
     )
 
 
-def _provenance(job: Job, method: Method, data: Mapping[str, Any]) -> Provenance:
-    return Provenance(
-        method=job.method,
-        parameters={
-            **plain_parameters(method),
-            "clients": job.clients,
-            "split": job.split,
-            "client_column": job.client_column,
-            "participation": dict(job.participation),
-            "secure": job.secure,
-            "header": job.header,
-            "binarize_threshold": job.binarize_threshold,
-            "missing": job.missing,
-            "unknown": None if job.unknown is None else Path(job.unknown).name,
-        },
-        seed=job.seed,
-        data={"source": source_name(job.data), **data},
-    )
-
-
-def _facts_of(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
-    unknown = 0 if matrix.unknown is None else matrix.unknown.nnz
-    # A simulation knows the fingerprint.
-    return data_facts(job, matrix.shape, matrix.nnz, unknown, lambda: job.fingerprint or matrix.fingerprint())
-
-
-def data_facts(
-    job: Job, shape: tuple[int, int], ones: int, unknown: int, fingerprint: Callable[[], str]
-) -> dict[str, Any]:
+def describe_data(job: Job, matrix: BinaryMatrix) -> dict[str, Any]:
     """Return what identifies the data; under privacy its columns alone, as one record would show in everything else."""
-    facts: dict[str, Any] = {"rows": shape[0], "columns": shape[1]}
+    unknown = 0 if matrix.unknown is None else matrix.unknown.nnz
+    facts = {"ones": matrix.nnz, "unknown": unknown, "fingerprint": matrix.fingerprint()}
+    return _shared_facts(job, matrix.shape, facts)
+
+
+def _shared_facts(job: Job, shape: tuple[int, int], facts: Mapping[str, Any]) -> dict[str, Any]:
     if job.privacy is not None:
-        return {**facts, "rows": None, "ones": None, "fingerprint": None}
-    return {**facts, "ones": ones, "unknown": unknown, "fingerprint": fingerprint()}
+        return {"rows": None, "columns": shape[1], "ones": None, "fingerprint": None}
+    return {"rows": shape[0], "columns": shape[1], **facts}
 
 
 def _absolute(data: str) -> str:
     return str(Path(data).absolute()) if Path(data).is_file() else data
-
-
-# -- Run a job on a Dask cluster into a result folder: `felb fit --dask` ---------------------------------------------
-#
-# Data is named by files that all workers can read; neither this process nor the scheduler holds rows of it. States of
-# blocks are kept in the unfinished run, so that it can go on after the scheduler has died, on another cluster too.
-
-BLOCK_ROWS = 1 << 18
-"""Rows of a block of a ``.felb`` file at most, unless the job says otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterRun:
-    """A job made ready to run on a cluster: its data is on the workers, and everything is checked."""
-
-    job: Job
-    client: Any  # only the engine knows Dask
-    method: FederatedMethod
-    rows: DistributedRows
-    algorithm: Algorithm
-
-    @classmethod
-    def of(cls, job: Job, client: Any) -> ClusterRun:
-        """Let the workers read the data, and check every parameter; the quick checks come first."""
-        from felb.engines.dask.cluster import DistributedRows
-        from felb.engines.dask.worker import check_alive
-
-        method = federated_method(job)
-        blocks = open_blocks(
-            job.data,
-            rows=job.block_rows or BLOCK_ROWS,
-            header=job.header,
-            binarize_threshold=job.binarize_threshold,
-            missing=None if job.missing == "error" else job.missing,
-            client_column=job.client_column,
-        )
-        check_alive(client)
-        rows = DistributedRows.of(blocks, client, read=method._read, fingerprint=True)
-        method.check_rank(job.n_components, rows.shape)
-        return cls(job, client, method, rows, method.algorithm_for_blocks(rows))
-
-    @property
-    def fingerprint(self) -> str:
-        """What identifies the data and how it is cut into blocks, on which states depend."""
-        prints = [str(fact.fingerprint) for fact in self.rows.facts.values()]
-        return hashlib.sha256("\n".join(prints).encode()).hexdigest()
-
-    def play(self, folder: RunFolder, on_round: Callable[[RunProgress], None]) -> Result:
-        """Play the run to its end and leave the result in the folder."""
-        from felb.engines.dask.cluster import run
-
-        job, facts, plan = self.job, self.rows.facts, self.algorithm.privacy
-        with folder.keeping():
-            finished = run(
-                self.algorithm,
-                self.rows.blocks,
-                client=self.client,
-                seed=job.seed,
-                # States and sums are kept together, whenever the workers have written states.
-                journal=folder.journal(self.algorithm, pace=False),
-                states=folder.states,
-                on_round=on_round,
-                outbound=(lambda _: lambda _: None) if plan is None else folder.outbound,
-                deadline=Deadline(self.method.time_limit),
-                responses=None if plan is None else partial(folder.responses, plan=plan),
-                owner=CENTRALIZED,
-            )
-            self.method.warn_about_outcome(finished.outcome)
-            result = make_result(
-                job,
-                self.method,
-                finished.outcome,
-                history=finished.history,
-                plan=plan,
-                clients={name: fact.rows for name, fact in facts.items()},
-                columns=self.rows.columns,
-                data=data_facts(
-                    job,
-                    self.rows.shape,
-                    sum(fact.ones for fact in facts.values()),
-                    sum(fact.unknown or 0 for fact in facts.values()),
-                    lambda: self.fingerprint,
-                ),
-            )
-            folder.finish(result, finished.assignments)
-        return result
-
-
-def fit_on_cluster(job: Job, folder: RunFolder, *, force: bool, on_round: Callable[[RunProgress], None]) -> Result:
-    """Start a job on the cluster that it names."""
-    from felb.engines.dask.worker import connected
-
-    assert job.dask is not None
-    federated_method(job)  # wrong input should not start a cluster
-    with connected(job.dask) as client:
-        prepared = ClusterRun.of(replace(job, data=str(Path(job.data).absolute()), centralized=True), client)
-        started = replace(prepared.job, fingerprint=prepared.fingerprint, version=__version__)
-        folder.begin(started, force=force)
-        return replace(prepared, job=started).play(folder, on_round)
-
-
-def resume_on_cluster(job: Job, folder: RunFolder, *, on_round: Callable[[RunProgress], None]) -> Result:
-    """Go on with a job on the cluster that it names."""
-    from felb.engines.dask.worker import connected
-
-    assert job.dask is not None
-    with connected(job.dask) as client:
-        prepared = ClusterRun.of(job, client)
-        check_unchanged(job, prepared.fingerprint)
-        folder.reopen()
-        return prepared.play(folder, on_round)

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from felb.errors import ConnectionLostError, FelbError, InputError, PrivacyError
 from felb.federated.gate import StoredResponses, answered_rounds
 from felb.federated.journal import Journal
-from felb.privacy.outbound_log import OutboundLog, keep_lines, read_outbound_log
+from felb.privacy.outbound_log import OutboundLog, keep_lines, read_log, read_outbound_log
 from felb.records import NEW, beside, clear_leftovers, read_record, remove_folder, replace_folder, replacing, try_lock
 from felb.runs import OUTBOUND, RESULT
 from felb.runs.job import Job
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from felb.runs.result import Result
 
 
-# -- The folder of a run: written beside its place and moved there when it is complete -------------------------------
-
 JOB, JOURNAL, LOCK, RESPONSES, STATES, DONE = "job.json", "journal", "lock", "responses", "states", "done"
 
 
@@ -54,8 +52,6 @@ class RunFolder:
         self._lock: IO[bytes] | None = None
         self._journal: Journal | None = None
         self._logs: list[OutboundLog] = []
-
-    # -- begin -------------------------------------------------------------------------------------------------
 
     def check(self, *, force: bool) -> None:
         """Raise unless a run may begin here; only results and runs of felb are replaced, and only with `force`."""
@@ -89,8 +85,6 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"{self.work} cannot be written ({error.strerror}); choose another folder") from error
         self._fresh = True
-
-    # -- go on -------------------------------------------------------------------------------------------------
 
     @property
     def resumable(self) -> bool:
@@ -131,24 +125,23 @@ class RunFolder:
         """
         place = self.work / JOURNAL
         advice = f"delete {place}, then --resume repeats the run from its start"
-        self._journal = Journal(place, advice=advice, pace=pace)
-        if self._fresh:
-            return self._journal
-        self._journal.rewind_to_states(algorithm.state_type)
-        played = set(range(self._journal.next_round))
-        for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-            kept = played if algorithm.privacy is None else self._answered(log.stem, lines, played)
-            keep_lines(log, lambda fields, kept=kept: int(fields["round"]) in kept)  # type: ignore[misc]
+
+        def trim_logs(next_round: int) -> None:
+            played = set(range(next_round))
+            for log in sorted((self.work / OUTBOUND).glob("*.jsonl")):
+                kept = played if algorithm.privacy is None else self._answered(log, played)
+                keep_lines(log, lambda fields, kept=kept: int(fields["round"]) in kept)  # type: ignore[misc]
+
+        self._journal = Journal(place, advice=advice, pace=pace, on_rewind=trim_logs)
         return self._journal
 
-    def _answered(self, stem: str, lines: list[str], played: set[int]) -> set[int]:
+    def _answered(self, log: Path, played: set[int]) -> set[int]:
         """Return the rounds of a client's responses, or raise if one is missing that left and was used."""
-        answered = answered_rounds(self.work / RESPONSES / stem)
-        lost = sorted((played - answered).intersection(map(_round_of, lines)))
+        answered = answered_rounds(self.work / RESPONSES / log.stem)
+        lost = sorted((played - answered).intersection(line.get("round") for line in read_log(log)))
         if lost:
             raise PrivacyError(
-                f"what {stem} has answered in round {lost[0]} is missing from {self.work / RESPONSES}, and with it "
+                f"what {log.stem} has answered in round {lost[0]} is missing from {self.work / RESPONSES}, and with it "
                 "what was spent; start the run again with --force"
             )
         return answered
@@ -156,8 +149,6 @@ class RunFolder:
     def responses(self, client: str, plan: PrivacyPlan) -> Responses:
         """Return what a client of a private run has answered and spent; it survives an interruption."""
         return StoredResponses(self.work / RESPONSES / file_stem(client), plan.accountant())
-
-    # -- during a run ------------------------------------------------------------------------------------------
 
     def outbound(self, client: str) -> Callable[[OutboundRecord], None]:
         """Return the log of what leaves a client."""
@@ -183,8 +174,6 @@ class RunFolder:
             for log in self._logs:
                 log.close()
             self._release_lock()
-
-    # -- end ---------------------------------------------------------------------------------------------------
 
     def finish(self, result: Result, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
         """Write the result into a folder of its own and put that in its place.
@@ -225,8 +214,6 @@ class RunFolder:
             lock.close()
             remove_folder(self.work)
 
-    # -- one process at a time ---------------------------------------------------------------------------------
-
     def _take_lock(self) -> None:
         self._lock = try_lock(self.work / LOCK)
         if self._lock is None:
@@ -247,17 +234,6 @@ def _is_ours(folder: Path) -> bool:
     return folder.is_dir() and (
         any((folder / name).is_file() for name in (RESULT, JOB, LOCK)) or not any(folder.iterdir())
     )
-
-
-def _round_of(line: str) -> int | None:
-    """Return the round of a line of a log; None for a line that was cut short."""
-    try:
-        return int(json.loads(line)["round"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-# -- Find the outbound logs of a run or of one client ----------------------------------------------------
 
 
 def outbound_lines(place: str | os.PathLike[str], *, client: str | None = None) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from felb.centralized.base import check_parameters
 from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort
 from felb.federated.algorithms.felb import Setting
-from felb.federated.algorithms.registry import JOIN, MDL, METHODS, OF_THE_RUN, plain_parameters
+from felb.federated.algorithms.registry import JOIN, METHODS, OF_THE_RUN, plain_parameters
 from felb.federated.protocol import Outcome
 from felb.federated.steps.belief import ASSIGN_BY_BELIEF
 from felb.metrics.counts import confusion, feature_counts
@@ -23,7 +24,7 @@ from felb.records import as_record
 from felb.runs.result import Provenance, Result
 from felb.sklearn.base import FederatedEstimator
 from felb.sklearn.centralized import ELBMF
-from felb.sklearn.federated import FederatedBMF, PostHoc, chosen_objective, rank_curve
+from felb.sklearn.federated import FederatedBMF, PostHoc
 from felb.sklearn.methods import estimator_of, make, parameters_of
 
 if TYPE_CHECKING:
@@ -98,29 +99,24 @@ def model_of(result: Result) -> BooleanFactorization:
         raise InputError(f"the result is of the method {made.method!r}, which this felb does not have")
     model = make(made.method, **_parameters(made))
     check_parameters(model)
-    model.components_ = result.components
     model.n_features_in_ = result.components.shape[1]
     if result.columns is not None:
         model.feature_names_in_ = np.array(result.columns, dtype=object)
     model.n_records_ = made.data.get("rows")
-    model.supports_ = None if None in result.supports else np.array(result.supports, dtype=np.int64)
-    outcome = result.outcome
-    model.history_, model.complete_, model.n_iter_ = result.history, outcome.complete, outcome.n_iter
-    model.converged_, model.integrality_gap_ = outcome.converged, outcome.integrality_gap
+    supports = None if None in result.supports else np.array(result.supports, dtype=np.int64)
+    outcome = replace(result.outcome, supports=supports, counts=result.counts)
     if isinstance(model, FederatedEstimator):
-        model.relaxed_components_, model.counts_ = outcome.relaxed, result.counts
-        model.privacy_guarantee_ = result.privacy
-        model.privacy_statement_ = None if result.privacy is None else str(result.privacy["text"])
+        model._show(outcome, result.history, result.privacy)
+    else:
+        model.components_, model.supports_, model.history_ = outcome.components, supports, result.history
+        model.n_iter_, model.complete_ = outcome.n_iter, outcome.complete
+        model.converged_, model.integrality_gap_ = outcome.converged, outcome.integrality_gap
     if isinstance(model, FederatedBMF):
         check_weights(node_cap=(model.node_cap, 1))
         _warn_of_lost_belief(result)
         one, zero = outcome.weights
         if not (one >= 0 >= zero and math.isfinite(one - zero)):
             raise InputError(f"the weights {one} and {zero} of the result are damaged; make the result again")
-        model.weights_, model.belief_ = (one, zero), outcome.belief
-        model.objective_ = chosen_objective(model.objective, outcome.belief)
-        if model.n_components == MDL:
-            model.rank_curve_ = rank_curve(result.history)
     return model
 
 

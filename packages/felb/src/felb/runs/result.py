@@ -15,7 +15,7 @@ from collections.abc import Mapping  # noqa: TC003 - records are read by it
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from felb.privacy.disclosure import Disclosure
     from felb.sklearn.base import BooleanFactorization
 
-
-# -- What a result says about itself in sentences: what is known, what is an assumption, and what to look at ---------
 
 AGREED = "agreed_records"
 """Of the facts about the data: the number of records that was agreed on, from which the noise was calibrated."""
@@ -218,6 +216,11 @@ class Result:
         return self.outcome.components
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features; x0, x1, … if the data had none."""
+        return self.columns or tuple(f"x{i}" for i in range(self.components.shape[1]))
+
+    @property
     def supports(self) -> tuple[int | None, ...]:
         """Records of all clients that were assigned each component; None if that is not released."""
         if self.outcome.supports is None:
@@ -265,8 +268,7 @@ class Result:
 
     def described(self, supports: Sequence[int | None] | None = None) -> list[Component]:
         """The components by name, most supported first, also by other supports; without those that are withheld."""
-        names = self.columns or tuple(f"x{i}" for i in range(self.components.shape[1]))
-        supports = self.supports if supports is None else supports
+        names, supports = self.feature_names, self.supports if supports is None else supports
         found = [
             Component(i, tuple(names[j] for j in np.flatnonzero(row)), support)
             for i, (row, support) in enumerate(zip(self.components, supports, strict=True))
@@ -363,9 +365,12 @@ class Result:
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Result:
         """Read a result folder or a model file back; damage is an `InputError` that names the file and the place."""
-        return read_result(Path(folder))
-
-    # -- the model ---------------------------------------------------------------------------------------------
+        path = Path(folder)
+        if is_model_file(path):
+            with unpacked(path) as files:
+                return _read_folder(files)
+        check_result_folder(path)
+        return _read_folder(path)
 
     def model(self) -> BooleanFactorization:
         """Return the fitted estimator, which assigns new records as those of the run were assigned."""
@@ -393,7 +398,17 @@ class Result:
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the result to one file, ``NAME.felbmodel``, without assignments and without what its owner keeps."""
-        write_model_file(self, Path(path), force=force)
+        target = Path(path)
+        if target.suffix != MODEL_SUFFIX:
+            raise InputError(f"{target} does not end in {MODEL_SUFFIX}, by which a model file is known; name it so")
+        if target.exists() and not force:
+            raise InputError(f"{target} exists; choose another name, or replace it with force=True")
+        with tempfile.TemporaryDirectory(prefix="felb-model-") as scratch, replacing(target) as partial:
+            self.write(Path(scratch), {})
+            with zipfile.ZipFile(partial, "w") as archive:
+                for file in (Path(scratch) / name for name in MEMBERS):
+                    if file.is_file():
+                        archive.writestr(zipfile.ZipInfo(file.name, WRITTEN), file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
@@ -457,73 +472,38 @@ PACK_AGAIN = "save the model again"
 PIECE = 1 << 20
 
 
-def write_model_file(result: Result, path: Path, *, force: bool) -> None:
-    """Write the members that may be passed on to an archive, which appears complete or not at all."""
-    if path.suffix != MODEL_SUFFIX:
-        raise InputError(f"{path} does not end in {MODEL_SUFFIX}, by which a model file is known; name it so")
-    if path.exists() and not force:
-        raise InputError(f"{path} exists; choose another name, or replace it with force=True")
-    with tempfile.TemporaryDirectory(prefix="felb-model-") as scratch, replacing(path) as partial:
-        folder = Path(scratch)
-        result.write(folder, {})
-        with zipfile.ZipFile(partial, "w") as archive:
-            for name in MEMBERS:
-                if (folder / name).is_file():
-                    info = zipfile.ZipInfo(name, WRITTEN)
-                    archive.writestr(info, (folder / name).read_bytes(), zipfile.ZIP_DEFLATED)
-
-
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
     """Unpack a model file into a folder that is there for the block; what is wrong in it is told of the file."""
     with tempfile.TemporaryDirectory(prefix="felb-model-") as scratch:
-        _unpack(path, Path(scratch))
+        try:
+            with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+                _unpack_members(archive, Limits().of(path.stat().st_size).bytes, Path(scratch))
+        except InputError as error:
+            raise InputError(f"{path}: {error}; {PACK_AGAIN}") from error
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from error
+        except Exception as error:  # what the reader of ZIP raises on damage is nearly anything
+            raise InputError(f"{path} is damaged ({shortened(error)}); {PACK_AGAIN}") from error
         try:
             yield Path(scratch)
         except InputError as error:
             raise InputError(str(error).replace(f"{scratch}{os.sep}", f"{path}: ")) from error
 
 
-def _unpack(path: Path, folder: Path) -> None:
-    try:
-        with open_regular(path) as file:
-            _unpack_members(file, path.stat().st_size, folder)
-    except InputError as error:
-        raise InputError(f"{path}: {error}; {PACK_AGAIN}") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from error
-    except Exception as error:  # what the reader of ZIP raises on damage is nearly anything
-        raise InputError(f"{path} is damaged ({shortened(error)}); {PACK_AGAIN}") from error
-
-
-def _unpack_members(file: IO[bytes], size: int, folder: Path) -> None:
-    with zipfile.ZipFile(file) as archive:
-        bounds, members = Limits().of(size), archive.infolist()
-        names = [info.filename for info in members]
-        strange = sorted(set(names) - set(MEMBERS))
-        if strange or len(set(names)) < len(names) or RESULT not in names:
-            what = f"it holds {strange[0][:60]!r}" if strange else f"its members are {', '.join(names[:8]) or 'none'}"
-            raise InputError(f"this is no model file: {what}")
-        left = bounds.bytes
-        for info in members:
-            with archive.open(info) as packed, (folder / info.filename).open("wb") as plain:
-                while piece := packed.read(PIECE):
-                    left -= len(piece)
-                    if left < 0:
-                        raise InputError(f"it unpacks to more than {bounds.bytes} bytes")
-                    plain.write(piece)
-
-
-# -- Reads a result back: a folder, or a model file ------------------------------------------------------------------
-
-
-def read_result(path: Path) -> Result:
-    """Read a result folder or a model file; damage is an `InputError` that names the file and what is wrong in it."""
-    if is_model_file(path):
-        with unpacked(path) as folder:
-            return _read_folder(folder)
-    check_result_folder(path)
-    return _read_folder(path)
+def _unpack_members(archive: zipfile.ZipFile, limit: int, folder: Path) -> None:
+    names, left = [info.filename for info in archive.infolist()], limit
+    strange = sorted(set(names) - set(MEMBERS))
+    if strange or len(set(names)) < len(names) or RESULT not in names:
+        what = f"it holds {strange[0][:60]!r}" if strange else f"its members are {', '.join(names[:8]) or 'none'}"
+        raise InputError(f"this is no model file: {what}")
+    for info in archive.infolist():
+        with archive.open(info) as packed, (folder / info.filename).open("wb") as plain:
+            while piece := packed.read(PIECE):
+                left -= len(piece)
+                if left < 0:
+                    raise InputError(f"it unpacks to more than {limit} bytes")
+                plain.write(piece)
 
 
 def _read_folder(path: Path) -> Result:

@@ -417,7 +417,7 @@ def decode(data: bytes, kind: type[T], *, limit: int = MOST_BYTES) -> T:
 # 2. shares: each site seals to each other one a share of b_i and one of s_i; t > 2n/3 shares give the secret back.
 # 3. masked input: y_i = x_i + PRG(b_i) + Σ_{j>i} PRG(s_ij) − Σ_{j<i} PRG(s_ij).
 # 4. consistency: the server names the survivors, whose y_i it has; each of them signs the list, once a run and round.
-# 5. unmask: with t signatures on one list, each site tells its shares of b_i of survivors and of s_i of the others.
+# 5. unmask: with t signatures on the same list, each site tells its shares of b_i of survivors and s_i of the others.
 #
 # In Σ y_i over the survivors the masks of pairs of survivors cancel. The server takes off PRG(b_i) and the masks that
 # survivors share with lost sites. It never gets both secrets of one site, so a y_i alone stays random.

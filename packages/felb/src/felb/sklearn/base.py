@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -32,20 +32,17 @@ from felb.privacy.spec import guarantee
 from felb.progress import Deadline, steps_shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from os import PathLike
 
     import scipy.sparse as sp
     from numpy.typing import ArrayLike, NDArray
 
     from felb.federated.loop import Run, RunProgress
-    from felb.federated.protocol import Algorithm
+    from felb.federated.protocol import Algorithm, Outcome
     from felb.metrics.counts import Counts
 
     OnRound = Callable[[RunProgress], None]
-
-
-# -- All estimators --------------------------------------------------------------------------------------------------
 
 
 class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -122,8 +119,7 @@ class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerM
     def component_features(self) -> list[tuple[str, ...]]:
         """Names of the features of each component; x0, x1, … if the data had no names."""
         check_is_fitted(self)
-        fitted = getattr(self, "feature_names_in_", None)
-        names = feature_names(fitted, self.n_features_in_)
+        names = feature_names(self)
         return [tuple(names[j] for j in np.flatnonzero(row)) for row in self.components_]
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
@@ -153,7 +149,12 @@ class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerM
         """
         matrix = self._matrix(X, reset=False)
         profile = profile_components(matrix, self.transform(matrix), self.components_)
-        return frame(profile.columns(feature_names(getattr(self, "feature_names_in_", None), self.n_features_in_)))
+        columns = profile.columns(feature_names(self))
+        try:
+            import pandas as pd
+        except ImportError:
+            return dict(columns)
+        return pd.DataFrame(columns)
 
     @property
     def plot(self) -> Any:
@@ -179,8 +180,6 @@ class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerM
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-    # -- for subclasses ------------------------------------------------------------------------------------------
 
     def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
         """Assign rows that have the features of the fit."""
@@ -219,28 +218,17 @@ class BooleanFactorization(Method, ClassNamePrefixFeaturesOutMixin, TransformerM
             )
             warnings.warn(told, UserWarning, stacklevel=4)
 
-    def _seed(self) -> int:
-        """Return an integer seed for `random_state`, which may also be a RandomState or None."""
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(LARGEST_SEED))
+
+def draw_seed(random_state: Any) -> int:
+    """Return an integer seed for a `random_state`, which may also be a RandomState or None."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(LARGEST_SEED))
 
 
-def feature_names(names: Sequence[str] | None, n_features: int) -> list[str]:
-    """Return the given names, or x0, x1, … as scikit-learn would call them."""
-    return [f"x{i}" for i in range(n_features)] if names is None else [str(name) for name in names]
-
-
-def frame(columns: Mapping[str, list[Any]]) -> Any:
-    """Return columns as a pandas DataFrame, or as they are where pandas is not installed."""
-    try:
-        import pandas as pd
-    except ImportError:
-        return dict(columns)
-    return pd.DataFrame(columns)
-
-
-# -- Estimators of methods for centralized data ----------------------------------------------------------------------
+def feature_names(model: BooleanFactorization) -> list[str]:
+    """Return the names of the features of a fitted model, or x0, x1, … as scikit-learn would call them."""
+    return [str(name) for name in getattr(model, "feature_names_in_", (f"x{i}" for i in range(model.n_features_in_)))]
 
 
 @dataclass(eq=False, repr=False)
@@ -267,7 +255,7 @@ class CentralizedFactorization(CentralizedMethod, BooleanFactorization):
         X : records × features, 0/1
         verbose : show a progress bar over the components, or the iterations of a method that has some
         """
-        self._fit(X, verbose=verbose)
+        self.fit_transform(X, verbose=verbose)
         return self
 
     def fit_transform(  # type: ignore[override]
@@ -281,12 +269,9 @@ class CentralizedFactorization(CentralizedMethod, BooleanFactorization):
 
         `transform` assigns rows anew for the fixed components, which may fit better.
         """
-        return self._fit(X, verbose=verbose)
-
-    def _fit(self, X: Any, *, verbose: bool) -> NDArray[np.bool_]:
         check_parameters(self)
         A = self._matrix(X, reset=True)
-        found = self.search(A, seed=self._seed(), verbose=verbose)
+        found = self.search(A, seed=draw_seed(self.random_state), verbose=verbose)
         self.components_ = found.V
         self.supports_ = np.count_nonzero(found.U, axis=0)
         self.n_records_, self.complete_ = len(A), found.complete
@@ -294,8 +279,6 @@ class CentralizedFactorization(CentralizedMethod, BooleanFactorization):
             setattr(self, name, value)
         return found.U
 
-
-# -- Federated estimators: rows are split by client, and an algorithm runs on the local engine or on Dask -------------
 
 ONE_CLIENT = "client-01"
 
@@ -325,6 +308,7 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
+        unknown: Any = None,
         on_round: OnRound | None = None,
         verbose: bool = False,
     ) -> Self:
@@ -334,36 +318,16 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
         ----------
         X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client; or
             data in blocks: a Dask array or frame, AnnData on one, or `felb.data.open_blocks`. These are fitted on the
-            workers of the current Dask client, and a block is a client
+            workers of the current Dask client, and a block is a client. `FederatedBMF` takes a missing cell (NaN,
+            None, NA, masked) as unknown; the other methods need all cells
         groups : client label of each row; without it all rows are one client's
+        unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
+            there. For a list of matrices, a list of them, None for a client that knows all its cells
         on_round : called after each round; the `history` of what it is given has a row for every round so far
         verbose : show a progress bar over the rounds
         """
-        with self._rounds_shown(on_round, verbose=verbose) as watch:
-            if self._is_elsewhere(X, groups):
-                self._fit_blocks(X, watch)
-            else:
-                self._fit(X, groups, watch)
+        self._fit(self._partly_known(X, unknown), groups, on_round, verbose=verbose)
         return self
-
-    @contextmanager
-    def _rounds_shown(self, on_round: OnRound | None, *, verbose: bool) -> Iterator[OnRound | None]:
-        """Yield a function to call after each round: it calls `on_round` and, if `verbose`, moves a bar on stderr."""
-        if not verbose:
-            yield on_round
-            return
-        with steps_shown("rounds", self._most_rounds, verbose=True) as advance:
-
-            def watch(progress: RunProgress) -> None:
-                advance(len(progress.history), progress.history.note)
-                if on_round is not None:
-                    on_round(progress)
-
-            yield watch
-
-    def _most_rounds(self) -> int | None:
-        check_parameters(self)
-        return self.max_rounds
 
     def fit_transform(  # type: ignore[override]
         self,
@@ -371,27 +335,28 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
         y: Any = None,  # noqa: ARG002
         *,
         groups: ArrayLike | None = None,
+        unknown: Any = None,
         on_round: OnRound | None = None,
         verbose: bool = False,
     ) -> NDArray[np.bool_]:
         """Fit and return the clients' assignments: in the order of the rows, or client by client for a list."""
-        with self._rounds_shown(on_round, verbose=verbose) as watch:
-            if not self._is_elsewhere(X, groups):
-                return self._fit(X, groups, watch)
-            self._fit_blocks(X, watch)
-        return self.transform(X)
+        X = self._partly_known(X, unknown)
+        U = self._fit(X, groups, on_round, verbose=verbose)
+        return self.transform(X) if U is None else U
 
-    def transform(self, X: Any, *, align: str | None = None) -> NDArray[np.bool_]:
+    def transform(self, X: Any, *, unknown: Any = None, align: str | None = None) -> NDArray[np.bool_]:
         """Assign rows to the components, every row on its own, so that new rows need no refit.
 
-        For data in Dask blocks the result is a Dask array that is computed when it is asked for.
+        For data in Dask blocks the result is a Dask array that is computed when it is asked for. Cells that are
+        unknown are left out of all counts; ``inverse_transform`` then predicts them.
 
         Parameters
         ----------
-        X : as in `fit`; of a list of matrices, the rows of one after those of the other
+        X, unknown : as in `fit`; of a list of matrices, the rows of one after those of the other
         align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
             features that X does not have are unknown. Without it, X must have the very columns of the fit
         """
+        X = self._partly_known(X, unknown)
         if not self._is_elsewhere(X, None):
             return super().transform(X, align=align)
         check_is_fitted(self)
@@ -401,8 +366,9 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
 
         return transform_lazily(self, X)  # type: ignore[no-any-return]
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """F1 of the reconstruction of X under the fixed components; greater is better."""
+    def score(self, X: Any, y: Any = None, *, unknown: Any = None) -> float:
+        """F1 of the reconstruction of the known cells of X under the fixed components; greater is better."""
+        X = self._partly_known(X, unknown)
         if not self._is_elsewhere(X, None):
             return super().score(X, y)
         check_is_fitted(self)
@@ -428,8 +394,22 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
             raise InputError("the matrices of the list have different columns; align them one by one")
         return BinaryMatrix.vstack([rows for rows, _ in parts]), parts[0][1]
 
-    def _fit_blocks(self, X: Any, on_round: OnRound | None) -> None:
-        self._keep(*fit_on_dask(self, X, on_round))
+    def _partly_known(self, X: Any, unknown: Any) -> Any:
+        """Return X, or the matrices of a list, with their missing masks."""
+        if unknown is None:
+            return X
+        if is_distributed(X):
+            raise InputError("unknown cells of data in blocks are NaN in dense chunks; leave out unknown")
+        if not is_list_of_matrices(X):
+            return self._read(X).with_unknown(unknown)
+        if not isinstance(unknown, list | tuple) or len(unknown) != len(X):
+            raise InputError(
+                f"X is a list of {len(X)} matrices; unknown must be a list as long, with None where all is known"
+            )
+        return [
+            part if cells is None else self._read(part).with_unknown(cells)
+            for part, cells in zip(X, unknown, strict=True)
+        ]
 
     @staticmethod
     def _is_elsewhere(X: Any, groups: ArrayLike | None) -> bool:
@@ -438,11 +418,34 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
             return False
         if groups is not None:
             raise InputError("every block of the data is a client; leave out groups, or give one matrix and groups")
-        return not runs_here(X)
+        if not isinstance(X, Blocks) or "distributed" not in sys.modules:  # Dask is not loaded to learn of no client
+            return not isinstance(X, Blocks)
+        from felb.engines.dask.worker import has_client
+
+        return has_client()  # without a Dask client, this process reads files in blocks
 
     def _fit(
-        self, X: Any, groups: ArrayLike | None, on_round: Callable[[RunProgress], None] | None
-    ) -> NDArray[np.bool_]:
+        self, X: Any, groups: ArrayLike | None, on_round: OnRound | None, *, verbose: bool
+    ) -> NDArray[np.bool_] | None:
+        """Fit, with a bar on stderr if `verbose`; return the assignments, None where they stay on Dask workers."""
+
+        def count_rounds() -> int | None:
+            check_parameters(self)
+            return self.max_rounds
+
+        with steps_shown("rounds", count_rounds, verbose=verbose) as advance:
+
+            def watch(progress: RunProgress) -> None:
+                advance(len(progress.history), progress.history.note)
+                if on_round is not None:
+                    on_round(progress)
+
+            if not self._is_elsewhere(X, groups):
+                return self._fit_here(X, groups, watch)
+            self._fit_on_dask(X, watch)
+            return None
+
+    def _fit_here(self, X: Any, groups: ArrayLike | None, on_round: OnRound) -> NDArray[np.bool_]:
         check_parameters(self)
         deadline = Deadline(self.time_limit)
         X = X.read() if isinstance(X, Blocks) else X
@@ -454,11 +457,11 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
         finished = run(
             algorithm,
             shards,
-            seed=self._seed(),
+            seed=draw_seed(self.random_state),
             participation=self.participation,
             secure=self.secure,
-            workers=None if self.n_jobs is None else effective_workers(self.n_jobs),
-            on_round=on_round or (lambda _: None),
+            workers=None if self.n_jobs is None else int(effective_n_jobs(self.n_jobs)),
+            on_round=on_round,
             deadline=deadline,
         )
         self.n_records_ = shape[0]
@@ -476,20 +479,49 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
             U[picked] = self._assign(shards[name]) if name in late else finished.assignments[name]
         return U
 
+    def _fit_on_dask(self, X: Any, on_round: OnRound) -> None:
+        """Run the algorithm on the workers of the current client; a block is what a client is elsewhere."""
+        if self.secure:
+            raise InputError(
+                "all blocks on Dask workers belong to one owner, so secure aggregation protects nobody; leave out "
+                "secure",
+                parameter="secure",
+            )
+        from felb.engines.dask.cluster import DistributedRows
+        from felb.engines.dask.cluster import run as run_on_dask
+        from felb.engines.dask.worker import current_client
+
+        client = current_client()
+        deadline = Deadline(self.limit())
+        rows = DistributedRows.of(X, client, read=clone(self)._read)  # without what was fitted before
+        self._check_columns(rows.template, reset=True)
+        self.check_rank(self.rank(), rows.shape)
+        self.n_records_ = rows.shape[0]
+        algorithm = self.algorithm_for_blocks(rows)
+        finished = run_on_dask(
+            algorithm,
+            rows.blocks,
+            client=client,
+            seed=draw_seed(self.random_state),
+            participation=self.participation,
+            deadline=deadline,
+            on_round=on_round,
+        )
+        self._keep(finished, algorithm)
+
     def _keep(self, finished: Run, algorithm: Algorithm) -> None:
         outcome, plan = finished.outcome, algorithm.privacy
-        self.privacy_guarantee_ = None if plan is None else guarantee(plan, finished.history)
-        self.privacy_statement_ = None if self.privacy_guarantee_ is None else self.privacy_guarantee_["text"]
-        self.components_ = outcome.components
-        self.relaxed_components_ = outcome.relaxed
-        self.history_ = finished.history
-        self.n_iter_ = outcome.n_iter
-        self.integrality_gap_ = outcome.integrality_gap
-        self.converged_ = outcome.converged
-        self.counts_ = outcome.counts
-        self.supports_ = outcome.supports
-        self.complete_ = outcome.complete
+        self._show(outcome, finished.history, None if plan is None else guarantee(plan, finished.history))
         self.warn_about_outcome(outcome)
+
+    def _show(self, outcome: Outcome, history: History, privacy: Mapping[str, Any] | None) -> None:
+        """Set the fitted attributes to what a run has found; also to what is read back from a stored result."""
+        self.privacy_guarantee_ = privacy
+        self.privacy_statement_ = None if privacy is None else str(privacy["text"])
+        self.components_, self.relaxed_components_ = outcome.components, outcome.relaxed
+        self.history_, self.n_iter_ = history, outcome.n_iter
+        self.integrality_gap_, self.converged_ = outcome.integrality_gap, outcome.converged
+        self.counts_, self.supports_, self.complete_ = outcome.counts, outcome.supports, outcome.complete
 
     def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
         """Assign rows as in the fit."""
@@ -512,53 +544,3 @@ class FederatedEstimator(FederatedMethod, BooleanFactorization):
         if groups is None:
             return {ONE_CLIENT: matrix}, {ONE_CLIENT: np.arange(len(matrix))}
         return split(matrix, groups)
-
-
-def effective_workers(n_jobs: int) -> int:
-    """Read `n_jobs` as scikit-learn does: -1 stands for all cores, -2 for all but one."""
-    from joblib import effective_n_jobs
-
-    return int(effective_n_jobs(n_jobs))
-
-
-# -- Data in blocks: which engine it is fitted on, and what is fitted there ------------------------------------------
-
-
-def runs_here(X: Any) -> bool:
-    """Tell data in files that this process reads itself, since there is no Dask client."""
-    if not isinstance(X, Blocks) or "distributed" not in sys.modules:  # Dask is not loaded to learn of no client
-        return isinstance(X, Blocks)
-    from felb.engines.dask.worker import has_client
-
-    return not has_client()
-
-
-def fit_on_dask(
-    model: FederatedEstimator, X: Any, on_round: Callable[[RunProgress], None] | None
-) -> tuple[Run, Algorithm]:
-    """Run the estimator's algorithm on the workers of the current client; a block is what a client is elsewhere."""
-    if model.secure:
-        raise InputError(
-            "all blocks on Dask workers belong to one owner, so secure aggregation protects nobody; leave out secure",
-            parameter="secure",
-        )
-    from felb.engines.dask.cluster import DistributedRows, run
-    from felb.engines.dask.worker import current_client
-
-    client = current_client()
-    deadline = Deadline(model.limit())
-    rows = DistributedRows.of(X, client, read=clone(model)._read)  # without what was fitted before
-    model._check_columns(rows.template, reset=True)
-    model.check_rank(model.rank(), rows.shape)
-    model.n_records_ = rows.shape[0]
-    algorithm = model.algorithm_for_blocks(rows)
-    finished = run(
-        algorithm,
-        rows.blocks,
-        client=client,
-        seed=model._seed(),
-        participation=model.participation,
-        deadline=deadline,
-        on_round=on_round or (lambda _: None),
-    )
-    return finished, algorithm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 OUTPUTS = ("matrix", "sparse")
 
 
+@dataclass(eq=False, repr=False)
 class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     """Make 0/1 features of categories, numbers and events by a schema: a given one, or one inferred by `fit`.
 
@@ -67,24 +69,14 @@ class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  #
     BinaryMatrix(3 x 4 named, 6 ones, 0.5 dense)
     """
 
-    def __init__(
-        self,
-        schema: Schema | str | PathLike[str] | None = None,
-        *,
-        min_count: int = 10,
-        max_features: int = 1000,
-        max_categories: int = 20,
-        bins: int = 4,
-        missing: str = "unknown",
-        output: str = "matrix",
-    ) -> None:
-        self.schema = schema
-        self.min_count = min_count
-        self.max_features = max_features
-        self.max_categories = max_categories
-        self.bins = bins
-        self.missing = missing
-        self.output = output
+    schema: Schema | str | PathLike[str] | None = None
+    _: KW_ONLY
+    min_count: int = 10
+    max_features: int = 1000
+    max_categories: int = 20
+    bins: int = 4
+    missing: str = "unknown"
+    output: str = "matrix"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Take the schema, or infer one from a frame of pandas, Polars or Arrow, a file, or the URL of a database."""
@@ -95,14 +87,8 @@ class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  #
         elif self.schema is not None:
             self.schema_ = Schema.read(self.schema)
         else:
-            self.schema_, self.skipped_ = infer(
-                X,
-                min_count=self.min_count,
-                max_features=self.max_features,
-                max_categories=self.max_categories,
-                bins=self.bins,
-                missing=self.missing,
-            )
+            own = {name: value for name, value in self.get_params().items() if name not in ("schema", "output")}
+            self.schema_, self.skipped_ = infer(X, **own)
         self.n_features_out_ = len(self.schema_.features)
         return self
 

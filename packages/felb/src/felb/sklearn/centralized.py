@@ -69,17 +69,14 @@ class Asso(AssoMethod, CentralizedFactorization):
         "auto" tries .1, .2, …, 1
     bonus : gain of covering a one, w₁ > 0
     penalty : loss of covering a zero, w₀ >= 0
-    time_limit : seconds after which the search ends, with what was found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    time_limit, binarize_threshold : as in `ELBMF`
     random_state : taken because all estimators take it; nothing here is random
 
     Attributes
     ----------
-    components_ : bool array, n_components × n_features
+    components_, supports_, complete_ : as in `ELBMF`
     tau_ : the threshold that was kept
     n_iter_ : components found; the others are empty
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the search
 
     References
     ----------
@@ -110,16 +107,13 @@ class GreConD(GreConDMethod, CentralizedFactorization):
     Parameters
     ----------
     n_components : int
-    time_limit : seconds after which the search ends, with what was found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    time_limit, binarize_threshold : as in `ELBMF`
     random_state : taken because all estimators take it; nothing here is random
 
     Attributes
     ----------
-    components_ : bool array, n_components × n_features
+    components_, supports_, complete_ : as in `ELBMF`
     n_iter_ : components found; the others are empty, because nothing was left to cover
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the search
 
     References
     ----------
@@ -154,16 +148,14 @@ class MEBF(MEBFMethod, CentralizedFactorization):
     n_components : factors at most; never more than min(rows, columns) − 1
     threshold : t, between 0 and 1; a line joins a pattern of b ones if it has at least min(t·b + 1, b) of them
     uncovered : P, between 0 and 1; the share of ones that may be left uncovered, at which the search ends
-    time_limit : seconds after which the search ends, with the factors found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    time_limit, binarize_threshold : as in `ELBMF`
     random_state : ignored; equal data gives equal factors
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features; the last ones are empty if fewer were found
     n_iter_ : factors found
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the search
+    supports_, complete_ : as in `ELBMF`
 
     References
     ----------
@@ -201,10 +193,8 @@ class Zhang(ZhangMethod, CentralizedFactorization):
     max_iter : iterations at most
     tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
     grid : thresholds to try for each factor
-    dtype : "float32" or "float64"
     time_limit : seconds after which the iterations end; thresholds are still sought for what was found until then
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
+    dtype, binarize_threshold, random_state : as in `ELBMF`
 
     Attributes
     ----------
@@ -212,11 +202,7 @@ class Zhang(ZhangMethod, CentralizedFactorization):
     relaxed_components_ : H in [0, 1] before the threshold; what was above 1, and so above all thresholds, is 1
     thresholds_ : (s, t), for W and for H
     history_ : loss ‖A − WH‖², integrality gap and λ per iteration
-    integrality_gap_ : largest distance of an entry of `relaxed_components_` from 0 and 1
-    converged_ : every entry lies within ¼ of 0 or 1
-    n_iter_ : iterations taken
-    supports_ : records that have each component
-    complete_ : False if the time limit ended the iterations
+    integrality_gap_, converged_, n_iter_, supports_, complete_ : as in `ELBMF`
 
     References
     ----------

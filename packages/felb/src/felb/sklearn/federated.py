@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from felb.data.files import is_distributed
-from felb.data.partition import is_list_of_matrices
-from felb.errors import InputError
 from felb.federated.algorithms.methods import (
     FederatedBMFMethod,
     FedNMFMethod,
@@ -24,16 +21,14 @@ from felb.optim.belief import assign_new_rows
 from felb.sklearn.base import FederatedEstimator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
-    from felb.federated.loop import Run, RunProgress
-    from felb.federated.protocol import Algorithm
+    from felb.federated.protocol import Outcome
     from felb.metrics.counts import History
-    from felb.optim.belief import Belief
 
 
 @dataclass(eq=False, repr=False)
@@ -86,7 +81,7 @@ class FederatedBMF(FederatedBMFMethod, FederatedEstimator):
     counts_ : summed confusion counts of all clients' known cells, with ``.f1``, ``.rmsd``, …; None under `privacy`,
         where clients keep them to themselves, or noisy if `score_share` was agreed on
     supports_ : records of all clients that have each component; None likewise
-    privacy_statement_ : the guarantee in words, in words; None without `privacy`
+    privacy_statement_ : the guarantee in words; None without `privacy`
     integrality_gap_ : 0, the components are Boolean
     converged_ : the refinement ended because nothing was left to improve
     complete_ : False if the time limit ended the run
@@ -107,115 +102,30 @@ class FederatedBMF(FederatedBMFMethod, FederatedEstimator):
     True
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: ArrayLike | None = None,
-        unknown: Any = None,
-        on_round: Callable[[RunProgress], None] | None = None,
-        verbose: bool = False,
-    ) -> Self:
-        """Find components shared by all clients.
-
-        Parameters
-        ----------
-        X : records × features, 0/1; or a list of matrices (NumPy, SciPy, frames, BinaryMatrix), one per client; or
-            data in blocks (Dask arrays and frames, AnnData on one, `felb.data.open_blocks`), which the workers of the
-            current Dask client fit. A missing cell (NaN, None, NA, masked) is unknown
-        groups : client label of each row; without it all rows are one client's
-        unknown : 0/1 matrix of the shape of X, dense or sparse, with ones for the cells that are unknown; X must hold 0
-            there. For a list of matrices, a list of them, None for a client that knows all its cells
-        on_round : called after each round; the `history` of what it is given has a row for every round so far
-        verbose : show a progress bar over the rounds
-        """
-        return super().fit(self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose)
-
-    def fit_transform(  # type: ignore[override]
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: ArrayLike | None = None,
-        unknown: Any = None,
-        on_round: Callable[[RunProgress], None] | None = None,
-        verbose: bool = False,
-    ) -> NDArray[np.bool_]:
-        """Fit and return the assignments: in the order of the rows, or client by client for a list."""
-        return super().fit_transform(
-            self._partly_known(X, unknown), y, groups=groups, on_round=on_round, verbose=verbose
-        )
-
-    def transform(self, X: Any, *, unknown: Any = None, align: str | None = None) -> NDArray[np.bool_]:
-        """Assign rows to the components, each to the best set of them (up to `node_cap` steps of search a row).
-
-        Where the components were recovered from noise, rows are inferred under its model instead: a component is
-        assigned if it is likely enough given the row. Cells that are missing or unknown are left out of all counts;
-        ``inverse_transform`` then predicts them.
-
-        Parameters
-        ----------
-        X, unknown : as in `fit`
-        align : "name" to find the features of the fit by their names: other columns are ignored, and the cells of
-            features that X does not have are unknown. Without it, X must have the very columns of the fit
-        """
-        return super().transform(self._partly_known(X, unknown), align=align)
-
     def _assign(self, rows: BinaryMatrix) -> NDArray[np.bool_]:
+        """Assign each row to the best set of components, or infer it under the model of the noise if there is one."""
         if self.belief_ is not None:
             return assign_new_rows(rows, self.belief_)
         one, zero = self.weights_
         cap = int(self.node_cap)
         return assign_rows_exact(rows, self.components_, weight_one=one, weight_zero=zero, node_cap=cap)[0]
 
-    def score(self, X: Any, y: Any = None, *, unknown: Any = None) -> float:
-        """F1 of the reconstruction of the known cells of X under the fixed components; greater is better."""
-        return super().score(self._partly_known(X, unknown), y)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
 
-    def _partly_known(self, X: Any, unknown: Any) -> Any:
-        """Return X, or the matrices of a list, with their missing masks."""
-        if unknown is None:
-            return X
-        if is_distributed(X):
-            raise InputError("unknown cells of data in blocks are NaN in dense chunks; leave out unknown")
-        if not is_list_of_matrices(X):
-            return self._read(X).with_unknown(unknown)
-        if not isinstance(unknown, list | tuple) or len(unknown) != len(X):
-            raise InputError(
-                f"X is a list of {len(X)} matrices; unknown must be a list as long, with None where all is known"
-            )
-        return [
-            part if cells is None else self._read(part).with_unknown(cells)
-            for part, cells in zip(X, unknown, strict=True)
-        ]
-
-    def _keep(self, finished: Run, algorithm: Algorithm) -> None:
-        self.weights_ = finished.outcome.weights
-        self.belief_ = finished.outcome.belief
-        self.objective_ = chosen_objective(self.objective, self.belief_)
+    def _show(self, outcome: Outcome, history: History, privacy: Mapping[str, Any] | None) -> None:
+        super()._show(outcome, history, privacy)
+        self.weights_, self.belief_ = outcome.weights, outcome.belief
+        fewest = "hamming" if self.objective == "auto" else self.objective  # "auto" takes the components of one of two
+        self.objective_ = fewest if outcome.belief is None else "recover"
         if self.n_components == MDL:
-            self.rank_curve_ = rank_curve(finished.history)
-        super()._keep(finished, algorithm)
-
-
-def chosen_objective(asked: str, belief: Belief | None) -> str:
-    """Return the objective that the components are of: "auto" takes those of one of two."""
-    if belief is not None:
-        return "recover"
-    return "hamming" if asked == "auto" else asked
-
-
-def rank_curve(history: History) -> dict[int, float]:
-    """Return the description length in bits of each number of components that rank selection has tried."""
-    return {
-        int(row["n_components"]): float(row["description_length"]) for row in history if "description_length" in row
-    }
+            self.rank_curve_ = {
+                int(row["n_components"]): float(row["description_length"])
+                for row in history
+                if "description_length" in row
+            }
 
 
 @dataclass(eq=False, repr=False)
@@ -306,11 +216,7 @@ class FedNMF(FedNMFMethod, FederatedEstimator):
     ----------
     n_components : int
     max_iter : rounds of the factorization; the start takes four more, the thresholds one
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
+    participation, secure, n_jobs, binarize_threshold, random_state : as in `FELB`
 
     Attributes
     ----------
@@ -348,11 +254,7 @@ class FedProx(FedProxMethod, FederatedEstimator):
     local_steps : b, steps between two averages
     max_iter : rounds at most
     tol : stop when V̂ is Boolean up to `tol` and changes by no more
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
-    random_state : int, RandomState or None
+    participation, secure, n_jobs, binarize_threshold, random_state : as in `FELB`
 
     Attributes
     ----------
@@ -431,25 +333,18 @@ class PostHoc(PostHocMethod, FederatedEstimator):
         "aligned-vote", "aligned-mean" and "aligned-or" do the same with aligned components
     alignment_passes : alignments at most to the sum of all clients, after the first one to random weights; ends
         before if the sum stays. Each is an upload of k × m bits more. Only for aligned aggregations
-    refine : flip entries of the Boolean components by their summed gain over all clients, for ten rounds at most,
-        and assign rows by branch and bound; useful for heavy noise or few rows per client
+    refine : as in `FELB`
     privacy : `felb.privacy.Privacy` about clients; None for no noise. ``mechanism="uploads"`` hides a client by
         flipping bits of its uploads. An aligned aggregation uploads once more for each pass, or
         ``Privacy(rounds=…)`` times in all. Then nothing else leaves the clients, `counts_` and `supports_` are None,
         and `refine` is not available
-    participation : client sampling and dropout, see `felb.Participation`; by default all clients take part
-    secure : add up by secure aggregation, as a deployed federation can; the result is the same
-    n_jobs : number of clients that compute in parallel; does not change the result
-    binarize_threshold : values above it become 1; by default X must hold only 0 and 1
+    participation, secure, n_jobs, binarize_threshold : as in `FELB`
     random_state : int, RandomState or None; seed of all clients
 
     Attributes
     ----------
     components_ : bool array, n_components × n_features
-    history_ : metrics per round
-    counts_ : summed confusion counts of all clients, with ``.f1``, ``.rmsd``, …
-    supports_ : records of all clients that have each component
-    privacy_statement_ : the guarantee in words; None without `privacy`
+    history_, counts_, supports_, privacy_statement_ : as in `FELB`
     complete_ : False if a time limit of `model` ended the search of a client
     n_iter_ : rounds before the assignment, 1 without alignment and refinement
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from felb.tables.schema import Feature, Roles, Schema
+    from felb.tables.schema import Feature, Schema
     from felb.tables.sources import RawSource
 
 CELLS_AT_A_TIME = 1 << 22
@@ -97,8 +97,7 @@ def apply_schema(
         return name in wanted or bool(schema.about_codes and schema.of_code(name))
 
     with open_source(data, needed=needed) as source, explain_errors(source.name):
-        layout = lay_out(source, schema, client_column)
-        application = _Application(source, schema, layout)
+        application = _Application(source, schema, _Layout(source, schema, client_column))
         applied = application.collect()
         with closing(application.blocks()) as blocks:
             for matrix, clients, rows in blocks:
@@ -123,7 +122,7 @@ class _Application:
     (row, item, value, number, time). The same joins serve all columns of all sources.
     """
 
-    def __init__(self, source: RawSource, schema: Schema, layout: Layout) -> None:
+    def __init__(self, source: RawSource, schema: Schema, layout: _Layout) -> None:
         self._source, self._schema, self._layout = source, schema, layout
         self._m = len(schema.features)
         self._unlisted: dict[str, dict[str, int]] = {}
@@ -163,8 +162,6 @@ class _Application:
 
     def _run(self, sql: str, parameters: Iterable[Any] = ()) -> Any:
         return self._source.connection.execute(sql, list(parameters))
-
-    # -- rules as tables ---------------------------------------------------------------------------------------
 
     def _make_rules(self) -> None:
         listed: list[tuple[int, str, int | None]] = []
@@ -212,8 +209,6 @@ class _Application:
         """Whether values without a rule are counted; a cut at 65 says nothing of younger people."""
         rules = [self._schema.features[number] for number in about.features]
         return about.handling.unlisted != "ignore" or not any(rule.numeric or rule.any for rule in rules)
-
-    # -- rules joined with facts -------------------------------------------------------------------------------
 
     def _matches(self, facts: str, absent: str) -> tuple[str, str]:
         """Return the SQL of (row, item, feature, time) of all ones, and that of the facts that no rule lists."""
@@ -291,8 +286,6 @@ class _Application:
             self._apply(facts)
             self._source.connection.unregister("felb_block")
 
-    # -- what the schema does not cover ------------------------------------------------------------------------
-
     def _report(self) -> None:
         found = self._run(
             "SELECT item, value, sum(n), sum(sum(n)) OVER (PARTITION BY item), min(first) FROM felb_outside "
@@ -343,8 +336,6 @@ class _Application:
         if handling.unlisted == "ignore":
             self._left_out[column] = count
 
-    # -- codes of events ---------------------------------------------------------------------------------------
-
     def _apply_codes(self) -> None:
         """Look at each code once, and join the events with the features of their codes."""
         schema, item = self._schema, self._layout.roles.item or ""
@@ -373,8 +364,6 @@ class _Application:
                 )
         self._make_table("felb_codes", pairs, item="VARCHAR", feature="INTEGER")
         self._keep(f"SELECT row, feature, time FROM {EVENTS} JOIN felb_codes USING (item) JOIN {ROWS} USING (key)")
-
-    # -- rows --------------------------------------------------------------------------------------------------
 
     def blocks(self) -> Generator[tuple[BinaryMatrix, tuple[str, ...] | None, tuple[str, ...] | None]]:
         """Yield the matrix in blocks of rows."""
@@ -415,36 +404,37 @@ def _range_of(rule: Feature) -> tuple[float, float]:
     )
 
 
-# -- Raw tables of two layouts, wide and long, as facts: which record has which value of what, and when --------------
-
 ROWS, EVENTS, WIDE, VALUES = "felb_rows", "felb_events", "felb_wide", "felb_values"
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How facts are asked for.
+class _Layout:
+    """A raw table, wide or long, as facts: which record has which value of what, and when.
 
-    Parameters
-    ----------
-    source : the raw table
-    roles : which of its columns name records, codes, values and dates
-    long : whether a row is one event or value of a record, rather than a whole record
-    n_rows : number of records, which are in the table `ROWS` (row, key, record, client)
-    missing : texts that stand for no value
-    clients : whether each record has a client
+    The records are numbered in the table `ROWS` (row, key, record, client). A column that is not there, a record
+    without a name and one with no client or several are errors.
     """
 
-    source: RawSource
-    roles: Roles
-    long: bool
-    n_rows: int
-    missing: tuple[str, ...]
-    clients: bool
-
-    @property
-    def time(self) -> str | None:
-        """The column of dates, if the source has it."""
-        return self.roles.time if self.long and self.roles.time in self.source.columns else None
+    def __init__(self, source: RawSource, schema: Schema, client_column: str | None) -> None:
+        self.source, self.schema, self.roles = source, schema, source.roles or schema.roles
+        self.long = self.roles.item is not None and self.roles.item in source.columns
+        self.time = self.roles.time if self.long and self.roles.time in source.columns else None
+        self.clients = client_column is not None
+        client = "NULL::VARCHAR" if client_column is None else self.text(client_column)
+        if self.long:
+            self._number_long(client)
+        else:
+            self._number_wide(client)
+        ((self.n_rows,),) = source.rows(f"SELECT count(*) FROM {ROWS}")
+        if self.n_rows == 0:
+            raise InputError(f"{source.name}: holds no records; check the table, the query and its conditions")
+        if self.clients and source.rows(f"SELECT 1 FROM {ROWS} WHERE client IS NULL LIMIT 1"):
+            raise InputError(f"{source.name}: some records have no client in the column {client_column!r}; fill it")
+        if self.clients and self.long:
+            several = source.rows(f"SELECT record FROM {ROWS} WHERE clients > 1 ORDER BY row LIMIT 1")
+            if several:
+                raise InputError(
+                    f"{source.name}: record {several[0][0]!r} has more than one client in the column {client_column!r}"
+                )
 
     def facts(self, columns: Sequence[tuple[int, str]]) -> str:
         """Return the SQL of (row, item, value, number, time) of columns, each with the number that is its item."""
@@ -467,7 +457,7 @@ class Layout:
 
     def text(self, column: str) -> str:
         """Return the SQL of a raw column as canonical text."""
-        return as_text(column, self.source.kind(column), self.missing)
+        return as_text(column, self.source.kind(column), self.schema.missing_values)
 
     def row_order(self) -> NDArray[np.int64]:
         """Return the row of the matrix of each row of the source."""
@@ -482,133 +472,83 @@ class Layout:
         ((record,),) = self.source.rows(f"SELECT record FROM {ROWS} WHERE row = {row}")
         return f"record {record!r}"
 
-
-def lay_out(source: RawSource, schema: Schema, client_column: str | None) -> Layout:
-    """Number the records of a source and make its facts ready; raise if a column is not there or a record unnamed."""
-    roles = source.roles or schema.roles
-    long = roles.item is not None and roles.item in source.columns
-    layout = Layout(source, roles, long, 0, schema.missing_values, client_column is not None)
-    if client_column is not None:
-        source.kind(client_column)
-    if long:
-        _long(layout, schema, client_column)
-    else:
-        _wide(layout, schema, client_column)
-    ((n_rows,),) = source.rows(f"SELECT count(*) FROM {ROWS}")
-    if n_rows == 0:
-        raise InputError(f"{source.name}: holds no records; check the table, the query and its conditions")
-    if client_column is not None:
-        _check_clients(source, client_column)
-    return Layout(source, roles, long, n_rows, schema.missing_values, client_column is not None)
-
-
-def _record_column(layout: Layout) -> str:
-    if layout.roles.record is None:
-        raise InputError(f"{layout.source.name}: a long table needs a column that names records; add record to [table]")
-    return layout.roles.record
-
-
-def _refuse_unnamed(layout: Layout, record: str) -> None:
-    """Raise the error that says where a row names no record."""
-    place = layout.source.place(f"{layout.text(record)} IS NULL", None)
-    raise InputError(
-        f"{layout.source.name}: {place}: the column {record!r} names no record; fill it, or leave the row out"
-    )
-
-
-def _wide(layout: Layout, schema: Schema, client_column: str | None) -> None:
-    source, record = layout.source, layout.roles.record
-    elsewhere = set() if source.variables is None else set(source.variables.positions)
-    kept = [name for name in schema.column_features if name not in elsewhere]
-    if schema.about_codes:
-        known = {*kept, *elsewhere}
-        kept += [name for name in source.columns if name not in known and schema.of_code(name)]
-    if schema.about_codes and not any(schema.of_code(name) for name in source.columns):
-        source.kind(schema.roles.item or "")
-    texts = [f"{layout.text(column)} AS {identifier(column)}" for column in kept]
-    client = "NULL::VARCHAR" if client_column is None else layout.text(client_column)
-    if record is None:
-        number, named = "row_number() OVER ()", "NULL::VARCHAR"
-    else:
-        named = layout.text(record)
-        number = f"row_number() OVER (ORDER BY {record_order(named)})"
-    position = [] if source.variables is None else [POSITION]
-    columns = ", ".join(
-        [f"{number} - 1 AS row", f"{named} AS felb_record", f"{client} AS felb_client", *position, *texts]
-    )
-    source.rows(f"CREATE TEMP TABLE {WIDE} AS SELECT {columns} FROM {source.relation}")
-    source.rows(
-        f"CREATE TEMP VIEW {ROWS} AS SELECT row, felb_record AS key, felb_record AS record, felb_client AS client "
-        f"FROM {WIDE}"
-    )
-    if record is not None:
-        if source.rows(f"SELECT 1 FROM {ROWS} WHERE record IS NULL LIMIT 1"):
-            _refuse_unnamed(layout, record)
+    def _number_wide(self, client: str) -> None:
+        source, schema, record = self.source, self.schema, self.roles.record
+        elsewhere = set() if source.variables is None else set(source.variables.positions)
+        kept = [name for name in schema.column_features if name not in elsewhere]
+        if schema.about_codes:
+            coded = [name for name in source.columns if schema.of_code(name)]
+            if not coded:
+                source.kind(schema.roles.item or "")
+            kept += [name for name in coded if name not in {*kept, *elsewhere}]
+        named = "NULL::VARCHAR" if record is None else self.text(record)
+        order = "" if record is None else f"ORDER BY {record_order(named)}"
+        columns = [f"row_number() OVER ({order}) - 1 AS row", f"{named} AS felb_record", f"{client} AS felb_client"]
+        columns += [] if source.variables is None else [POSITION]
+        columns += [f"{self.text(column)} AS {identifier(column)}" for column in kept]
+        source.rows(f"CREATE TEMP TABLE {WIDE} AS SELECT {', '.join(columns)} FROM {source.relation}")
+        source.rows(
+            f"CREATE TEMP VIEW {ROWS} AS SELECT row, felb_record AS key, felb_record AS record, felb_client AS client "
+            f"FROM {WIDE}"
+        )
+        if record is None:
+            return
+        self._check_named(record)
         twice = source.rows(f"SELECT record FROM {ROWS} GROUP BY record HAVING count(*) > 1 ORDER BY 1 LIMIT 1")
         if twice:
-            place = source.place(f"{layout.text(record)} = {literal(twice[0][0])}", None)
+            place = source.place(f"{named} = {literal(twice[0][0])}", None)
             raise InputError(
                 f"{source.name}: {place}: record {twice[0][0]!r} has more than one row; in a wide table each "
                 "record has one. A table of events needs item in [table]"
             )
 
-
-def _long(layout: Layout, schema: Schema, client_column: str | None) -> None:
-    source, roles = layout.source, layout.roles
-    record = _record_column(layout)
-    time = "NULL::TIMESTAMP"
-    if any(feature.windowed for feature in schema.features) and roles.time is not None:
-        kind = source.kind(roles.time)
-        time = as_time(roles.time, kind, schema.missing_values)
-        _check_times(layout, roles.time, time)
-    client = "NULL::VARCHAR" if client_column is None else layout.text(client_column)
-    found = f"SELECT {identifier(record)} AS key, {client} AS client FROM {source.relation}"
-    if source.records is not None:
-        found += f" UNION ALL SELECT record AS key, NULL::VARCHAR AS client FROM {source.records}"
-    named = as_text("key", source.kind(record), schema.missing_values)
-    clients = "min(client) AS client, count(DISTINCT client) AS clients" if client_column else "NULL::VARCHAR AS client"
-    order = "key" if source.kind(record) in WHOLE else record_order("record")  # the same order, sooner
-    source.rows(
-        f"CREATE TEMP TABLE {ROWS} AS SELECT row_number() OVER (ORDER BY {order}) - 1 AS row, * FROM "
-        f"(SELECT key, {named} AS record, {clients} FROM ({found}) GROUP BY key)"
-    )
-    if source.rows(f"SELECT 1 FROM {ROWS} WHERE record IS NULL LIMIT 1"):
-        _refuse_unnamed(layout, record)
-    # Codes are not compared with the texts for no value line by line; they are left out when each is looked at once.
-    item = as_text(roles.item or "", source.kind(roles.item or ""))
-    source.rows(
-        f"CREATE TEMP VIEW {EVENTS} AS SELECT {identifier(record)} AS key, {item} AS item, {time} AS time "
-        f"FROM {source.relation}"
-    )
-    if schema.column_features:
-        if roles.value is None:
-            raise InputError(f"{source.name}: features look at values, and the schema names no value column")
-        listed = ", ".join(map(literal, schema.column_features))
+    def _number_long(self, client: str) -> None:
+        source, schema, roles = self.source, self.schema, self.roles
+        record, item_column = roles.record, roles.item or ""
+        if record is None:
+            raise InputError(f"{source.name}: a long table needs a column that names records; add record to [table]")
+        time = "NULL::TIMESTAMP"
+        if any(feature.windowed for feature in schema.features) and roles.time is not None:
+            time = as_time(roles.time, source.kind(roles.time), schema.missing_values)
+            self._check_times(roles.time, time)
+        found = f"SELECT {identifier(record)} AS key, {client} AS client FROM {source.relation}"
+        if source.records is not None:
+            found += f" UNION ALL SELECT record AS key, NULL::VARCHAR AS client FROM {source.records}"
+        named = as_text("key", source.kind(record), schema.missing_values)
+        clients = "min(client) AS client, count(DISTINCT client) AS clients" if self.clients else "NULL AS client"
+        order = "key" if source.kind(record) in WHOLE else record_order("record")  # the same order, sooner
         source.rows(
-            f"CREATE TEMP TABLE {VALUES} AS SELECT row, item, value, time FROM (SELECT {identifier(record)} AS key, "
-            f"{item} AS item, {layout.text(roles.value)} AS value, {time} AS time FROM {source.relation} "
-            f"WHERE {item} IN ({listed})) JOIN {ROWS} USING (key)"
+            f"CREATE TEMP TABLE {ROWS} AS SELECT row_number() OVER (ORDER BY {order}) - 1 AS row, * FROM "
+            f"(SELECT key, {named} AS record, {clients} FROM ({found}) GROUP BY key)"
         )
+        self._check_named(record)
+        # Codes are compared with the texts for no value later, when each is looked at once, not line by line.
+        item = as_text(item_column, source.kind(item_column))
+        events = f"SELECT {identifier(record)} AS key, {item} AS item, {time} AS time"
+        source.rows(f"CREATE TEMP VIEW {EVENTS} AS {events} FROM {source.relation}")
+        if schema.column_features:
+            if roles.value is None:
+                raise InputError(f"{source.name}: features look at values, and the schema names no value column")
+            listed = ", ".join(map(literal, schema.column_features))
+            source.rows(
+                f"CREATE TEMP TABLE {VALUES} AS SELECT row, item, value, time FROM ({events}, {self.text(roles.value)} "
+                f"AS value FROM {source.relation} WHERE {item} IN ({listed})) JOIN {ROWS} USING (key)"
+            )
 
-
-def _check_times(layout: Layout, column: str, time: str) -> None:
-    text = layout.text(column)
-    wrong = f"{text} IS NOT NULL AND {time} IS NULL"
-    found = layout.source.rows(f"SELECT {text} FROM {layout.source.relation} WHERE {wrong} LIMIT 1")
-    if found:
-        place = layout.source.place(f"{wrong} AND {text} = {literal(found[0][0])}", layout.roles.record)
-        raise InputError(
-            f"{layout.source.name}: {place}: column {column!r} holds {found[0][0]!r}, which is no date such as "
-            "2024-12-31"
-        )
-
-
-def _check_clients(source: RawSource, client_column: str) -> None:
-    if source.rows(f"SELECT 1 FROM {ROWS} WHERE client IS NULL LIMIT 1"):
-        raise InputError(f"{source.name}: some records have no client in the column {client_column!r}; fill it")
-    if source.rows(f"SELECT 1 FROM (DESCRIBE {ROWS}) WHERE column_name = 'clients'"):
-        several = source.rows(f"SELECT record FROM {ROWS} WHERE clients > 1 ORDER BY row LIMIT 1")
-        if several:
+    def _check_named(self, record: str) -> None:
+        if self.source.rows(f"SELECT 1 FROM {ROWS} WHERE record IS NULL LIMIT 1"):
+            place = self.source.place(f"{self.text(record)} IS NULL", None)
             raise InputError(
-                f"{source.name}: record {several[0][0]!r} has more than one client in the column {client_column!r}"
+                f"{self.source.name}: {place}: the column {record!r} names no record; fill it, or leave the row out"
+            )
+
+    def _check_times(self, column: str, time: str) -> None:
+        text = self.text(column)
+        wrong = f"{text} IS NOT NULL AND {time} IS NULL"
+        found = self.source.rows(f"SELECT {text} FROM {self.source.relation} WHERE {wrong} LIMIT 1")
+        if found:
+            place = self.source.place(f"{wrong} AND {text} = {literal(found[0][0])}", self.roles.record)
+            raise InputError(
+                f"{self.source.name}: {place}: column {column!r} holds {found[0][0]!r}, which is no date such as "
+                "2024-12-31"
             )

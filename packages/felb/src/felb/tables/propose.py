@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from felb.tables.sources import RawSource
 
 
-# -- What a raw table holds, counted: the categories of each column, quantiles of its numbers, the codes of its events
-#
-# A schema is made of such a summary (`felb.tables.propose`), whether of one table or of several sites together.
-
 RECORD_NAMES = ("person_id", "patient_id", "record_id", "subject_id", "user_id", "customer_id", "record", "person",
                 "patient", "subject", "id")  # fmt: skip
 ITEM_NAMES = ("code", "item", "feature", "concept_id", "icd", "icd10", "diagnosis", "product", "atc")
@@ -222,8 +218,6 @@ def round_edge(edge: float, *, whole: bool) -> float:
     return float(round(edge, min(digits, 0) if whole else digits))
 
 
-# -- From summaries to a schema: of one table, or of several sites that tell each other no small counts --------------
-
 OPPOSITE = {"1": "0", "true": "false", "True": "False", "TRUE": "FALSE"}
 """Values of a column that is a feature already."""
 
@@ -347,9 +341,6 @@ def _column(
         made.append((found.missing, Feature(name=f"{column}: missing", column=column, missing=True)))
         return made, Handling("category", unlisted, zeros)
     return made, Handling("zero" if missing == "category" else missing, unlisted, zeros)  # type: ignore[arg-type]
-
-
-# -- proposals of sites ----------------------------------------------------------------------------------------
 
 
 def limit_disclosure(summary: Summary, *, min_count: int = 10, base: int = 5) -> Summary:

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# -- A schema: the features of a 0/1 matrix and the rule by which each is read off raw data, agreed once -------------
-#
 # Nothing in it is computed from data when it is applied, so that the same schema gives the same columns everywhere; its
-# digest says whether two sites have the same one. `felb.tables.schema` reads and writes it as TOML.
+# digest says whether two sites have the same one.
 
 FORMAT = "felb-schema-1"
 Missing = Literal["error", "unknown", "zero", "category"]
@@ -80,18 +78,11 @@ class Feature:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip() or "\n" in self.name:
             raise InputError(f"feature {self.name!r}: name must be a text of one line")
-        rules = [
-            bool(self.values),
-            self.numeric,
-            bool(self.codes or self.prefixes),
-            self.any,
-            self.missing,
-            self.other,
-        ]
-        if sum(rules) != 1:
+        rules = (self.values, self.numeric, self.codes or self.prefixes, self.any, self.missing, self.other)
+        if sum(map(bool, rules)) != 1:
             raise InputError(
                 f"feature {self.name!r} needs exactly one rule: is, from/above/below/to, code/prefix/group, any, "
-                f"missing or other; it has {sum(rules)}"
+                f"missing or other; it has {sum(map(bool, rules))}"
             )
         if self.column is None and (self.values or self.numeric or self.missing):
             raise InputError(f"feature {self.name!r} says nothing of the column it is about; add column")
@@ -101,22 +92,16 @@ class Feature:
             raise InputError(f"feature {self.name!r} lists an empty code; use any = true for any event")
         if self.missing and (self.since or self.before):
             raise InputError(f"feature {self.name!r}: a missing value has no date; leave since and before out")
-        self._check_interval()
-        self._check_window()
-        for bound in ("lower", "upper"):  # 60 and 60.0 are one number, and must have one digest
-            if getattr(self, bound) is not None:
-                object.__setattr__(self, bound, float(getattr(self, bound)))
-
-    def _check_interval(self) -> None:
-        for bound in (self.lower, self.upper):
+        for name in ("lower", "upper"):
+            bound = getattr(self, name)
             if bound is not None and (isinstance(bound, bool) or not math.isfinite(bound)):
                 raise InputError(f"feature {self.name!r}: {bound!r} is no finite number; leave an open end out")
+            if bound is not None:  # 60 and 60.0 are one number, and must have one digest
+                object.__setattr__(self, name, float(bound))
         if self.lower is not None and self.upper is not None:
             holds_one = self.lower == self.upper and self.upper_closed and not self.lower_open
             if not (self.lower < self.upper or holds_one):
                 raise InputError(f"feature {self.name!r}: no number lies between {self.lower:g} and {self.upper:g}")
-
-    def _check_window(self) -> None:
         ends = [parse_time(self.name, text) for text in (self.since, self.before) if text is not None]
         if len(ends) == 2 and ends[0] >= ends[1]:
             raise InputError(f"feature {self.name!r}: no event is since {self.since} and before {self.before}")
@@ -266,8 +251,6 @@ class Schema:
                     f"{word} = true if and only if they are handled as {'category' if word == 'missing' else 'other'!r}"
                 )
 
-    # -- facts -------------------------------------------------------------------------------------------------
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features, in order."""
@@ -322,8 +305,6 @@ class Schema:
             "features": [feature.to_json() for feature in self.features],
         }
 
-    # -- values to features ------------------------------------------------------------------------------------
-
     def listed(self, column: str) -> dict[str, tuple[int, ...]]:
         """Return the categories of a column and the numbers of the features that list each."""
         found: dict[str, list[int]] = defaultdict(list)
@@ -360,16 +341,54 @@ class Schema:
                     if _exclude(self.features[a], self.features[b], self.listed(column)):
                         yield a, b
 
-    # -- files -------------------------------------------------------------------------------------------------
-
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Schema:
-        """Read a schema file; see `felb.tables.schema.read_schema`."""
-        return read_schema(path)
+        r"""Read a schema from a TOML file.
+
+        ``[[feature]]`` tables come in the order of the columns of the matrix. Each has a ``name`` and one rule:
+
+        | key | meaning |
+        |---|---|
+        | ``column``, ``is`` | the column holds this value, or one of these |
+        | ``column``, ``from``, ``above``, ``below``, ``to`` | it holds a number within these bounds (≥, >, <, ≤) |
+        | ``code``, ``prefix`` | the record has an event with this code, or one that begins so; texts or lists of them |
+        | ``group`` | the record has an event with a code of this group of the file that ``[mapping]`` names |
+        | ``any = true`` | the record has any event, or any value of ``column`` |
+        | ``column``, ``missing = true`` | the column has no value |
+        | ``other = true`` | the column, or an event, has what no other feature lists |
+
+        ``since`` and ``before`` count only events of that time. ``categories = [...]`` instead of a name makes one
+        feature for each category of a column, ``edges = [...]`` one for each bin. ``[table]`` names the columns
+        ``record``, ``item``, ``value`` and ``time``, and the ``missing_values``; ``[columns.NAME]`` and ``[codes]`` say
+        what happens to values that are ``missing`` or ``unlisted``, and which known values are ``zeros``. ``[mapping]``
+        has a ``file`` (CSV with a header) and its columns ``code`` and ``group``; its content becomes part of the
+        schema and its digest.
+
+        Examples
+        --------
+        >>> from pathlib import Path
+        >>> from felb.data import Schema
+        >>> _ = Path("s.toml").write_text('[[feature]]\nname = "adult"\ncolumn = "age"\nfrom = 18\n')
+        >>> Schema.read("s.toml").features[0].rule()
+        'from 18'
+        """
+        source = Path(path)
+        raw = read_toml(source, advice="`felb schema infer` writes a schema")
+        try:
+            return _schema(raw, source.parent)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
 
     def write(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the schema as a TOML file that `read` reads back to the same digest."""
-        write_schema(self, path, force=force)
+        """Write the schema as a TOML file that `read` reads back to the same digest, complete or not at all."""
+        target = Path(path)
+        if target.exists() and not force:
+            raise InputError(f"{target} exists; choose another name or replace it with force=True")
+        try:
+            with replacing(target) as partial:
+                partial.write_text(format_schema(self), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{target} cannot be written: {error.strerror}") from error
 
 
 def _exclude(a: Feature, b: Feature, listed: Mapping[str, Any]) -> bool:
@@ -399,49 +418,11 @@ def parse_time(name: str, text: Any) -> datetime:
         raise InputError(f"feature {name!r}: {text!r} is no date such as 2024-12-31") from error
 
 
-# -- Schemas as TOML files, for people to read and edit --------------------------------------------------------------
-
 BOUNDS = {"from": ("lower", False), "above": ("lower", True), "below": ("upper", False), "to": ("upper", True)}
 TOP = ("format", "title", "digest", "table", "columns", "codes", "mapping", "feature")
 SAME = ("any", "missing", "other", "column", "name")
 WINDOW = ("since", "before")
 SHORTHANDS = ("categories", "edges", "names")
-
-
-def read_schema(path: str | PathLike[str]) -> Schema:
-    r"""Read a schema from a TOML file.
-
-    ``[[feature]]`` tables come in the order of the columns of the matrix. Each has a ``name`` and one rule:
-
-    | key | meaning |
-    |---|---|
-    | ``column``, ``is`` | the column holds this value, or one of these |
-    | ``column``, ``from``, ``above``, ``below``, ``to`` | it holds a number within these bounds (≥, >, <, ≤) |
-    | ``code``, ``prefix`` | the record has an event with this code, or one that begins so; texts or lists of them |
-    | ``group`` | the record has an event with a code of this group of the file that ``[mapping]`` names |
-    | ``any = true`` | the record has any event, or any value of ``column`` |
-    | ``column``, ``missing = true`` | the column has no value |
-    | ``other = true`` | the column, or an event, has what no other feature lists |
-
-    ``since`` and ``before`` count only events of that time. ``categories = [...]`` instead of a name makes one feature
-    for each category of a column, ``edges = [...]`` one for each bin. ``[table]`` names the columns ``record``,
-    ``item``, ``value`` and ``time``, and the ``missing_values``; ``[columns.NAME]`` and ``[codes]`` say what happens to
-    values that are ``missing`` or ``unlisted``, and which known values are ``zeros``. ``[mapping]`` has a ``file`` (CSV
-    with a header) and its columns ``code`` and ``group``; its content becomes part of the schema and its digest.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> _ = Path("s.toml").write_text('[[feature]]\nname = "adult"\ncolumn = "age"\nfrom = 18\n')
-    >>> read_schema("s.toml").features[0].rule()
-    'from 18'
-    """
-    source = Path(path)
-    raw = read_toml(source, advice="`felb schema infer` writes a schema")
-    try:
-        return _schema(raw, source.parent)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
 
 
 def _schema(raw: dict[str, Any], folder: Path) -> Schema:
@@ -608,21 +589,6 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
-# -- writing ---------------------------------------------------------------------------------------------------
-
-
-def write_schema(schema: Schema, path: str | PathLike[str], *, force: bool = False) -> None:
-    """Write a schema as TOML; the file appears complete or not at all."""
-    target = Path(path)
-    if target.exists() and not force:
-        raise InputError(f"{target} exists; choose another name or replace it with force=True")
-    try:
-        with replacing(target) as partial:
-            partial.write_text(format_schema(schema), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{target} cannot be written: {error.strerror}") from error
-
-
 def format_schema(schema: Schema) -> str:
     """Return a schema as TOML that reads back to the same digest."""
     lines = [f"format = {_toml(FORMAT)}"]
@@ -671,9 +637,6 @@ def _toml(value: str | float | list[str]) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
 
 
-# -- How two schemas differ, in words --------------------------------------------------------------------------------
-
-
 def find_differences(old: Schema, new: Schema) -> list[str]:
     """Return what changed between two schemas, a sentence each; empty if they give the same matrix.
 
@@ -710,9 +673,6 @@ def find_differences(old: Schema, new: Schema) -> list[str]:
 
 def _changed(where: str, old: dict[str, object], new: dict[str, object]) -> list[str]:
     return [f"{where}: {key} was {old[key]!r}, is {new[key]!r}" for key in old if old[key] != new[key]]
-
-
-# -- Features of a schema in words: those of one column together, and those that no record should have both ----------
 
 
 def grouped(schema: Schema, features: Sequence[str]) -> list[str]:

@@ -12,13 +12,22 @@ from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 import scipy.sparse as sp
 
-from felb.data.readers import Bounds, Limits, open_anndata, open_bounded, open_text, split_suffix, text_records
+from felb.data.readers import (
+    Bounds,
+    Limits,
+    open_anndata,
+    open_bounded,
+    open_text,
+    split_suffix,
+    text_records,
+    to_objects,
+)
 from felb.errors import InputError, missing_extra
 from felb.records import file_size, open_regular, read_text
 from felb.tables.schema import Roles
@@ -30,8 +39,6 @@ if TYPE_CHECKING:
 
     Needed = Callable[[str], bool]
 
-
-# -- URLs that name a database and what to read from it; a password is never part of one -----------------------------
 
 SCHEMES = ("duckdb", "sqlite", "postgresql", "omop")
 SELECTING = ("table", "schema", "query")
@@ -148,8 +155,6 @@ def source_name(data: str) -> str:
     return Path(data).name
 
 
-# -- DuckDB, the one reader of raw tables: a private session, names and texts in SQL, values in one canonical form ---
-
 MEMORY = "1GB"
 """What DuckDB may hold; the rest goes to a private temporary folder."""
 
@@ -241,15 +246,12 @@ def record_order(text: str) -> str:
     return f"TRY_CAST({text} AS HUGEINT) NULLS LAST, {text}"
 
 
-# -- Raw data of any origin as one relation of DuckDB: files, data frames, databases, OMOP ---------------------------
-
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 ITEM_LISTS = (".dat", ".fimi")
 ARROW = (".arrow", ".feather", ".ipc")
 KNOWN = (*SEPARATORS, ".parquet", *ARROW, *ITEM_LISTS, ".h5ad")
 POSITION = "felb_position"
 """Column of a relation with the number of each row in its source, from 0."""
-OWN_ROLES = Roles(record="record", item="item")
 
 
 @dataclass(frozen=True)
@@ -280,6 +282,11 @@ class RawSource:
     records: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     variables: Variables | None = None
+
+    @classmethod
+    def of(cls, connection: duckdb.DuckDBPyConnection, relation: str, name: str, **more: Any) -> RawSource:
+        """Make a source of a relation, whose columns DuckDB knows."""
+        return cls(connection, relation, describe_columns(connection, relation, name), name, **more)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query; what DuckDB cannot read is an `InputError`."""
@@ -347,8 +354,7 @@ def _open_file(path: Path, connection: duckdb.DuckDBPyConnection, needed: Needed
     if suffix in SEPARATORS:
         return _read_text_table(path, SEPARATORS[suffix], connection, needed)
     if suffix == ".parquet":
-        relation = f"read_parquet({literal(str(path))})"
-        return RawSource(connection, relation, describe_columns(connection, relation, str(path)), str(path))
+        return RawSource.of(connection, f"read_parquet({literal(str(path))})", str(path))
     if suffix in ITEM_LISTS:
         return _read_item_list(path, connection)
     if suffix == ".h5ad":
@@ -412,7 +418,7 @@ def text_relation(
 
 
 def _read_item_list(path: Path, connection: duckdb.DuckDBPyConnection) -> RawSource:
-    """Item lists: one record a line, its items separated by blanks; the record is named by its line."""
+    """Read one record a line, its items separated by blanks; the record is named by its line."""
     with explain_errors(str(path)):
         connection.execute(
             "CREATE TEMP TABLE felb_lines AS SELECT row_number() OVER () AS record, line FROM "
@@ -423,10 +429,8 @@ def _read_item_list(path: Path, connection: duckdb.DuckDBPyConnection) -> RawSou
             "CREATE TEMP VIEW felb_raw AS SELECT record, unnest(string_split_regex(trim(line), '[ \\t]+')) AS item "
             "FROM felb_lines WHERE line IS NOT NULL AND trim(line) <> ''"
         )
-    columns = describe_columns(connection, "felb_raw", str(path))
-    return RawSource(
-        connection, "felb_raw", columns, str(path), roles=OWN_ROLES, records="(SELECT record FROM felb_lines)"
-    )
+    records = "(SELECT record FROM felb_lines)"
+    return RawSource.of(connection, "felb_raw", str(path), roles=Roles(record="record", item="item"), records=records)
 
 
 def _read_arrow(path: Path) -> Any:
@@ -457,10 +461,8 @@ def open_frame(frame: Any, connection: duckdb.DuckDBPyConnection, *, name: str =
         frame = frame.to_arrow()
     with explain_errors(name):
         connection.register("felb_frame", frame)
-    return RawSource(connection, "felb_frame", describe_columns(connection, "felb_frame", name), name)
+    return RawSource.of(connection, "felb_frame", name)
 
-
-# -- OMOP common data model: persons and their conditions, drugs and procedures, as a long table of concepts ---------
 
 DOMAINS = {
     "condition": ("condition_occurrence", "condition_concept_id", "condition_start_date"),
@@ -470,7 +472,6 @@ DOMAINS = {
     "measurement": ("measurement", "measurement_concept_id", "measurement_date"),
 }
 """The tables of events, with their columns of concepts and dates (CDM 5.x)."""
-ROLES = Roles(record="person_id", item="concept_id", time="date")
 
 
 def open_omop(database: Database, address: Address, connection: duckdb.DuckDBPyConnection) -> RawSource:
@@ -498,13 +499,12 @@ def open_omop(database: Database, address: Address, connection: duckdb.DuckDBPyC
     database.load(f"{prefix}{identifier('concept')}", ["concept_id", "concept_name"], "felb_concept")
     used = "SELECT concept_id::VARCHAR, any_value(concept_name) FROM felb_concept WHERE concept_id::VARCHAR IN"
     labels = connection.execute(f"{used} (SELECT concept_id::VARCHAR FROM felb_raw) GROUP BY 1").fetchall()
-    return RawSource(
+    return RawSource.of(
         connection,
         "felb_raw",
-        describe_columns(connection, "felb_raw", address.name),
         address.name,
         ordered=False,
-        roles=ROLES,
+        roles=Roles(record="person_id", item="concept_id", time="date"),
         records="(SELECT person_id AS record FROM felb_person)",
         labels=dict(labels),
     )
@@ -526,27 +526,39 @@ def _roll_up(database: Database, prefix: str, levels: str, events: str) -> str:
     )
 
 
-# -- Databases as raw sources: DuckDB and SQLite files, PostgreSQL servers; sessions that can only read --------------
-#
 # What another database than DuckDB answers passes as text through a file in the private folder of the session, so that
 # it may be larger than memory and every rule is computed by the same engine, whatever the origin.
 
 NULL = "\\N"
-ROWS_AT_A_TIME = 10_000
-BOOLEAN, NUMERIC = 16, 1700
-"""PostgreSQL's numbers of types whose text differs from that of other databases."""
+NUMERIC = 1700
+"""PostgreSQL's number of the type whose text differs from that of other databases."""
 
 
-class Database(Protocol):
-    """An open database: what can be asked of all of them."""
+class Database:
+    """An open database: what can be asked of all of them. This one is DuckDB itself, and nothing is copied."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+        self._connection, self._name = connection, name
 
     def columns(self, relation: str) -> list[str]:
         """Return the column names of what stands behind FROM."""
-        ...
+        with explain_errors(self._name):
+            statements = self._connection.extract_statements(f"SELECT * FROM {relation}")
+        if len(statements) != 1:
+            raise InputError(f"{self._name}: the query must be one statement that reads")
+        return list(describe_columns(self._connection, relation, self._name))
 
     def load(self, relation: str, columns: list[str], table: str) -> None:
-        """Make the columns of a relation a table or view of DuckDB."""
-        ...
+        """Make the columns of a relation a table or view of the session."""
+        listed = ", ".join(map(identifier, columns))
+        with explain_errors(self._name):
+            self._connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM {relation}")
+
+    def _load_text(self, path: Path, columns: list[str], table: str) -> None:
+        relation = text_relation(path, columns, delimiter=",", header=False, null=NULL)
+        with explain_errors(self._name):
+            self._connection.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM {relation}")
+        path.unlink()
 
 
 @contextmanager
@@ -580,9 +592,7 @@ def connect(address: Address, connection: duckdb.DuckDBPyConnection, folder: Pat
             yield _Postgres(server, connection, folder, address.name)
     elif scheme == "sqlite":
         with closing(sqlite3.connect(f"{_database_file(address).absolute().as_uri()}?mode=ro", uri=True)) as file:
-            database = _SQLite(file, connection, folder, address.name)
-            database.forbid_writing()
-            yield database
+            yield _SQLite(file, connection, folder, address.name)
     elif scheme == "folder":
         for path in sorted(_existing(address).iterdir()):
             relation = _read_folder_file(path)
@@ -590,12 +600,12 @@ def connect(address: Address, connection: duckdb.DuckDBPyConnection, folder: Pat
                 with explain_errors(str(path)):
                     view = f"CREATE TEMP VIEW {identifier(path.stem.lower())} AS SELECT * FROM "
                     connection.execute(f"{view}{relation}")
-        yield _DuckDB(connection, address.name)
+        yield Database(connection, address.name)
     else:
         with explain_errors(address.name):
             connection.execute(f"ATTACH {literal(str(_database_file(address)))} AS felb_database (READ_ONLY)")
             connection.execute("USE felb_database")
-        yield _DuckDB(connection, address.name)
+        yield Database(connection, address.name)
 
 
 def _read_folder_file(path: Path) -> str | None:
@@ -635,63 +645,34 @@ def _database_file(address: Address) -> Path:
     return path
 
 
-class _DuckDB:
-    """A DuckDB file, attached to the session for reading; nothing is copied."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
-        self._connection, self._name = connection, name
-
-    def columns(self, relation: str) -> list[str]:
-        """Return the column names of what stands behind FROM."""
-        with explain_errors(self._name):
-            statements = self._connection.extract_statements(f"SELECT * FROM {relation}")
-        if len(statements) != 1:
-            raise InputError(f"{self._name}: the query must be one statement that reads")
-        return list(describe_columns(self._connection, relation, self._name))
-
-    def load(self, relation: str, columns: list[str], table: str) -> None:
-        """Make the columns of a relation a view of DuckDB."""
-        listed = ", ".join(map(identifier, columns))
-        with explain_errors(self._name):
-            self._connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM {relation}")
-
-
-class _SQLite:
+class _SQLite(Database):
     """A SQLite file, opened read-only; any value as text, since SQLite's columns have no types."""
 
     def __init__(
         self, file: sqlite3.Connection, connection: duckdb.DuckDBPyConnection, folder: Path, name: str
     ) -> None:
-        self._file, self._connection, self._folder, self._name = file, connection, folder, name
-
-    def forbid_writing(self) -> None:
-        """Refuse statements that write."""
+        super().__init__(connection, name)
+        self._file, self._folder = file, folder
         self._execute("PRAGMA query_only = ON")
 
     def columns(self, relation: str) -> list[str]:
-        """Return the column names of what stands behind FROM."""
         return [column[0] for column in self._execute(f"SELECT * FROM {relation} LIMIT 0").description]
 
     def load(self, relation: str, columns: list[str], table: str) -> None:
-        """Copy the columns of a relation to DuckDB."""
         path = self._folder / f"{table}.csv"
         found = self._execute(f"SELECT {', '.join(map(identifier, columns))} FROM {relation}")
-        with path.open("w", encoding="utf-8", newline="") as file:
-            while rows := self._fetch(found):
-                file.writelines(",".join(map(self._written, row)) + "\n" for row in rows)
-        _load_text(self._connection, path, columns, table, self._name)
+        try:
+            with path.open("w", encoding="utf-8", newline="") as file:
+                file.writelines(",".join(map(self._written, row)) + "\n" for row in found)
+        except sqlite3.Error as error:
+            raise InputError(f"{self._name}: the database broke off: {error}; nothing was written") from error
+        self._load_text(path, columns, table)
 
     def _execute(self, sql: str) -> sqlite3.Cursor:
         try:
             return self._file.execute(sql)
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise InputError(f"{self._name}: the session is read-only, and the database says: {error}") from error
-
-    def _fetch(self, found: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-        try:
-            return found.fetchmany(ROWS_AT_A_TIME)
-        except sqlite3.Error as error:
-            raise InputError(f"{self._name}: the database broke off: {error}; nothing was written") from error
 
     def _written(self, value: Any) -> str:
         if value is None:
@@ -738,14 +719,14 @@ def _said(error: Exception) -> str:
     return text.replace(secret, "***") if secret else text
 
 
-class _Postgres:
+class _Postgres(Database):
     """A session of a PostgreSQL server in a transaction that can only read."""
 
     def __init__(self, server: Any, connection: duckdb.DuckDBPyConnection, folder: Path, name: str) -> None:
-        self._server, self._connection, self._folder, self._name = server, connection, folder, name
+        super().__init__(connection, name)
+        self._server, self._folder = server, folder
 
     def columns(self, relation: str) -> list[str]:
-        """Return the column names of what stands behind FROM."""
         return [column.name for column in self._description(relation)]
 
     def _description(self, relation: str) -> list[Any]:
@@ -758,7 +739,6 @@ class _Postgres:
             raise InputError(f"{self._name}: the session is read-only, and the server says: {_said(error)}") from None
 
     def load(self, relation: str, columns: list[str], table: str) -> None:
-        """Copy the columns of a relation to DuckDB, as text."""
         import psycopg
 
         kinds = {column.name: column.type_code for column in self._description(relation)}
@@ -776,17 +756,8 @@ class _Postgres:
             lost = self._server.closed or self._server.broken
             how = "the connection was lost" if lost else "the session is read-only, and the server says"
             raise InputError(f"{self._name}: {how}: {_said(error)}; nothing was written") from None
-        _load_text(self._connection, path, columns, table, self._name)
+        self._load_text(path, columns, table)
 
-
-def _load_text(connection: duckdb.DuckDBPyConnection, path: Path, columns: list[str], table: str, name: str) -> None:
-    relation = text_relation(path, columns, delimiter=",", header=False, null=NULL)
-    with explain_errors(name):
-        connection.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM {relation}")
-    path.unlink()
-
-
-# -- AnnData files as raw tables: the annotations of observations, and the variables that a schema asks for ----------
 
 BLOCK_CELLS = 1 << 22
 """Cells of a block of rows, or stored entries if it is sparse."""
@@ -845,8 +816,7 @@ def open_annotations(path: Path, connection: duckdb.DuckDBPyConnection, needed: 
     }
     for name in annotations:
         column = data.obs[name]
-        as_objects = column.dtype == "category"
-        table[name] = (column.astype(object).where(column.notna(), None) if as_objects else column).to_numpy()
+        table[name] = to_objects(column) if column.dtype == "category" else column.to_numpy()
     with explain_errors(str(path)):
         connection.register("felb_block", table)
         listed = ", ".join(map(identifier, table))

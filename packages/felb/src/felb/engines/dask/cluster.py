@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.data.binary import BinaryMatrix
-from felb.data.files import Blocks, is_dask
+from felb.data.coercion import is_dask
+from felb.data.files import Blocks
 from felb.data.partition import client_names
 from felb.engines.dask import worker as tasks
 from felb.engines.dask.transport import PERSIST_EVERY, DaskWorkers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping  # noqa: TC003  # the annotation of a field
+from collections.abc import Callable, Mapping  # noqa: TC003  # the annotation of a field
 from dataclasses import KW_ONLY, asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from felb.centralized.base import CentralizedMethod, ExtendedReal, Method, check_parameters, warn_of_time_limit
 from felb.centralized.elbmf import ELBMFMethod
@@ -48,7 +48,6 @@ class FederatedMethod(Method):
     _: KW_ONLY
     participation: Participation | None = None
 
-    @abstractmethod
     def algorithm(
         self,
         n_features: int,
@@ -66,6 +65,25 @@ class FederatedMethod(Method):
         restricted : sums over several clients leave under disclosure rules; requests that these rules do not cover
             are left out
         """
+        privacy = getattr(self, "privacy", None)
+        if privacy is None:
+            return self.exact_algorithm(n_features, centralized=centralized, restricted=restricted)
+        if population is None:
+            raise InputError(
+                "population is required with privacy, because noise depends on the numbers of records and clients; or "
+                "use algorithm_for"
+            )
+        if not isinstance(privacy, Privacy):
+            raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {privacy!r}")
+        return self.private_algorithm(n_features, population)
+
+    @abstractmethod
+    def exact_algorithm(self, n_features: int, *, centralized: bool, restricted: bool) -> Algorithm:
+        """Return the algorithm without noise; the options are those of `algorithm`."""
+
+    def private_algorithm(self, n_features: int, population: Population) -> Algorithm:
+        """Return the algorithm of a method that has a privacy specification, with noise for the population."""
+        raise NotImplementedError
 
     def algorithm_for(
         self, shards: Mapping[str, BinaryMatrix], *, centralized: bool = False, restricted: bool = False
@@ -137,21 +155,6 @@ class FederatedMethod(Method):
             warn_of_time_limit(self.label, self.limit())
 
 
-def check_private(method: Any, population: Population | None) -> Population:
-    """Return the population of a private run; raise if there is none, or if `privacy` is no specification."""
-    if population is None:
-        raise InputError(
-            "population is required with privacy, because noise depends on the numbers of records and clients; or use "
-            "algorithm_for"
-        )
-    if not isinstance(method.privacy, Privacy):
-        raise InputError(f"privacy must be a specification, felb.privacy.Privacy(epsilon=1.0), got {method.privacy!r}")
-    return population
-
-
-# -- The default method ----------------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False, repr=False)
 class FederatedBMFMethod(FederatedMethod):
     """The method of `felb.FederatedBMF`, which describes it and its parameters."""
@@ -167,20 +170,8 @@ class FederatedBMFMethod(FederatedMethod):
     privacy: Privacy | None = None
     node_cap: int = 1_000
 
-    def algorithm(
-        self,
-        n_features: int,
-        *,
-        population: Population | None = None,
-        centralized: bool = False,
-        restricted: bool = False,
-    ) -> Algorithm:
-        """Return the algorithm, with noise calibrated for the population if there is a privacy specification."""
-        if self.privacy is not None:
-            population = check_private(self, population)
-            self._check_compatible_with_privacy()
-            plan = self.privacy.plan(**asdict(population), n_columns=n_features)
-            return private_bmf(n_features, int(self.n_components), plan, effort=self.effort, node_cap=self.node_cap)
+    def exact_algorithm(self, n_features: int, *, centralized: bool, restricted: bool) -> Algorithm:
+        """Return the algorithm without noise."""
         return federated_bmf(
             n_features,
             self.n_components,
@@ -195,8 +186,9 @@ class FederatedBMFMethod(FederatedMethod):
             node_cap=self.node_cap,
         )
 
-    def _check_compatible_with_privacy(self) -> None:
-        """Raise for parameters that privacy does not support."""
+    def private_algorithm(self, n_features: int, population: Population) -> Algorithm:
+        """Return the algorithm with noise; raise for parameters that privacy does not support."""
+        assert self.privacy is not None
         if self.n_components == MDL:
             raise InputError(
                 "n_components='mdl' compares exact description lengths, which under privacy stay at the clients; "
@@ -212,6 +204,8 @@ class FederatedBMFMethod(FederatedMethod):
             raise InputError("time_limit is not supported with privacy, because a private run cannot be stopped early")
         if self.sampled or self.joined_late:
             raise InputError("participation is not supported with privacy, because a private run needs all clients")
+        plan = self.privacy.plan(**asdict(population), n_columns=n_features)
+        return private_bmf(n_features, int(self.n_components), plan, effort=self.effort, node_cap=self.node_cap)
 
     @staticmethod
     def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
@@ -252,9 +246,6 @@ class FederatedBMFMethod(FederatedMethod):
             super().warn_about(components, supports, gap)
 
 
-# -- Methods whose clients upload components: these may be refined, or released under a privacy specification --------
-
-
 @dataclass(eq=False, repr=False)
 class UploadingMethod(FederatedMethod):
     """Base of the methods whose clients upload V; a subclass says how often in `uploads`.
@@ -270,8 +261,8 @@ class UploadingMethod(FederatedMethod):
     privacy: Privacy | None = None
 
     @abstractmethod
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
+    def plain_algorithm(self, n_features: int, uploads: Uploads | None = None) -> Algorithm:
+        """Return the algorithm without refinement; under privacy, the one that makes these uploads and no others."""
 
     @abstractmethod
     def plain_rounds(self) -> int | None:
@@ -280,10 +271,6 @@ class UploadingMethod(FederatedMethod):
     @abstractmethod
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
         """Return what a client uploads, in as many rounds as were agreed on, if so."""
-
-    @abstractmethod
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm without refinement that makes these uploads."""
 
     @property
     def refines(self) -> bool:
@@ -303,26 +290,21 @@ class UploadingMethod(FederatedMethod):
         plain = self.plain_rounds()
         return plain if plain is None or not self.refines else plain + REFINE_ROUNDS + 1
 
-    def algorithm(
-        self,
-        n_features: int,
-        *,
-        population: Population | None = None,
-        centralized: bool = False,  # noqa: ARG002
-        restricted: bool = False,  # noqa: ARG002
-    ) -> Algorithm:
-        """Return the algorithm, with noise calibrated for the population if there is a privacy specification."""
-        if self.privacy is None:
-            plain = self.plain_algorithm(n_features)
-            return refined(plain, memory=self.memory) if self.refines else plain
-        population = check_private(self, population)
+    def exact_algorithm(self, n_features: int, *, centralized: bool, restricted: bool) -> Algorithm:  # noqa: ARG002
+        """Return the algorithm without noise, with refinement if that is asked for."""
+        plain = self.plain_algorithm(n_features)
+        return refined(plain, memory=self.memory) if self.refines else plain
+
+    def private_algorithm(self, n_features: int, population: Population) -> Algorithm:
+        """Return the algorithm with noise on what clients upload."""
+        assert self.privacy is not None
         if self.refines:
             raise InputError("refinement sums exact gains over clients, which privacy does not allow; use refine=False")
         if (self.sampled or self.joined_late) and self.privacy.noise == "distributed":
             raise InputError("distributed noise needs every client's share; leave out participation")
         uploads = self.uploads(n_features, rounds=self.privacy.rounds)
         plan = self.privacy.plan(**asdict(population), n_columns=n_features, uploads=uploads)
-        return private_uploads(self.uploading_algorithm(n_features, uploads), plan)
+        return private_uploads(self.plain_algorithm(n_features, uploads), plan)
 
 
 @dataclass(eq=False, repr=False)
@@ -344,18 +326,9 @@ class FELBMethod(UploadingMethod):
 
     _make = staticmethod(felb)
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
-        return self._with_rounds(n_features, self._rounds())
-
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
         """V in every round, of which there are `max_iter` unless the specification says otherwise."""
         return Uploads(rounds or self._rounds(), int(self.n_components) * n_features)
-
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm with as many rounds as there may be uploads, in which V alone leaves a client."""
-        alone = {name: getattr(UNWEIGHTED, name) for name in ("start", "step", "average")}
-        return self._with_rounds(n_features, uploads.rounds, **alone)
 
     def plain_rounds(self) -> int:
         """Return the rounds at most before refinement: those of the start and of local steps."""
@@ -364,10 +337,12 @@ class FELBMethod(UploadingMethod):
     def _rounds(self) -> int:
         return as_setting(self.setting).max_iter if self.max_iter is None else int(self.max_iter)
 
-    def _with_rounds(self, n_features: int, rounds: int, **changes: Any) -> Algorithm:
+    def plain_algorithm(self, n_features: int, uploads: Uploads | None = None) -> Algorithm:
+        """Return the algorithm without refinement; under privacy, V alone leaves a client."""
         setting = as_setting(self.setting)
-        if changes and setting.start != "independent":
-            setting = replace(setting, **changes)
+        if uploads is not None and setting.start != "independent":
+            alone = UNWEIGHTED
+            setting = replace(setting, start=alone.start, step=alone.step, average=alone.average)
         return self._make(
             n_features,
             int(self.n_components),
@@ -377,7 +352,7 @@ class FELBMethod(UploadingMethod):
             beta=self.inertia,
             gamma=self.proximity,
             local_steps=self.local_steps,
-            max_rounds=rounds,
+            max_rounds=self._rounds() if uploads is None else uploads.rounds,
             tol=self.tol,
             setting=setting,
             dtype=self.dtype,
@@ -424,18 +399,19 @@ class PostHocMethod(UploadingMethod):
         """One, and one for each pass of an alignment."""
         return 1 + (check_passes(self.alignment_passes) if self._aligned else 0)
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm without refinement."""
-        return self._with_passes(n_features, self.alignment_passes)
-
     def uploads(self, n_features: int, *, rounds: int | None) -> Uploads:
         """V as bits, once; for an alignment as often as was agreed on, or as it may have passes."""
         times = (rounds or self.plain_rounds()) if self._aligned else 1
         return Uploads(times, int(self.rank()) * n_features, boolean=True)
 
-    def uploading_algorithm(self, n_features: int, uploads: Uploads) -> Algorithm:
-        """Return the algorithm without refinement that aligns as often as there may be uploads."""
-        return self._with_passes(n_features, uploads.rounds - 1)
+    def plain_algorithm(self, n_features: int, uploads: Uploads | None = None) -> Algorithm:
+        """Return the algorithm without refinement; under privacy, it aligns as often as there may be uploads."""
+        model = self._model()
+        check_parameters(model)
+        if not self._aligned:
+            return post_hoc(model, self.aggregation, n_features)
+        plain = post_hoc(model, ALIGNED_AGGREGATIONS[self.aggregation], n_features)
+        return aligned(plain, n_features, passes=self.alignment_passes if uploads is None else uploads.rounds - 1)
 
     @property
     def _aligned(self) -> bool:
@@ -444,14 +420,6 @@ class PostHocMethod(UploadingMethod):
             raise InputError(f"unknown aggregation {self.aggregation!r}; use one of {', '.join(known)}")
         return self.aggregation in ALIGNED_AGGREGATIONS
 
-    def _with_passes(self, n_features: int, passes: int) -> Algorithm:
-        model = self._model()
-        check_parameters(model)
-        if not self._aligned:
-            return post_hoc(model, self.aggregation, n_features)
-        plain = post_hoc(model, ALIGNED_AGGREGATIONS[self.aggregation], n_features)
-        return aligned(plain, n_features, passes=passes)
-
     def _model(self) -> CentralizedMethod:
         model = ELBMFMethod() if self.model is None else self.model
         if not isinstance(model, CentralizedMethod):
@@ -459,12 +427,9 @@ class PostHocMethod(UploadingMethod):
         return model
 
 
-# -- Methods without refinement and privacy: competitors of FELB -----------------------------------------------------
-
-
 @dataclass(eq=False, repr=False)
 class PlainMethod(FederatedMethod):
-    """Base of the methods that are neither refined nor private; a subclass says what is played in `plain_algorithm`.
+    """Base of the methods that are neither refined nor private.
 
     Parameters
     ----------
@@ -472,21 +437,6 @@ class PlainMethod(FederatedMethod):
     """
 
     n_components: int = 10
-
-    @abstractmethod
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with these parameters."""
-
-    def algorithm(
-        self,
-        n_features: int,
-        *,
-        population: Population | None = None,  # noqa: ARG002
-        centralized: bool = False,  # noqa: ARG002
-        restricted: bool = False,  # noqa: ARG002
-    ) -> Algorithm:
-        """Return the algorithm with these parameters, to be run over any transport."""
-        return self.plain_algorithm(n_features)
 
 
 @dataclass(eq=False, repr=False)
@@ -503,7 +453,7 @@ class FedNMFMethod(PlainMethod):
         """Rounds before the assignment: those of the start, the factorization and the thresholds."""
         return int(self.max_iter) + 5
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
+    def exact_algorithm(self, n_features: int, **_: bool) -> Algorithm:
         """Return the algorithm; where a sample of the clients plays a round, statistics are averaged over rounds."""
         return fednmf(n_features, int(self.n_components), max_rounds=self.max_iter, memory=self.memory)
 
@@ -520,16 +470,24 @@ class LocalStepsMethod(PlainMethod):
     max_iter: int = 150
     tol: float = 0.01
 
-    def settings(self) -> dict[str, Any]:
-        """Return what every optimiser is told, in the symbols of the paper."""
-        return {
-            "kappa": self.l1,
-            "lam": self.l2,
-            "rate": self.l2_rate,
-            "local_steps": self.local_steps,
-            "max_rounds": self.max_iter,
-            "tol": self.tol,
-        }
+    _make: ClassVar[Callable[..., Algorithm]]
+
+    def exact_algorithm(self, n_features: int, **_: bool) -> Algorithm:
+        """Return the algorithm, which is told its parameters in the symbols of the paper."""
+        return self._make(
+            n_features,
+            int(self.n_components),
+            kappa=self.l1,
+            lam=self.l2,
+            rate=self.l2_rate,
+            local_steps=self.local_steps,
+            max_rounds=self.max_iter,
+            tol=self.tol,
+            **self._own(),
+        )
+
+    def _own(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(eq=False, repr=False)
@@ -539,24 +497,21 @@ class FedProxMethod(LocalStepsMethod):
     _: KW_ONLY
     proximity: float = 0.3
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with these parameters."""
-        return fedprox(n_features, int(self.n_components), gamma=self.proximity, **self.settings())
+    _make = staticmethod(fedprox)
+
+    def _own(self) -> dict[str, Any]:
+        return {"gamma": self.proximity}
 
 
 @dataclass(eq=False, repr=False)
 class ScaffoldMethod(LocalStepsMethod):
     """The method of `felb.Scaffold`."""
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with these parameters."""
-        return scaffold(n_features, int(self.n_components), **self.settings())
+    _make = staticmethod(scaffold)
 
 
 @dataclass(eq=False, repr=False)
 class ProxSkipMethod(LocalStepsMethod):
     """The method of `felb.ProxSkip`."""
 
-    def plain_algorithm(self, n_features: int) -> Algorithm:
-        """Return the algorithm with these parameters."""
-        return proxskip(n_features, int(self.n_components), **self.settings())
+    _make = staticmethod(proxskip)
