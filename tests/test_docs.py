@@ -154,8 +154,10 @@ def run(command, capsys):
             return subprocess.run(command, check=True, capture_output=True, text=True).stdout
         case ["make", *targets]:
             assert {target for target in targets if "=" not in target} <= make_targets()
-        case ["pip", "install", *_, what]:
-            assert set(extras(what)) <= optional_dependencies()
+        case ["pip", "install", *requirements]:
+            for requirement in requirements:
+                name, _, extras = requirement.rstrip("]").partition("[")
+                assert set(filter(None, extras.split(","))) <= optional_dependencies(name)
         case [".venv/bin/python", "-m", "pytest", *paths]:
             assert all((ROOT / path).exists() for path in paths)
         case [".venv/bin/python", script, *_]:
@@ -191,14 +193,10 @@ def make_targets():
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
-def extras(requirement):
-    found = re.search(r"\[(.*)\]", requirement)
-    return found[1].split(",") if found else []
-
-
-def optional_dependencies():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return set(project["project"]["optional-dependencies"])
+def optional_dependencies(distribution):
+    """Return the extras of a distribution, given by its name or its folder."""
+    path = ROOT / "packages" / distribution.removeprefix("packages/") / "pyproject.toml"
+    return set(tomllib.loads(path.read_text(encoding="utf-8"))["project"].get("optional-dependencies", ()))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

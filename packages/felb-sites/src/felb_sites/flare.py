@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from felb.errors import FelbError, InputError, missing_extra
+from felb.errors import FelbError, InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,9 +30,9 @@ class FlareError(FelbError, RuntimeError):
 
 
 def require_flare() -> None:
-    """Raise the error that names the extra unless FLARE is installed."""
+    """Raise an error that says what to install unless FLARE is there."""
     if importlib.util.find_spec("nvflare") is None:
-        missing_extra("a federation over a network", "nvflare", ImportError("nvflare"))
+        raise MissingExtraError("a federation over a network needs NVIDIA FLARE: pip install felb-sites")
     if sys.platform == "win32":
         raise InputError("federations over a network run on Linux and macOS; use a container or WSL on Windows")
 

@@ -164,11 +164,11 @@ def test_sizes_of_clients_are_shown_as_far_as_they_are_known():
     assert describe_clients({"centralized": 9}) == "centralized"
 
 
-def test_without_flare_the_extra_is_named(felb, tmp_path, monkeypatch):
+def test_without_flare_it_is_said_what_to_install(felb, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     shown = felb("federation", "init", str(tmp_path / "f"), "--name", "f", "--host", "localhost")
     assert shown.code == 1
-    assert "pip install 'felb[nvflare]'" in shown.err
+    assert "pip install felb-sites" in shown.err
     assert np.size(list(tmp_path.iterdir())) == 0
 
 

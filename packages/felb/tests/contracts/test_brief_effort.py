@@ -13,7 +13,7 @@ from felb.engines.local import run
 from felb.federated.algorithms.bmf import federated_bmf
 
 SITES = split(load("zoo"), partition.even(101, 3))[0]
-"""Those of ``engines/nvflare/test_site_session.py``."""
+"""Those of ``test_site_session.py`` of felb-sites."""
 
 
 @pytest.mark.parametrize(

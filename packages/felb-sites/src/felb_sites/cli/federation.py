@@ -29,8 +29,7 @@ DEFAULT_PORT = 8002
 def federation_command() -> None:
     """Create a federation of several sites, admit sites, and run its server.
 
-    The machine of the coordinator holds the certificate authority and the server that all sites connect to. Requires
-    felb[nvflare].
+    The machine of the coordinator holds the certificate authority and the server that all sites connect to.
     """
 
 

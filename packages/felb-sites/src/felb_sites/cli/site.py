@@ -149,7 +149,7 @@ POSITIVE = Limit(0, min_open=True)
 def site_command() -> None:
     """Take part in a federation as a site that keeps its data.
 
-    A site connects to the coordinator and needs no open port. Requires felb[nvflare].
+    A site connects to the coordinator and needs no open port.
     """
 
 
