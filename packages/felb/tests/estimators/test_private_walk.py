@@ -62,9 +62,9 @@ def test_only_bounded_values_leave(method, spec, monkeypatch):
     passed, log = [], []
     release = Gate.release
 
-    def watched(gate, update, request, **options):
+    def watched(gate, update, *rest, **options):
         passed.append((gate, update))
-        return release(gate, update, request, **options)
+        return release(gate, update, *rest, **options)
 
     monkeypatch.setattr(Gate, "release", watched)
     algorithm = model.algorithm_for(SHARDS)

@@ -65,14 +65,14 @@ def test_the_data_is_read_checked_and_partitioned_once(way):
     called, opened, _ = way
     for step in (
         ("data/files.py", "read"),
-        ("data/limits.py", "open_bounded"),
+        ("data/readers.py", "open_bounded"),
         ("data/partition.py", "even"),
-        ("data/shards.py", "split"),
-        ("data/shards.py", "check_shards"),
-        ("estimators/federated_estimator.py", "check_cells"),
+        ("data/partition.py", "split"),
+        ("data/partition.py", "check_shards"),
         ("centralized/base.py", "check_rank"),
     ):
         assert called[step] == 1, step
+    assert called["federated/algorithms/methods.py", "check_cells"] == CLIENTS
     assert opened["data.csv"] <= 1
 
 
@@ -91,4 +91,4 @@ def test_the_outbound_log_of_a_client_is_opened_once(way):
         f"client-{i + 1:02}.jsonl": 2
         for i in range(CLIENTS)  # for writing, and to synchronise the finished folder
     }
-    assert called["privacy/log_chain.py", "open_head"] == CLIENTS
+    assert called["privacy/outbound_log.py", "open_head"] == CLIENTS

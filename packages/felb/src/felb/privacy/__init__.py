@@ -9,7 +9,7 @@ from felb._lazy import import_when_used
 if TYPE_CHECKING:
     from felb.privacy.spec import Privacy
 
-__all__ = ["MechanismName", "Neighbours", "NoisePlace", "Privacy", "Unit"]
+__all__ = ["Privacy"]
 
 MechanismName = Literal["cooccurrence", "statistics", "hybrid", "uploads"]
 """What a private run releases, see `felb.privacy.Privacy`."""

@@ -269,5 +269,8 @@ def _logs(path: Path) -> list[Path]:
     if (path / OUTBOUND).is_dir():
         return sorted((path / OUTBOUND).glob("*.jsonl"), key=lambda log: unquote(log.stem))
     if not (path / RESULT).is_file():
-        raise InputError(f"{path} holds no outbound log; give a log (.jsonl) or the folder of a run")
+        raise InputError(
+            f"{path} holds no outbound log; give a log (.jsonl) or the folder of a run. The log of a site is shown by "
+            "`felb site log`"
+        )
     return []
