@@ -44,9 +44,9 @@ LEAST_ONES = 20_000
 """Ones of a span; with fewer, starting a thread takes longer than the work."""
 
 
-def plain_sums(algorithm: Algorithm) -> AddUp:
+def plain_sums(algorithm: Algorithm, *, noisy: bool = False) -> AddUp:
     """Return what adds up the releases of a round in the clear, each checked as a coordinator does."""
-    validator = ResponseValidator(algorithm)
+    validator = ResponseValidator(algorithm, noisy=noisy)
 
     def add_up(releases: Mapping[str, Release], request: Request, missing: Iterable[str]) -> Sums:
         expected = algorithm.expected(request)
@@ -245,7 +245,7 @@ def run(
     secure : add up by secure aggregation, so that not even the simulated server sees what a client has released
     """
     check_resumable(algorithm, journal, responses)
-    add_up: AddUp | None = None
+    add_up = plain_sums(algorithm, noisy=mechanism is not None)
     if secure:
         from felb.secure_sum.releases import MaskedSums
 

@@ -346,13 +346,14 @@ class ResponseValidator:
     Parameters
     ----------
     algorithm : declares the tasks
+    noisy : gates add noise that the algorithm does not know of; of noisy numbers only the size is checked
 
     It remembers how many rows each client has told, which cannot change in a run.
     """
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, *, noisy: bool = False) -> None:
         self._algorithm = algorithm
-        self._noisy = algorithm.privacy is not None
+        self._noisy = noisy or algorithm.privacy is not None
         self._rows: dict[str, int] = {}
 
     def most_bytes(self, request: Request) -> int:

@@ -67,7 +67,7 @@ class DaskWorkers:
         persist_every: int = PERSIST_EVERY,
     ) -> None:
         self._algorithm, self._client, self._seed = algorithm, client, seed
-        self._validator = ResponseValidator(algorithm)
+        self._validator = ResponseValidator(algorithm, noisy=gates is not None)
         self._names = sorted(blocks)
         self._blocks = dict(blocks)
         self._gates = gates
