@@ -102,7 +102,7 @@ def test_the_change_passes_the_suites(patch, tmp_path):
         "packages/felb-sites/tests/test_response_validation.py",
         "tests/test_architecture.py",
         "-k",
-        "popular or Popular or registered or registry or architecture",
+        "popular or Popular or phase or registered or registry or architecture",
         path=(tmp_path / "packages" / "felb" / "src", tmp_path / "packages" / "felb-sites" / "src"),
     )
     assert code == 0, printed

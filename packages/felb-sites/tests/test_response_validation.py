@@ -7,7 +7,7 @@ from felb.data import partition, planted
 from felb.data.partition import split
 from felb.engines.local import run
 from felb.errors import FederationError
-from felb.federated.algorithms.registry import FEDERATED
+from felb.federated.algorithms.registry import FEDERATED, METHODS
 from felb.federated.client import Client
 from felb.federated.gate import Gate
 from felb.federated.journal import pack
@@ -107,7 +107,8 @@ def test_a_late_or_second_answer_does_not_count(validator):
 @pytest.mark.parametrize("method", [method.name for method in FEDERATED])
 def test_answers_of_every_federated_method_are_admitted_and_lead_to_the_local_result(method):
     """Every method can be deployed: a plan makes its algorithm, and what clients send passes the wire and the check."""
-    parameters = {"effort": "fast"} if method == "bmf" else {"max_iter": 6}
+    brief = {"effort": "fast", "max_iter": 6}
+    parameters = {name: brief[name] for name in METHODS[method].parameters() if name in brief}
     algorithm = Plan("r1", method, 3, 12, parameters).algorithm()
     shards = split(planted(60, 12, 3, noise=0.02, seed=0).A, partition.uneven(60, 3, seed=0))[0]
     validator, execution, states = ResponseValidator(algorithm), Execution(algorithm, seed=0), {}

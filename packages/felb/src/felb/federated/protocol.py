@@ -95,7 +95,7 @@ class Request:
     ----------
     task : a task of the algorithm, or its name
     all_clients : the request is for all clients, also where a sample of them plays the rounds
-    values : public arrays and numbers that the task reads, by name
+    **values : public arrays and numbers that the task reads, each as a keyword: ``Request(TASK, features=chosen)``
 
     Attributes
     ----------

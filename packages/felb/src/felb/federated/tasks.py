@@ -346,7 +346,7 @@ class ResponseValidator:
     Parameters
     ----------
     algorithm : declares the tasks
-    noisy : whether clients add noise that the algorithm does not know of
+    noisy : gates add noise that the algorithm does not know of; of noisy numbers only the size is checked
 
     It remembers how many rows each client has told, which cannot change in a run.
     """

@@ -27,7 +27,7 @@ class Job:
     Parameters
     ----------
     data : path of a data file, URL of a database (without a password), or the name of a shipped data set
-    method : a name in `felb.federated.algorithms.registry.METHODS`
+    method : the name of a method, as at the command line
     n_components, seed : as in the estimators; "mdl" where the method finds the number
     parameters : further parameters of the method
     centralized : one owner holds all rows; more computations are possible than in a federation

@@ -13,20 +13,14 @@ if TYPE_CHECKING:
 
 @cache
 def all_tasks() -> dict[str, TaskSpec]:
-    """Return the tasks of all algorithms of felb, by name, as they are declared beside their functions."""
-    from felb.centralized.asso import AssoMethod
-    from felb.federated.algorithms.bmf import federated_bmf
-    from felb.federated.algorithms.competitors import fedprox, proxskip, scaffold
-    from felb.federated.algorithms.felb import felb
-    from felb.federated.algorithms.post_hoc import aligned, post_hoc
+    """Return the tasks of all methods of felb, by name, as they are declared beside their functions."""
     from felb.federated.algorithms.private import PRIVATE_TASKS
+    from felb.federated.algorithms.registry import FEDERATED, make_algorithm
     from felb.federated.tasks import declare
 
-    voting = post_hoc(AssoMethod(1), "vote", 1)
-    others = (felb(1, 1), fedprox(1, 1), scaffold(1, 1), proxskip(1, 1), federated_bmf(1, 1, centralized=True))
     found = declare(*PRIVATE_TASKS)
-    for algorithm in (voting, aligned(voting, 1), *others):
-        found |= algorithm.tasks
+    for name in (*(entry.name for entry in FEDERATED), "asso+vote", "asso+aligned-vote"):
+        found |= make_algorithm(name, 1, 1, {}, centralized=True).tasks
     return found
 
 
