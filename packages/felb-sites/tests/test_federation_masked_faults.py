@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 from loopback import Loopback
-from seeded_noise import seeded_noise
+from seeded_noise import rounded_normal, seeded_noise
 
 from federation_parts import PATIENCE, ZOO
 from federation_parts import plan as plan_of
@@ -47,7 +47,8 @@ def federation(tmp_path_factory):
     policy = {"require_secure": True, "min_rows": 5}
     with pytest.MonkeyPatch.context() as patch:
         known = os.environ.get("PYTHONPATH")
-        path = [str(HELPERS / "seeded_vault"), str(HELPERS), *([known] if known else [])]
+        noise = Path(rounded_normal.__code__.co_filename).parent
+        path = [str(HELPERS / "seeded_vault"), str(noise), *([known] if known else [])]
         patch.setenv("PYTHONPATH", os.pathsep.join(path))
         with LocalFederation(tmp_path_factory.mktemp("masked") / "f", SHARDS, policy=policy) as made:
             yield made
