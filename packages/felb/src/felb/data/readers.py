@@ -546,6 +546,9 @@ def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDAr
     """Return how many different items each line has, and the items, ascending within each line."""
     counts, items = array("q"), array("q")
     for number, line in enumerate(block[:-1].split(b"\n"), first_line):
+        if not line:  # a file may hold millions of these
+            counts.append(0)
+            continue
         words = line.split()
         try:
             if line.translate(None, IN_ITEMS):
