@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: help install browser postgres demo test test-federation test-lowest test-bounds fuzz check lint types imports unit coverage docs gallery quality records scale bench experiments experiments-full clean
+.PHONY: help install browser postgres demo test test-federation wheelhouse test-lowest test-bounds fuzz check lint types imports unit coverage docs gallery quality records scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -43,7 +43,7 @@ demo: $(STAMP)  ## ten simulated clients on planted and on real data: scores, co
 
 test: lint types imports unit  ## linter, types, import contracts and the test suite; COVERAGE=yes measures its coverage too
 
-test-federation: $(STAMP)  ## coordinator and sites as real processes over TLS: faults, intruders and privacy, ten to fifteen minutes
+test-federation: $(STAMP)  ## relay, vaults and couriers as real processes over TLS on this machine
 	$(BIN)/python -m pytest -m federation packages/felb-sites/tests
 
 $(LOWEST)/.installed: pyproject.toml $(wildcard packages/*/pyproject.toml)
@@ -93,6 +93,10 @@ coverage: $(STAMP)  ## the share of lines that the tests execute, in processes o
 	$(BIN)/python -m pytest -m federation --cov --cov-append --cov-report= --cov-fail-under=0 \
 	  packages/felb-sites/tests/test_federation_verbs.py packages/felb-sites/tests/test_federation_faults.py
 	$(BIN)/coverage report
+
+wheelhouse: $(STAMP)  ## wheels of the three packages and of all they need in build/wheelhouse, for machines without a network
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheelhouse \
+	  "packages/felb[privacy,secure,sql,report]" packages/felb-sites packages/felb-paper
 
 docs: $(STAMP)  ## the documentation as a site in build/site; open build/site/index.html, no server needed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from felb.records import replacing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from felb.data import BinaryMatrix
+    from felb.data import BinaryMatrix, Planted
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
@@ -84,6 +85,20 @@ def at_most(what: str, value: float, bar: float | None, unit: str) -> Figure:
     """Return an amount that must stay below its bar, if it has one."""
     measured = f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
     return Figure(what, measured) if bar is None else Figure(what, measured, f"<= {bar:g} {unit}", value <= bar)
+
+
+def f1_star(model: Any, data: Planted, **how: Any) -> float:
+    """Fit planted data; return F1 of the reconstruction against the planted signal."""
+    from felb.metrics import confusion
+
+    U = model.fit_transform(data.A, **how)
+    return confusion(data.signal, U, model.components_).f1
+
+
+def exit_if_missed(missed: Sequence[str]) -> None:
+    """End with an error that names the bars that are missed, if any."""
+    if missed:
+        sys.exit("missed: " + "; ".join(missed))
 
 
 def smallest(runs: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:

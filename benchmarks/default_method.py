@@ -10,19 +10,17 @@ several. Prints Markdown tables; ends with an error if a bar is missed.
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from common import make_parser
+from common import exit_if_missed, f1_star, make_parser
 
 import felb
 from felb.data import partition, planted
 from felb.engines.local import Participation
 from felb.federated.algorithms.bmf import EFFORTS
-from felb.metrics import confusion
 from felb.sklearn.federated import FederatedBMF
 
 NOISE = (0.0, 0.10, 0.20)
@@ -82,8 +80,7 @@ def planted_bars(seeds: range, effort: str) -> None:
                 )
                 for i, labels in enumerate(splits):
                     model = FederatedBMF(k, effort=effort, n_jobs=2, random_state=seed)
-                    U = model.fit_transform(data.A, groups=labels)
-                    scores[i, s] = confusion(data.signal, U, model.components_).f1
+                    scores[i, s] = f1_star(model, data, groups=labels)
                     same = same and np.array_equal(model.components_, pooled)
             means = scores.mean(axis=1)
             mark = check(bool((means >= bar).all() and same), f"{name} at {noise:.0%}")
@@ -105,8 +102,7 @@ def recovery_bars(seeds: range) -> None:
             thetas = []
             for i, (objective, labels) in enumerate(runs):
                 model = FederatedBMF(k, objective=objective, n_jobs=2, random_state=seed)
-                U = model.fit_transform(data.A, groups=labels)
-                scores[i, s] = confusion(data.signal, U, model.components_).f1
+                scores[i, s] = f1_star(model, data, groups=labels)
                 if objective == "recover" and model.belief_ is not None:
                     thetas.append(model.belief_.theta)
             same = same and len(thetas) == 2 and np.array_equal(*thetas)
@@ -122,8 +118,7 @@ def sampled_bar(seeds: range) -> None:
     for seed in seeds:
         data = planted(2000, 200, 10, noise=0.2, seed=seed)
         model = FederatedBMF(10, participation=Participation(fraction=0.2), random_state=seed)
-        U = model.fit_transform(data.A, groups=partition.by_component(data.U, 50, seed=seed))
-        found.append(confusion(data.signal, U, model.components_).f1)
+        found.append(f1_star(model, data, groups=partition.by_component(data.U, 50, seed=seed)))
     mark = check(float(np.mean(found)) >= 0.97, "sampled clients")
     print(f"\nS1 at 20%, a fifth of 50 clients a round: F1* {np.mean(found):.4f} (bar 0.97){mark}\n")
 
@@ -257,8 +252,7 @@ def main() -> None:
         rank_bars(range(options.seeds))
     if options.only in (None, "starts"):
         starts_table(options.data, range(options.seeds))
-    if MISSED:
-        sys.exit("missed: " + "; ".join(MISSED))
+    exit_if_missed(MISSED)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from common import FOLDER, make_parser, real
+from common import FOLDER, f1_star, make_parser, real
 
 import felb
 from felb.data import partition, planted
 from felb.federated.algorithms.felb import Setting
-from felb.metrics import confusion
 from felb_paper.measuring import subset
 
 CHOICES: dict[str, Setting | str] = {
@@ -50,8 +49,7 @@ def recovery(method: type, setting: Setting | str, clients: int) -> float:
     for seed in range(3):
         data = planted(2000, 200, 10, noise=0.1, seed=seed)
         model = method(10, setting=setting, random_state=seed)
-        U = model.fit_transform(data.A, groups=partition.even(2000, clients, seed=seed))
-        found.append(confusion(data.signal, U, model.components_).f1)
+        found.append(f1_star(model, data, groups=partition.even(2000, clients, seed=seed)))
     return float(np.mean(found))
 
 

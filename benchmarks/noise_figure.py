@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from common import make_parser, write_page
+from common import f1_star, make_parser, write_page
 
 from felb.data import partition, planted
 from felb.metrics import confusion
@@ -45,11 +45,9 @@ def scores(noise: float, seed: int) -> dict[str, float]:
     clients = partition.even(2000, 10, seed=seed)
     found = {}
     for name, make in MODELS.items():
-        model = make(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a method collapses is what the figure shows
-            U = model.fit_transform(data.A, groups=clients)
-        found[name] = confusion(data.signal, U, model.components_).f1
+            found[name] = f1_star(make(seed), data, groups=clients)
     inside, outside = 0.9 * (1 - noise) + 0.1 * noise, max(noise, 1e-3)
     belief = known_components(data.V, inside=inside, outside=outside, row_share=float(data.U.mean()))
     found[GIVEN] = confusion(data.signal, recover([data.A], belief, learn=learn_rates).U, data.V).f1

@@ -13,10 +13,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from common import listed, make_parser, write_page
+from common import f1_star, listed, make_parser, write_page
 
 from felb.data import partition, planted
-from felb.metrics import confusion
 from felb.sklearn.methods import make
 
 TABLE = Path(__file__).with_name("NOISE.md")
@@ -33,14 +32,13 @@ METHODS: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-def f1_star(label: str, noise: float, seed: int) -> float:
-    """Fit one planted data set and score the reconstruction against the planted signal."""
+def recovered(label: str, noise: float, seed: int) -> float:
+    """Return F1* of a method on one planted data set."""
     warnings.simplefilter("ignore")
     name, parameters = METHODS[label]
     data = planted(2000, 200, 10, noise=noise, seed=seed)
     model = make(name, n_components=10, random_state=seed, **parameters)
-    U = model.fit_transform(data.A, groups=partition.even(2000, 10, seed=seed))
-    return confusion(data.signal, U, model.components_).f1
+    return f1_star(model, data, groups=partition.even(2000, 10, seed=seed))
 
 
 def main() -> None:
@@ -53,7 +51,7 @@ def main() -> None:
     with ProcessPoolExecutor(options.workers) as pool:
         for label in METHODS:
             cells = [(label, noise, seed) for noise in NOISE for seed in range(options.seeds)]
-            scores = np.reshape(list(pool.map(f1_star, *zip(*cells, strict=True))), (len(NOISE), options.seeds))
+            scores = np.reshape(list(pool.map(recovered, *zip(*cells, strict=True))), (len(NOISE), options.seeds))
             rows.append(f"| {label} | " + " | ".join(f"{score:.3f}" for score in scores.mean(axis=1)) + " |")
             print(rows[-1], flush=True)
     if options.seeds < 3:

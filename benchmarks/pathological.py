@@ -11,14 +11,13 @@ beyond the limit tells as much, and is printed, too.
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from common import load_average, make_parser
+from common import exit_if_missed, load_average, make_parser
 
 import felb
 from felb.data import planted
@@ -137,8 +136,7 @@ def main() -> None:
     for k in (4, 70):  # compiles what the cases need
         felb.FederatedBMF(k, random_state=0).fit(planted(200, 80, 4, seed=0).A)
     missed = limits(options.only) if options.limits else ratios(options.only, options.efforts)
-    if missed:
-        sys.exit("missed: " + "; ".join(missed))
+    exit_if_missed(missed)
 
 
 if __name__ == "__main__":

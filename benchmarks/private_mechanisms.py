@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from common import MEASURED, Cells, draw_by_seed, make_parser, name_of, write_page
+from common import MEASURED, Cells, draw_by_seed, f1_star, make_parser, name_of, write_page
 
 from felb.data import planted
-from felb.metrics import confusion
 from felb.privacy import Privacy
 from felb.sklearn.federated import FELB, FederatedBMF
 
@@ -114,9 +113,7 @@ def recovered(set_: str, design: str, epsilon: float, seed: int) -> float:
     shape = {"heights": (0.15, 0.15), "widths": (0.12, 0.12), "seed": seed}
     size = SETS[set_]["n"]
     data = planted(size, COLUMNS, COMPONENTS, **{key: SETS[set_][key] for key in ("density", "noise")}, **shape)
-    model = model_of(design, epsilon, seed)
-    U = model.fit_transform(data.A, groups=np.arange(size) % CLIENTS)
-    return confusion(data.signal, U, model.components_).f1
+    return f1_star(model_of(design, epsilon, seed), data, groups=np.arange(size) % CLIENTS)
 
 
 def cells(quick: bool) -> Iterator[tuple[str, str, float]]:

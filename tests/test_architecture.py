@@ -46,7 +46,7 @@ def test_only_the_gate_makes_a_release_and_a_coordinator_one_of_what_it_has_chec
     makers = [p.as_posix() for p in FILES if "Release" in set(calls(ast.parse(p.read_text())))]
     assert [maker.partition("/src/")[2] for maker in makers] == [
         "felb/federated/gate.py",
-        "felb_sites/response_validation.py",
+        "felb_sites/coordinator/sites.py",
     ]
 
 

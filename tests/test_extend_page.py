@@ -99,7 +99,6 @@ def test_the_change_passes_the_suites(patch, tmp_path):
         tmp_path,
         "packages/felb/tests/contracts/test_algorithm_contract.py",
         "packages/felb/tests/contracts/test_estimator_contract.py",
-        "packages/felb-sites/tests/test_response_validation.py",
         "tests/test_architecture.py",
         "-k",
         "popular or Popular or phase or registered or registry or architecture",

@@ -103,37 +103,23 @@ def test_terms_are_checked(raw):
         Terms.of(raw)
 
 
-def waiting(terms, arrivals, *, sites=3, everyone=False, silent=False):
-    """Play a round on a clock of its own; arrivals are the seconds at which sites answer. Return when it ended."""
-    now = [0.0]
-    terms.wait(
-        lambda: (sum(at <= now[0] for at in arrivals), 0),
-        sites,
-        allowance=lambda: terms.allowance(everyone=everyone, silent=silent),
-        gone=lambda: False,
-        pause=0.5,
-        clock=lambda: now[0],
-        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
-    )
-    return now[0]
+def deadline(terms, *, quorum=5.0, everyone=False, silent=False, away=False):
+    return terms.deadline(begun=0.0, quorum=quorum, everyone=everyone, silent=silent, away=away)
 
 
-def test_a_round_ends_with_the_last_answer_the_grace_period_or_the_timeout():
+def test_a_missing_site_has_the_grace_period_after_the_quorum_and_the_timeout_at_most():
     terms = Terms(quorum=2, grace=10.0, round_timeout=100.0)
-    assert waiting(terms, [1, 2, 3]) == 3
-    assert waiting(terms, [1, 2]) == 12
-    assert waiting(terms, [1, 2, 11]) == 11
-    assert waiting(terms, [1]) == 100
-    assert waiting(terms, [1, 2, 60], everyone=True) == 60
+    assert deadline(terms) == 15.0
+    assert deadline(terms, quorum=95.0) == 100.0
 
 
 def test_a_task_for_everyone_waits_until_the_timeout_but_not_for_a_site_that_is_silent_already():
     terms = Terms(quorum=2, grace=10.0, round_timeout=100.0)
-    assert waiting(terms, [1, 2], everyone=True) == 100, "then the quorum's result stands"
-    assert waiting(terms, [1, 2], everyone=True, silent=True) == 5
-    assert waiting(terms, [1, 2, 4], everyone=True, silent=True) == 4
-    assert waiting(Terms(quorum=2, grace=1.0), [1, 2], silent=True) == 3
+    assert deadline(terms, everyone=True) == 100.0
+    assert deadline(terms, everyone=True, silent=True) == 8.0
 
 
-def test_an_aborted_round_is_no_round():
-    assert not Terms().wait(lambda: (0, 0), 3, allowance=lambda: 0.0, gone=lambda: True)
+def test_a_site_that_is_not_connected_is_waited_for_as_long_as_patience_lasts():
+    terms = Terms(quorum=2, grace=50.0, round_timeout=100.0, patience=20.0)
+    assert deadline(terms, away=True) == 20.0
+    assert deadline(terms, quorum=30.0, away=True) == 30.0

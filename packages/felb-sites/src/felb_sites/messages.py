@@ -1,71 +1,114 @@
-"""Requests and responses as FLARE messages: strings, integers and bytes only."""
+"""What is inside of envelopes: typed records in MessagePack, arrays as safetensors, nothing that runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from felb.federated.journal import pack
-from felb_sites.vault_words import ANSWER, MASK, READY, TRIP
+import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from felb.errors import FederationError
 
-    from felb.federated.protocol import Request, Sums
-
-TASK = "felb"
-"""The one task FLARE knows of; which of the algorithm's tasks it is says the request."""
-VERB, ROUND, NAME, ALL_CLIENTS, VALUES, CODE = "verb", "round", "task", "all_clients", "values", "code"
-SUMS, SUMS_TABLE, HAVE, TRIPS = "sums", "sums_table", "have", "trips"
+T = TypeVar("T")
+_Word = Annotated[str, msgspec.Meta(max_length=32)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 
-def write_request(request: Request, sums: Sequence[Sums] = ()) -> dict[str, Any]:
-    """Return the content of a request, with the sums of earlier rounds that a site may miss."""
-    from felb_sites.replay import pack_sums  # a courier, which carries messages, needs none of this
-
-    table, data = pack_sums(sums)
-    return {
-        VERB: ANSWER,
-        ROUND: int(request.round),
-        NAME: request.task,
-        ALL_CLIENTS: bool(request.all_clients),
-        VALUES: pack(request.values),
-        SUMS_TABLE: table,
-        SUMS: data,
-    }
-
-
-def write_question(roster: bytes = b"") -> dict[str, Any]:
-    """Return the content of the question whether a site will take part, with the roster that is proposed to it."""
-    return {VERB: READY, ROUND: -1, VALUES: roster}
-
-
-def write_trip(messages: Mapping[str, bytes], number: int, order: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the content of a trip of secure aggregation: a message for each site, none of which is secret.
+class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From the coordinator: a run that a site is asked to take part in.
 
     Parameters
     ----------
-    messages : by the names of the sites
-    number : of the round
-    order : what `write_request` wrote, in the trip that asks for masked inputs
+    plan : of the run, as `Plan.to_json` writes it
+    sites : that take part
+    members : digest of the coordinator's member list
     """
-    told = {VERB: TRIP, ROUND: number} if order is None else {**order, VERB: MASK}
-    return {**told, TRIPS: dict(messages)}
+
+    plan: dict[str, Any]
+    sites: Annotated[tuple[str, ...], msgspec.Meta(max_length=1000)]
+    members: str
 
 
-def vault_message(content: Mapping[str, Any], plan: Any, *, site: str = "") -> tuple[dict[str, Any], bytes]:
-    """Return a message of FLARE as the courier of a site tells it to the vault, which checks every part of it."""
-    verb, messages = content.get(VERB), content.get(TRIPS)
-    words: dict[str, Any] = {"verb": verb, "plan": plan}
-    values, sums, trip = (
-        part if isinstance(part, bytes) else b""
-        for part in (content.get(VALUES), content.get(SUMS), messages.get(site) if isinstance(messages, dict) else None)
-    )
-    if verb == READY:
-        return words, values
-    if verb == TRIP:
-        return words, trip
-    words |= {"round": content.get(ROUND), "task": content.get(NAME), "all_clients": content.get(ALL_CLIENTS)}
-    words |= {"size": len(values), "sums": content.get(SUMS_TABLE)}
-    if verb == MASK:
-        words |= {"trip": len(values) + len(sums)}
-    return words, values + sums + trip
+class Consent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From a site: it waits for a person's decision, or it takes part.
+
+    Parameters
+    ----------
+    status : "waiting" or "approved"
+    plan, members : digests of what the site agrees to
+    code : what it waits for, a word of `felb_sites.reasons`
+    """
+
+    status: Literal["waiting", "approved"]
+    plan: str
+    members: str
+    code: _Word = ""
+
+
+class Refusal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From a site: it does not take part, or not any more; or it cannot answer a round.
+
+    Parameters
+    ----------
+    code : a word of `felb_sites.reasons`
+    needs : the number that is missing, where it follows from plan and rules alone
+    """
+
+    code: _Word
+    needs: _Count | None = None
+
+
+class RoundSums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From the coordinator: the sums of the round before, from which every site derives the request of this one.
+
+    Parameters
+    ----------
+    clients : how many sites are in the sums; 0 in the first round, which has none before it
+    sums : packed arrays
+    real : packed real-valued fields of the request of this round, named ``part/field``, for machines whose linear
+        algebra rounds in another way; a site takes them if they are close to its own
+    """
+
+    clients: _Count = 0
+    sums: bytes = b""
+    real: bytes = b""
+
+
+class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From a site: what its gate has released for a round.
+
+    Parameters
+    ----------
+    values : packed arrays, in the narrowest types that hold them
+    """
+
+    values: bytes
+
+
+class SecureTrip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message of secure aggregation, in either direction."""
+
+    message: bytes
+
+
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From the coordinator: the run is over, for good.
+
+    Parameters
+    ----------
+    status : "finished" or "stopped"
+    """
+
+    status: Literal["finished", "stopped"] = "finished"
+
+
+def write_message(message: msgspec.Struct) -> bytes:
+    """Return a message as bytes."""
+    return msgspec.msgpack.encode(message)
+
+
+def read_message(data: bytes, kind: type[T]) -> T:
+    """Read a message of one kind; anything else is a `FederationError`."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError) as error:
+        raise FederationError("a message of another form") from error

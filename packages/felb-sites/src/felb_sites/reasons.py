@@ -20,20 +20,21 @@ REASONS = {
     "changed": "the site's data has changed since the run began; begin another run",
     "pending": "the run waits for approval at the site: `felb site pending`, then `felb site approve`",
     "roster": "the roster waits for confirmation at the site: `felb site roster show`, then `felb site roster confirm`",
+    "members": "the site has another list of members; start the run again",
+    "sites": "the site takes part only in exact runs of more sites than that",
+    "unavailable": "the site is not available at the moment",
     "secure": "the site takes part only if sums are masked: secure = true in [terms]",
     "denied": "the site has denied the run",
     "known": "the site knows another run of this name; give the run another id",
     "request": "the request is not one that the approved plan asks",
-    "behind": "the site misses the sums of earlier rounds; exact runs need three sites for it to have them",
+    "behind": "the site misses the sums of earlier rounds",
     "policy": "the site's policy does not allow it",
     "failed": "the site could not answer",
-    "busy": "the site is answering another request",
     "full": "too many runs wait at the site, which has to decide about some of them first: `felb site pending`",
-    "away": "the site's vault does not answer",
 }
 """What each word means to a coordinator."""
 
-WAITING = frozenset({"pending", "roster", "busy", "full", "away", "behind"})
+WAITING = frozenset({"pending", "roster", "full", "unavailable"})
 """Reasons that may pass by themselves or by a decision; the others would come again."""
 
 

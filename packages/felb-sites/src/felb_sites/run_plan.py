@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from dataclasses import asdict, dataclass, field
@@ -190,6 +191,11 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return plain data that `of` reads back."""
         return asdict(self)
+
+
+def plan_digest(plan: Plan) -> str:
+    """Fingerprint a plan: the same for the coordinator who proposes it and the site that approves it."""
+    return hashlib.sha256(json.dumps(plan.to_json(), sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(columns: Sequence[str]) -> str:

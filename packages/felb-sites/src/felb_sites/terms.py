@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from felb.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FEWEST_SITES = 3
 """Of an exact run whose sums the sites are told, so that they can replay it."""
@@ -27,21 +23,17 @@ class Terms:
     quorum : number of responses that a round needs
     grace : seconds for the remaining sites once the quorum has responded
     round_timeout : seconds after which a round ends in any case
-    rounds_per_job : rounds between two chances for absent sites to rejoin
-    patience : seconds to wait until an earlier process releases the run
+    patience : seconds for sites that are not connected, and for a relay that is being restarted
     """
 
     quorum: int = 2
     grace: float = 30.0
     round_timeout: float = 600.0
-    rounds_per_job: int = 25
-    patience: float = 20.0
+    patience: float = 60.0
 
     def __post_init__(self) -> None:
-        for name in ("quorum", "rounds_per_job"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if type(self.quorum) is not int or self.quorum < 1:
+            raise InputError(f"quorum must be a whole number of at least 1, got {self.quorum!r}")
         for name in ("grace", "round_timeout", "patience"):
             value = getattr(self, name)
             if (
@@ -65,42 +57,20 @@ class Terms:
         """Return plain data that `of` reads back."""
         return asdict(self)
 
-    def allowance(self, *, everyone: bool, silent: bool) -> float:
-        """Return how long missing sites are waited for once a quorum has answered.
+    def deadline(self, *, begun: float, quorum: float, everyone: bool, silent: bool, away: bool) -> float:
+        """Return until when a missing site is waited for once a quorum has answered, on the clock of the arguments.
 
-        A task for `everyone` has no such limit, only the timeout: absent sites would get no assignment. If all that are
-        missing were `silent` in the round before, they are probably gone, and get a moment only.
+        Parameters
+        ----------
+        begun, quorum : when the round began, and when a quorum had answered
+        everyone : the task is for all sites: it has no grace period, only the timeout, since absent sites would get no
+            assignment
+        silent : the site let the round before pass; it is probably gone, and gets a moment
+        away : the site is not connected
         """
+        end = begun + self.round_timeout
         if silent:
-            return min(self.grace, MOMENT)
-        return math.inf if everyone else self.grace
-
-    def wait(
-        self,
-        counts: Callable[[], tuple[int, int]],
-        n_sites: int,
-        *,
-        allowance: Callable[[], float],
-        gone: Callable[[], bool],
-        pause: float = 0.05,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> bool:
-        """Wait for a round to be over; False if the job was aborted meanwhile.
-
-        A round is over when every site has answered or failed, at the timeout, or when a quorum has answered and the
-        others have had their `allowance` of seconds since.
-        """
-        start, quorum_since = clock(), math.inf
-        while True:
-            if gone():
-                return False
-            answered, failed = counts()
-            now = clock()
-            if answered >= self.quorum:
-                quorum_since = min(quorum_since, now)
-            if answered + failed >= n_sites or now - start >= self.round_timeout:
-                return True
-            if now - quorum_since >= allowance():
-                return True
-            sleep(pause)
+            return min(end, quorum + min(self.grace, MOMENT))
+        if not everyone:
+            end = min(end, quorum + self.grace)
+        return min(end, max(quorum, begun + self.patience)) if away else end

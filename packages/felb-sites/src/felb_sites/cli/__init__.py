@@ -2,7 +2,7 @@
 
 COMMANDS = {
     "federation": (
-        "create a federation of several sites and run its server",
+        "create a federation of several sites and run its relay",
         "felb_sites.cli.federation:federation_command",
     ),
     "site": ("take part in a federation as a site that keeps its data", "felb_sites.cli.site:site_command"),

@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from felb.cli import options
-from felb.cli.output import print_facts, print_json
+from felb.cli.output import plain_console, print_facts, print_json
+from felb.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from felb.secure_sum.protocol import Roster
-    from felb_sites.site_roster import SiteRosters
+    from collections.abc import Mapping
+
+SETTLED = ("confirmed", "this site")
+"""States of members that need nobody's confirmation."""
+HALF = 8
+"""Groups of a fingerprint on a line of a narrow terminal."""
+
+
+def print_told(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print facts; a fingerprint is divided into two lines where the terminal is too narrow for one."""
+    if not as_json:
+        indent = max(map(len, facts), default=0) + 2
+        facts = {name: break_fingerprint(str(fact), indent) for name, fact in facts.items()}
+    print_facts(facts, as_json=as_json)
+
+
+def break_fingerprint(text: str, indent: int) -> str:
+    """Return a fingerprint with a space in its middle if it does not fit; what reads it takes no notice of it."""
+    groups = text.split("-")
+    if not text.startswith("SHA256:") or len(groups) != 2 * HALF or indent + len(text) <= plain_console().width:
+        return printable(text)
+    return f"{'-'.join(groups[:HALF])}- {'-'.join(groups[HALF:])}"
+
+
+def print_sites(sites: Mapping[str, tuple[str, str]]) -> None:
+    """Print names with their state and fingerprint."""
+    for name, (state, fingerprint) in sites.items():
+        click.echo(printable(f"{name}  {state}"))
+        for line in break_fingerprint(fingerprint, 2).split(" "):
+            click.echo(f"  {line}")
 
 
 @click.group("roster")
 def site_roster() -> None:
     """Compare and confirm the sites with which this site computes masked sums.
 
-    Sums are masked only together with sites whose keys a person has confirmed here. The coordinator proposes a roster
-    with each run, but cannot confirm it.
+    Sums are masked only together with sites whose keys a person has confirmed here. The coordinator lists the members
+    of the federation, but cannot confirm them.
     """
 
 
@@ -28,45 +57,31 @@ def site_roster() -> None:
 @click.argument("folder", type=click.Path())
 @options.as_json
 def show(folder: str, as_json: bool) -> None:
-    """Show the rosters that were confirmed at the site in FOLDER, those that wait, and the key of its vault.
+    """Show the members that the site in FOLDER knows, whether their keys were confirmed, and its own fingerprint.
 
-    Compare a roster with all other sites by telephone: each reads out the digest and its own key, and there must be as
-    many people as sites.
+    Compare them with all other sites by telephone: each reads out the digest and its own fingerprint, and there must be
+    as many people as sites.
     """
-    from felb_sites import SHORT
-    from felb_sites.certificates import written
-    from felb_sites.provisioning import Site
+    from felb_sites.site_folder import Site
 
-    rosters = Site.open(folder).rosters
-    own = written(rosters.own.fingerprint)
-    confirmed, proposed = rosters.confirmed(), rosters.proposed()
+    site = Site.open(folder)
+    from felb_sites.vault.operator import Operator
+
+    own, known = site.fingerprint, Operator(site.vault).roster()
     if as_json:
-        print_json(
-            {
-                "vault key fingerprint": own,
-                "confirmed": [_told(rosters, roster) for roster in confirmed],
-                "proposed": [_told(rosters, roster) for roster in proposed],
-            }
-        )
+        print_json({"key fingerprint": own, **known})
         return
-    click.echo(f"vault key of this site  {own}")
-    for roster in confirmed:
-        _print(rosters, roster, "confirmed")
-    for roster in proposed:
-        _print(rosters, roster, "waits for confirmation")
-        click.echo(f"felb site roster confirm {folder} {roster.digest[:SHORT]}")
-    if not confirmed and not proposed:
-        click.echo("no roster was proposed; the coordinator proposes one with a run")
+    print_told({"this site": own}, as_json=False)
+    sites = known["sites"]
+    if not sites:
+        click.echo("no member list has arrived; it comes from the relay when the site runs")
+        return
+    click.echo(f"\nlist of {len(sites)} sites\ndigest  {known['digest']}")
+    print_sites({line["name"]: (line["state"], line["fingerprint"]) for line in sites})
+    if any(line["state"] not in SETTLED for line in sites):
+        from felb_sites import SHORT
 
-
-def _print(rosters: SiteRosters, roster: Roster, status: str) -> None:
-    click.echo(f"\nroster of {len(roster.members)} sites, {status}\ndigest  {roster.digest}")
-    for line in rosters.lines(roster):
-        click.echo(f"{line.name}  {line.state}\n  {line.fingerprint}")
-
-
-def _told(rosters: SiteRosters, roster: Roster) -> dict[str, Any]:
-    return {"digest": roster.digest, "sites": [asdict(line) for line in rosters.lines(roster)]}
+        click.echo(f"\nfelb site roster confirm {shlex.quote(folder)} {known['digest'][:SHORT]}")
 
 
 @site_roster.command("confirm")
@@ -74,14 +89,13 @@ def _told(rosters: SiteRosters, roster: Roster) -> dict[str, Any]:
 @click.argument("digest")
 @options.as_json
 def confirm(folder: str, digest: str, as_json: bool) -> None:
-    """Confirm a roster at the site in FOLDER, after comparing it with all other sites; DIGEST is the one shown.
+    """Confirm the keys of the members at the site in FOLDER, after comparing them; DIGEST is the one shown."""
+    from felb_sites.site_folder import Site
 
-    Confirmed rosters that have another key for one of its sites become invalid.
-    """
-    from felb_sites.provisioning import Site
+    site = Site.open(folder)
+    from felb_sites.vault.operator import Operator, current_user
 
-    roster = Site.open(folder).rosters.confirm(digest)
-    print_facts({"confirmed": roster.digest, "sites": ", ".join(roster.names)}, as_json=as_json)
+    print_told(Operator(site.vault).confirm(digest, current_user()), as_json=as_json)
 
 
 @click.command("roster")
@@ -91,27 +105,32 @@ def confirm(folder: str, digest: str, as_json: bool) -> None:
     "sites",
     multiple=True,
     metavar="NAME",
-    help="Site to include; can be repeated (default: all admitted sites).",
-)
-@click.option(
-    "--authority",
-    type=click.Path(),
-    metavar="FOLDER",
-    help="Folder of the certificate authority from which the keys are read, if it is kept elsewhere.",
+    help="Site to include; can be repeated (default: all members).",
 )
 @options.as_json
-def federation_roster(folder: str, sites: tuple[str, ...], authority: str | None, as_json: bool) -> None:
-    """Show the roster that the coordinator in FOLDER proposes: the sites and the keys of their vaults.
+def federation_roster(folder: str, sites: tuple[str, ...], as_json: bool) -> None:
+    """Show the roster of the coordinator in FOLDER: the sites of masked sums, and the fingerprints of their keys.
 
-    A roster is proposed with each run whose sums are masked. The sites compare and confirm it by `felb site roster`.
+    The sites compare and confirm it by `felb site roster`.
     """
-    from felb_sites.authority import Authority
-    from felb_sites.certificates import written
-    from felb_sites.provisioning import Coordinator
+    from felb.privacy.spec import LEAST_SITES, MOST_SITES
+    from felb_sites.coordinator.folder import Federation
+    from felb_sites.keys.identity import fingerprint_of
 
-    coordinator = Coordinator.open(folder)
-    if authority is not None:
-        coordinator.note_members(Authority.open(authority))
-    roster = coordinator.roster(sites or sorted(member.name for member in coordinator.members()))
-    keys = {member.name: written(member.fingerprint) for member in roster.members}
-    print_facts({"digest": roster.digest, **keys}, as_json=as_json)
+    signed = Federation.open(folder).members
+    listed = signed.listed
+    names = sites or tuple(member.name for member in listed.members)
+    for name in names:
+        if listed.find(name) is None:
+            raise InputError(f"{name} is not a member of the federation")
+    maskable = LEAST_SITES <= len(set(names)) <= MOST_SITES
+    roster = listed.roster(sorted(set(names))).digest if maskable else None
+    keys = {member.name: member.fingerprint for member in listed.members if member.name in names}
+    digest = fingerprint_of(b"keys", *(part for m in listed.members for part in (m.name.encode(), m.sign))).hex()
+    if as_json:
+        print_json({"digest": digest, "roster": roster, "members": signed.digest, "sites": keys})
+        return
+    click.echo(f"list {listed.number} of {len(listed.members)} sites; what sites compare is the digest")
+    few = f"none: sums are masked among {LEAST_SITES} to {MOST_SITES} sites"
+    click.echo(f"digest  {digest}\nroster  {roster or few}")
+    print_sites({name: ("member", key) for name, key in keys.items()})

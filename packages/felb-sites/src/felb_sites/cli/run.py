@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import shlex
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from felb.cli import options
-from felb.cli.output import print_json, print_result, print_status, progress_bar
+from felb.cli.output import WIDTH, plain_console, print_facts, print_json, print_result, progress_bar
+from felb.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from felb_sites.run_record import Status
 
 NOT_EVERYBODY = 3
 """Exit code of a run that is finished without some sites in some rounds."""
 
 
 @contextmanager
-def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], Callable[[str], None]]]:
+def run_progress(total: int | None) -> Iterator[tuple[Callable[[Any], None], Callable[[str], None]]]:
     """Show a progress bar over the rounds of a federation; failures and recoveries are printed on stderr."""
     with progress_bar("rounds", total) as update:
         yield (
@@ -37,6 +36,7 @@ def run_progress(total: int | None) -> Iterator[tuple[Callable[[Status], None], 
 @click.option("--late", is_flag=True, help="Repeat the last round of a finished run for sites that missed it.")
 @click.option("--without", multiple=True, metavar="NAME", help="Site of the run to leave out; can be repeated.")
 @click.option("--refit", help="Execute refit N of the run instead, for `felb stability`.", **options.COUNT)
+@click.option("--rehearse", is_flag=True, help="Ask the sites whether they would take part, and compute nothing.")
 @options.force
 @options.as_json
 @click.pass_context
@@ -48,10 +48,11 @@ def run_command(
     late: bool,
     without: tuple[str, ...],
     refit: int | None,
+    rehearse: bool,
     force: bool,
     as_json: bool,
 ) -> None:
-    """Execute a run over the sites of the federation in FOLDER, whose server must be running.
+    """Execute a run over the sites of the federation in FOLDER, whose relay must be running.
 
     The run begins when every site that it names has agreed to its plan; otherwise the command stops and lists the sites
     that have not, and why.
@@ -63,22 +64,28 @@ def run_command(
     With --refit, each site takes part with a random half of its records, in a run of its own name, ID-refit-N, which it
     approves like any other. `felb stability` tells from several of them how stable the components are.
     """
-    from felb_sites.provisioning import Coordinator
+    from felb_sites.coordinator.folder import Federation
 
-    coordinator = Coordinator.open(folder)
-    from felb_sites.deployed import DeployedRun, participation, run_deployed
+    federation = Federation.open(folder)
+    from felb_sites.coordinator.run import run_deployed
+    from felb_sites.coordinator.settings import DeployedRun
 
     run = DeployedRun.read(config, without=without)
     run = run if refit is None else run.refit(refit)
+    how: dict[str, Any] = {"force": force, "late": late, "rehearse": rehearse}
     try:
         with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
-            result = run_deployed(coordinator, run, out, force=force, late=late, on_status=advance, on_event=tell)
+            result = run_deployed(federation, run, out, **how, on_status=advance, on_event=tell)
     except KeyboardInterrupt as error:
-        error.add_note(
-            f"resume with: felb run {shlex.quote(folder)} --config {shlex.quote(config)} --out {shlex.quote(out)}"
-        )
+        words = ("felb", "run", folder, "--config", config, "--out", out)
+        error.add_note(f"resume with: {shlex.join(words)}")
         raise
+    if result is None:  # a rehearsal
+        print_facts({"run": run.plan.run_id, "rehearsal": "every site would take part"}, as_json=as_json)
+        return
     print_result(result, out, as_json=as_json)
+    from felb_sites.coordinator.run import participation
+
     missed = participation(run, result.history)["missed_rounds"]
     for site, count in sorted(missed.items()):
         click.echo(f"note: {site} has missed {count} of {len(result.history)} rounds", err=True)
@@ -95,14 +102,40 @@ def run_command(
 @click.argument("folder", type=click.Path())
 @options.as_json
 def status_command(folder: str, as_json: bool) -> None:
-    """Show the server, the connected sites and the state of the runs of the federation in FOLDER."""
-    from felb_sites.provisioning import Coordinator
+    """Show the relay, the connected sites and the state of the runs of the federation in FOLDER."""
+    from felb_sites.coordinator.folder import Federation
 
-    coordinator = Coordinator.open(folder)
-    from felb_sites.supervisor import overview  # slow to import, and not needed to refuse a wrong folder
+    federation = Federation.open(folder)
+    from felb_sites.coordinator.run import overview  # slow to import, and not needed to refuse a wrong folder
 
-    seen = overview(coordinator)
+    seen = overview(federation)
     if as_json:
         print_json(seen)
     else:
-        print_status(seen)
+        print_overview(seen)
+
+
+def print_overview(seen: dict[str, Any]) -> None:
+    """Print the relay, the sites and the runs of a federation."""
+    facts = {
+        "federation": seen["federation"],
+        "relay": f"{seen['relay']} ({'running' if seen['reachable'] else 'not running'})",
+    }
+    print_facts(facts, as_json=False)
+    for name, site in seen["sites"].items():
+        seconds = site["seconds"]
+        heard = "" if seconds is None or site["connected"] else f", last heard {seconds:.0f} s ago"
+        waiting = f", {site['waiting']} envelopes wait for it" if site["waiting"] else ""
+        click.echo(f"site {name}: {'connected' if site['connected'] else 'not connected'}{heard}{waiting}")
+    if not seen["sites"]:
+        click.echo("no sites; admit them with `felb federation approve`")
+    console = plain_console()
+    for run in seen["runs"]:
+        changed = str(run["changed"])[:16].replace("T", " ")
+        console.print(printable(f"\nrun {run['run']}: {run['state']}, round {run['round']}, {changed}"), width=WIDTH)
+        if run["sites"]:
+            console.print(f"  answered: {', '.join(run['sites'])}", width=WIDTH)
+        for site, reason in run["reasons"].items():
+            console.print(printable(f"  {site}: {reason}"), width=WIDTH)
+        if run["message"]:
+            console.print(printable(f"  {run['message']}"), width=WIDTH)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import email.utils
+import os
+import shlex
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,119 +17,19 @@ from rich.table import Table
 from felb.cli import options
 from felb.cli.output import plain_console, print_facts, print_json
 from felb.cli.privacy import print_outbound
-from felb.errors import InputError
+from felb.errors import FelbError, InputError, printable
 from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
-from felb_sites.cli.roster import site_roster
+from felb_sites.cli.federation import print_problems
+from felb_sites.cli.roster import print_told, site_roster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from felb_sites.provisioning import Site
+    from felb_sites.keys.members import Invitation
+    from felb_sites.site_folder import Site
 
-
-# -- ``felb site pending``, ``show``, ``approve`` and ``deny``: which runs a site takes part in ----------------------
-
-
-@click.command("pending")
-@click.argument("folder", type=click.Path())
-@options.as_json
-def pending(folder: str, as_json: bool) -> None:
-    """List the runs that wait for the approval of the site in FOLDER."""
-    from felb_sites.approvals import Approvals
-    from felb_sites.provisioning import Site
-
-    waiting = Approvals(Site.open(folder).state).pending()
-    if as_json:
-        print_json([{"run": a.run, "digest": a.digest, "method": a.plan.get("method")} for a in waiting])
-        return
-    for approval in waiting:
-        asked = time.strftime("%Y-%m-%d %H:%M", time.localtime(approval.asked))
-        click.echo(f"{approval.run}  {approval.plan.get('method')}  asked {asked}")
-        click.echo(f"  felb site show {folder} {approval.run}")
-    if not waiting:
-        click.echo("no run waits for approval")
-
-
-@click.command("show")
-@click.argument("folder", type=click.Path())
-@click.argument("run")
-@options.as_json
-def show(folder: str, run: str, as_json: bool) -> None:
-    """Show what RUN would take from the site in FOLDER: what leaves, how often, with which noise, at what cost."""
-    from felb_sites import SHORT
-    from felb_sites.approvals import Approvals
-    from felb_sites.provisioning import Site
-
-    site = Site.open(folder)
-    approval = Approvals(site.state).find(run)
-    from felb_sites.plan_summary import in_words, leaving
-    from felb_sites.run_plan import Plan
-
-    plan = Plan.of(approval.plan)
-    rows = leaving(plan)
-    sums = "in the clear"
-    if plan.roster is not None:
-        sums = f"masked, roster {'not ' if site.rosters.find(plan.roster) is None else ''}confirmed here"
-    if as_json:
-        told = [{name: getattr(row, name) for name in row.__slots__} for row in rows]
-        known = {"run": run, "digest": approval.digest, "status": approval.status, "sums": sums}
-        print_json({**known, "roster": plan.roster, "leaves": told})
-        return
-    facts = {
-        "run": run,
-        "status": approval.status,
-        "method": plan.method,
-        "components": plan.n_components,
-        "features": plan.n_features,
-        "sums": sums,
-        **({"records": "a random half, drawn here (refit)"} if plan.resample else {}),
-        **dict(plan.parameters),
-    }
-    print_facts(facts, as_json=False)
-    console = plain_console()
-    console.print()
-    console.print(in_words(plan))
-    console.print()
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("what leaves", "size", "how often", "noise", "cost"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(row.meaning, row.size, row.times, row.noise, row.cost)
-    console.print(table)
-    console.print()
-    if plan.roster is not None and site.rosters.find(plan.roster) is None:
-        click.echo(f"felb site roster show {folder}")
-    click.echo(f"felb site approve {folder} {run} {approval.digest[:SHORT]}")
-
-
-@click.command("approve")
-@click.argument("folder", type=click.Path())
-@click.argument("run")
-@click.argument("digest")
-@options.as_json
-def approve(folder: str, run: str, digest: str, as_json: bool) -> None:
-    """Let the site in FOLDER take part in RUN, as `felb site show` describes it; DIGEST is the one shown there."""
-    from felb_sites.approvals import Approvals
-    from felb_sites.provisioning import Site
-
-    done = Approvals(Site.open(folder).state).approve(run, digest)
-    print_facts({"run": run, "status": done.status}, as_json=as_json)
-
-
-@click.command("deny")
-@click.argument("folder", type=click.Path())
-@click.argument("run")
-@options.as_json
-def deny(folder: str, run: str, as_json: bool) -> None:
-    """Refuse RUN at the site in FOLDER, also if it was approved; nothing more of it leaves."""
-    from felb_sites.approvals import Approvals
-    from felb_sites.provisioning import Site
-
-    done = Approvals(Site.open(folder).state).deny(run)
-    print_facts({"run": run, "status": done.status}, as_json=as_json)
-
-
-RUN_VERBS = (pending, show, approve, deny)
+CLOCK_SECONDS = 120.0
+"""By which clocks may differ before a person is told."""
 
 NO_LIMIT = "none"
 LIMITS = ("max_epsilon", "max_delta", "total_epsilon", "total_delta")
@@ -145,16 +49,54 @@ class Limit(click.FloatRange):
 POSITIVE = Limit(0, min_open=True)
 
 
+site_folder = click.argument("folder", type=click.Path())
+
+
 @click.group("site")
 def site_command() -> None:
     """Take part in a federation as a site that keeps its data.
 
-    A site connects to the coordinator and needs no open port.
+    A site connects to the relay of the coordinator and needs no open port.
     """
 
 
+def _operator(folder: str) -> Any:
+    """Return what speaks to the vault of a site, or to its store if no vault runs."""
+    from felb_sites.site_folder import Site
+
+    site = Site.open(folder)
+    from felb_sites.vault.operator import Operator
+
+    return Operator(site.vault)
+
+
+def _person() -> str:
+    """Return who decides: with sudo, the person who has called it."""
+    from felb_sites.vault.operator import current_user
+
+    return os.environ.get("SUDO_USER") or current_user()
+
+
+def _when(seconds: Any) -> str:
+    if not isinstance(seconds, int | float):
+        return str(seconds)
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def _sure(question: str, *, yes: bool) -> None:
+    """Ask a person, unless the command line says yes; a program cannot be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InputError(f"{question} Say --yes")
+    click.confirm(question, abort=True, err=True)
+
+
+# -- keys ------------------------------------------------------------------------------------------------------------
+
+
 @site_command.command("join")
-@click.argument("folder", type=click.Path())
+@site_folder
 @click.option("--invitation", required=True, type=click.Path(), help="Invitation file from the coordinator.")
 @click.option("--name", required=True, help="Name of this site in the federation.")
 @click.option(
@@ -165,44 +107,117 @@ def site_command() -> None:
 )
 @options.as_json
 def join(folder: str, invitation: str, name: str, fingerprint: str, as_json: bool) -> None:
-    """Generate the key of this site in FOLDER and a request for admission.
+    """Generate the keys of this site in FOLDER and a request for admission.
 
     Send the request to the coordinator, and give the name and the key fingerprint over another channel, for
-    example by telephone. The private key stays in FOLDER.
+    example by telephone. The private keys stay in FOLDER.
     """
-    from felb_sites.certificates import read_fingerprint, written
-    from felb_sites.provisioning import Invitation, Site
+    from felb_sites.keys.identity import read_fingerprint
+    from felb_sites.keys.members import Invitation
+    from felb_sites.site_folder import Site
 
     invited = Invitation.read(invitation)
-    expected = read_fingerprint(invited.fingerprint, name="the fingerprint in the invitation")
+    expected = read_fingerprint(invited.fingerprint, name="the fingerprint of the invitation")
     if read_fingerprint(fingerprint, name="--fingerprint") != expected:
         raise InputError(
             "fingerprint does not match the invitation, which may have been changed in transit; ask the coordinator"
         )
     site, request = Site.join(folder, invited, name=name)
-    keys = {"key fingerprint": site.key_fingerprint(), "vault key fingerprint": written(site.rosters.own.fingerprint)}
-    print_facts({"send": str(request), **keys, "folder": str(site.folder)}, as_json=as_json)
+    facts = {"send": str(request), "key fingerprint": site.fingerprint, "folder": str(site.folder)}
+    print_told(facts, as_json=as_json)
 
 
 @site_command.command("rotate")
-@click.argument("folder", type=click.Path())
+@site_folder
 @options.as_json
 def rotate(folder: str, as_json: bool) -> None:
-    """Generate a new key for the site in FOLDER, and a request for it; the old key is used until the approval.
+    """Generate new keys for the site in FOLDER, and a request for them; the old ones are used until the approval.
 
-    The coordinator approves it with `felb federation approve --rotate`, which revokes the old key; then start the site
-    with --approval.
+    The coordinator approves it with `felb federation approve --rotate`, which revokes the old keys. The site takes the
+    new ones when it receives the list of members.
     """
-    from felb_sites.provisioning import Site
+    from felb_sites.site_folder import Site
 
     site = Site.open(folder)
     request = site.rotate()
-    print_facts({"send": str(request), "key fingerprint": site.key_fingerprint(rotated=True)}, as_json=as_json)
+    member = site.next_member
+    assert member is not None
+    print_told({"send": str(request), "key fingerprint": member.fingerprint}, as_json=as_json)
+
+
+# -- runs: which ones a site takes part in ---------------------------------------------------------------------------
+
+
+@site_command.command("pending")
+@site_folder
+@options.as_json
+def pending(folder: str, as_json: bool) -> None:
+    """List the runs that wait for a decision of the site in FOLDER."""
+    waiting = _operator(folder).pending()
+    if as_json:
+        print_json(waiting)
+        return
+    for run in waiting:
+        click.echo(printable(f"{run['run']}  {run['method']}  asked {_when(run['asked'])}"))
+        if run.get("reason"):
+            print_facts({"  ": printable(str(run["reason"]))}, as_json=False)
+        click.echo(f"  felb site show {shlex.quote(folder)} {run['run']}")
+    if not waiting:
+        click.echo("no run waits for approval")
+
+
+@site_command.command("show")
+@site_folder
+@click.argument("run")
+@options.as_json
+def show(folder: str, run: str, as_json: bool) -> None:
+    """Show what RUN would take from the site in FOLDER: what leaves, how often, with which noise, at what cost."""
+    from felb_sites import SHORT
+
+    found = _operator(folder).show(run)
+    if as_json:
+        print_json(found)
+        return
+    print_facts({name: printable(str(fact)) for name, fact in found["facts"].items()}, as_json=False)
+    console = plain_console()
+    console.print()
+    console.print(printable(found["words"]))
+    console.print()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("what leaves", "size", "how often", "noise", "cost"):
+        table.add_column(name, overflow="fold")
+    for row in found["leaves"]:
+        table.add_row(*(printable(str(row[name])) for name in ("meaning", "size", "times", "noise", "cost")))
+    console.print(table)
+    console.print()
+    click.echo(f"felb site approve {shlex.quote(folder)} {run} {found['digest'][:SHORT]}")
+
+
+@site_command.command("approve")
+@site_folder
+@click.argument("run")
+@click.argument("digest")
+@options.as_json
+def approve(folder: str, run: str, digest: str, as_json: bool) -> None:
+    """Let the site in FOLDER take part in RUN, as `felb site show` describes it; DIGEST is the one shown there."""
+    done = _operator(folder).approve(run, digest, _person())
+    print_facts({name: fact for name, fact in done.items() if fact != ""}, as_json=as_json)
+
+
+@site_command.command("deny")
+@site_folder
+@click.argument("run")
+@options.as_json
+def deny(folder: str, run: str, as_json: bool) -> None:
+    """Refuse RUN at the site in FOLDER, also if it was approved; nothing more of it leaves."""
+    print_facts(_operator(folder).deny(run, _person()), as_json=as_json)
+
+
+# -- start -----------------------------------------------------------------------------------------------------------
 
 
 @site_command.command("start")
-@click.argument("folder", type=click.Path())
-@click.option("--approval", type=click.Path(), help="Approval file from the coordinator; required once.")
+@site_folder
 @click.option("--data", type=click.Path(), help="Data file or database URL of this site; stored in the settings.")
 @click.option(
     "--schema", type=click.Path(), help="Schema that converts raw data to features; a run must use the same schema."
@@ -299,16 +314,19 @@ def rotate(folder: str, as_json: bool) -> None:
     metavar="NAME",
     help="User that runs the courier if the site is started by root (default: felb-courier).",
 )
-@click.option("--check", is_flag=True, help="Check the settings, read the data, and exit without starting the site.")
+@click.option("--one-user", is_flag=True, help="Run vault and courier as one user, which protects the data less.")
+@click.option("--check", is_flag=True, help="Check users, paths, data and the connection, without starting the site.")
 @click.option(
     "--columns",
     type=click.Path(),
     help="With --check: file of column names to compare with the data; the first difference is shown.",
 )
 @options.as_json
+@click.pass_context
 def start(
+    context: click.Context,
+    /,
     folder: str,
-    approval: str | None,
     data: str | None,
     schema: str | None,
     header: bool | None,
@@ -319,6 +337,7 @@ def start(
     auto_approve: tuple[str, ...],
     notify: str | None,
     courier_user: str | None,
+    one_user: bool,
     check: bool,
     columns: str | None,
     as_json: bool,
@@ -326,19 +345,15 @@ def start(
 ) -> None:
     """Run the site in FOLDER until it is stopped. Its records never leave this machine.
 
-    Two processes are started: the vault, which holds the data, and the courier, which holds the connection; the log of
-    FLARE is in courier.log. The settings are stored in vault/felb.json, so that later starts need no options. The
-    password of a database comes from the environment (PGPASSWORD) or from a password file of mode 0600.
+    Two processes are started: the vault, which holds the data, and the courier, which holds the connection. They run as
+    two users if root starts them; otherwise say --one-user. The settings are stored in vault/settings.json, so that
+    later starts need no options. The password of a database comes from the environment (PGPASSWORD) or from a password
+    file of mode 0600.
     """
     from felb.tables.sources import check_no_password, is_url
-    from felb_sites.approvals import Approvals
-    from felb_sites.provisioning import Site
-    from felb_sites.site_processes import SiteProcesses
+    from felb_sites.site_folder import Site
 
     site = Site.open(folder)
-    if approval is not None:
-        site.admit(approval)
-    site.check_admitted()
     if columns is not None and not check:
         raise InputError("--columns compares a file with the data and goes with --check")
     approved = None if not auto_approve else [word for word in auto_approve if word != NO_LIMIT]
@@ -347,85 +362,95 @@ def start(
     )
     policy |= {name: None for name in LIMITS if policy.get(name) == NO_LIMIT}
     check_agreement(site, policy)
-    where, rules = (None if path is None or is_url(path) else str(Path(path).absolute()) for path in (data, schema))
-    if data is not None and is_url(data):
+    if data is not None:
         check_no_password(data)
-        where = data
     config = site.configure(
         **options.given(
-            data=where,
+            data=data,
+            schema=schema,
             header=header,
             binarize_threshold=binarize_threshold,
             missing=missing,
-            schema=rules,
             notify=notify,
         ),
         policy=policy,
     )
     if check or as_json:
-        matrix = config.read()
-        if columns is not None:
-            check_columns(matrix.columns, Path(columns))
-        facts = {"site": site.name, "data": config.data, "rows": matrix.shape[0], "columns": matrix.shape[1]}
-        print_facts(facts, as_json=as_json)
-        return
+        found = check_site(site, courier_user=courier_user, one_user=one_user, columns=columns)
+        if as_json:
+            print_json(found)
+        else:
+            print_told({name: fact for name, fact in found.items() if name not in ("ok", "problems")}, as_json=False)
+            print_problems(found["problems"])
+        context.exit(0 if found["ok"] else 1)
     if not is_url(config.data) and not Path(config.data).exists():
         raise InputError(f"data file {config.data} does not exist; set it with --data")
-    for waiting in Approvals(site.state).pending():
-        click.echo(f"run {waiting.run} waits for approval: felb site show {folder} {waiting.run}")
-    SiteProcesses(site, courier_user=courier_user, tell=click.echo).run()
+    from felb_sites.supervise import SiteProcesses
+
+    private = () if is_url(config.data) else (Path(config.data),)
+    SiteProcesses(site, courier_user=courier_user, one_user=one_user, tell=click.echo, private=private).run()
+
+
+@site_command.command("refresh")
+@site_folder
+@options.as_json
+def refresh(folder: str, as_json: bool) -> None:
+    """Read the data of the site in FOLDER again; runs that begin later are about this snapshot."""
+    from felb_sites.site_folder import Site
+
+    site = Site.open(folder)
+    _ = site.config()
+    from felb_sites.loader import refresh as take_snapshot
+
+    taken = take_snapshot(site.vault)
+    facts = {"site": site.name, "rows": taken.rows, "columns": taken.columns, "snapshot": taken.fingerprint}
+    print_facts(facts, as_json=as_json)
+
+
+# -- what has left, and what it cost ---------------------------------------------------------------------------------
 
 
 @site_command.command("log")
-@click.argument("folder", type=click.Path())
+@site_folder
 @click.option("--run", "run_id", metavar="ID", help="Show only this run.")
 @click.option("--refused", is_flag=True, help="Show refused runs and requests with their reasons instead.")
 @options.as_json
 def log(folder: str, run_id: str | None, refused: bool, as_json: bool) -> None:
-    """Show the outbound log of the site in FOLDER: rounds, arrays, shape, bytes, mechanism, cost, running total.
-
-    The complete log is in state/RUN/outbound.jsonl.
-    """
-    from felb_sites.provisioning import Site
-    from felb_sites.refusals import read_refusals
-    from felb_sites.site_logs import read_outbound
-
-    state = Site.open(folder).state
-    lines = read_refusals(state, run_id=run_id) if refused else read_outbound(state, run_id=run_id)
+    """Show the outbound log of the site in FOLDER: rounds, arrays, shape, bytes, mechanism, cost, running total."""
+    operator = _operator(folder)
+    lines = operator.refusals(run_id) if refused else operator.log(run_id)
     if as_json:
         print_json(lines)
     elif refused:
         for line in lines:
-            click.echo(f"{line.get('time')}  run {line.get('run')}: {line.get('reason')}")
+            what = "" if line.get("run") is None else f"run {line['run']}: "
+            click.echo(printable(f"{_when(line.get('time'))}  {what}{line.get('reason')}"))
+        if not lines:
+            click.echo("nothing was refused")
     else:
         print_outbound(lines, nothing="nothing has left this site")
 
 
 @site_command.command("verify-log")
-@click.argument("folder", type=click.Path())
-@click.option("--run", "run_id", metavar="ID", help="Check only the log of this run.")
+@site_folder
 @options.as_json
-def verify_log(folder: str, run_id: str | None, as_json: bool) -> None:
-    """Check that the outbound logs of the site in FOLDER were not changed; show the first wrong line.
+def verify_log(folder: str, as_json: bool) -> None:
+    """Check that the outbound log of the site in FOLDER was not changed; show the first wrong line.
 
     Each line contains the hash of the previous line. The command shows the last hash; store it in another place.
     Someone with write access to the log could rewrite all of it, but the last hash would then differ.
     """
-    from felb_sites.provisioning import Site
-    from felb_sites.site_logs import verify_outbound
-
-    heads = verify_outbound(Site.open(folder).state, run_id=run_id)
+    head = _operator(folder).verify()
     if as_json:
-        print_json({run: asdict(head) for run, head in heads.items()})
-        return
-    for run, head in heads.items():
-        click.echo(f"run {run}: {head.lines} lines, last hash {head.hash}")
-    if not heads:
+        print_json(head)
+    elif head["lines"]:
+        click.echo(f"{head['lines']} lines, last hash\n{head['hash']}")
+    else:
         click.echo("nothing has left this site")
 
 
 @site_command.command("budget")
-@click.argument("folder", type=click.Path())
+@site_folder
 @options.as_json
 def budget(folder: str, as_json: bool) -> None:
     """Show the privacy budget of the site in FOLDER: the cost of each run, the total, and the remaining budget.
@@ -433,32 +458,130 @@ def budget(folder: str, as_json: bool) -> None:
     A run counts with its whole budget from its first response on, even if it was interrupted. Guarantees for different
     units or neighbour relations are listed separately: they cannot be added up.
     """
-    from felb_sites.provisioning import Site
-    from felb_sites.site_budget import USUAL, Spent
-
-    site = Site.open(folder)
-    spent = Spent(site.state)
-    limits = dict(zip(("total_epsilon", "total_delta"), site.config().policy.total_limits(), strict=True))
+    spent = _operator(folder).budget()
     if as_json:
-        totals = [
-            {"unit": unit, "neighbours": neighbours, "epsilon": epsilon, "delta": delta}
-            for (unit, neighbours), (epsilon, delta) in spent.totals().items()
-        ]
-        epsilon, delta = spent.total()
-        print_json({"runs": spent.runs(), "epsilon": epsilon, "delta": delta, "totals": totals, **limits})
+        print_json(spent)
         return
-    facts = {f"run {run}": f"epsilon {f['epsilon']:g}, delta {f['delta']:.3g}" for run, f in spent.runs().items()}
-    for kind, (epsilon, delta) in (spent.totals() or {USUAL: (0.0, 0.0)}).items():
+    runs, limits = spent["runs"], spent["limits"]
+    facts = {f"run {run}": f"epsilon {f['epsilon']:g}, delta {f['delta']:.3g}" for run, f in runs.items()}
+    none = {"unit": "record", "neighbours": "add_remove", "epsilon": 0.0, "delta": 0.0}
+    for total in spent["totals"] or [none]:
         limit = limits["total_epsilon"]
-        left = "no limit is set" if limit is None else f"{max(0.0, limit - epsilon):g} of {limit:g} is left"
-        named = "in all" if kind == USUAL else f"in all, {kind[0]}, {kind[1]}"
-        facts[named] = f"epsilon {epsilon:g}, delta {delta:.3g} of {limits['total_delta']:g}; {left}"
+        left = "no limit is set" if limit is None else f"{max(0.0, limit - total['epsilon']):g} of {limit:g} is left"
+        kind = total["unit"], total["neighbours"]
+        named = "in all" if kind == ("record", "add_remove") else f"in all, {kind[0]}, {kind[1]}"
+        cost = f"epsilon {total['epsilon']:g}, delta {total['delta']:.3g}"
+        facts[named] = f"{cost} of {limits['total_delta']:g}; {left}"
     print_facts(facts, as_json=False)
+
+
+# -- operations ------------------------------------------------------------------------------------------------------
+
+
+@site_command.command("status")
+@site_folder
+@options.as_json
+def status(folder: str, as_json: bool) -> None:
+    """Show the connection, the runs and the log of the site in FOLDER."""
+    found = _operator(folder).status()
+    if as_json:
+        print_json(found)
+        return
+    log = found["log"]
+    users = {True: "one runs vault and courier", False: "vault and courier have their own"}
+    facts = {
+        "site": found["site"],
+        **({"fingerprint": found["fingerprint"]} if found["fingerprint"] else {}),
+        "connection": f"{found['connection']}, since {_when(found['since'])}",
+        "members": f"list {found['members']}, this site is {'' if found['member'] else 'not '}on it",
+        "users": users.get(found["one_user"], "the vault does not run"),
+        "log": f"{log['lines']} lines",
+        "last hash": log["hash"],
+    }
+    print_told(facts, as_json=False)
+    for run in found["runs"]:
+        click.echo(printable(f"\nrun {run['run']}: {run['state']}, {run['status']}, round {run['round']}"))
+        print_facts({"  method": run["method"]}, as_json=False)
+        if run.get("reason"):
+            print_facts({"  reason": printable(str(run["reason"]))}, as_json=False)
+
+
+@site_command.command("health")
+@site_folder
+@options.as_json
+@click.pass_context
+def health(context: click.Context, folder: str, as_json: bool) -> None:
+    """Check the site in FOLDER: connection, membership and data. The exit code is 1 if there is a problem."""
+    found = _operator(folder).health()
+    if as_json:
+        print_json(found)
+    else:
+        print_problems([printable(problem) for problem in found["problems"]])
+    if not found["ok"]:
+        context.exit(1)
+
+
+@site_command.command("backup")
+@site_folder
+@click.argument("path", type=click.Path())
+@options.as_json
+def backup(folder: str, path: str, as_json: bool) -> None:
+    """Copy the store of the site in FOLDER to the file PATH, also while the site runs.
+
+    It holds decisions, charges, logs and states of runs; keys and settings are files in FOLDER. Store the hash that is
+    shown in another place.
+    """
+    where = Path(path).absolute()
+    if where.exists():
+        raise InputError(f"{path} exists; choose another file")
+    print_facts(_operator(folder).backup(str(where)), as_json=as_json)
+
+
+@site_command.command("restore")
+@site_folder
+@click.argument("path", type=click.Path())
+@click.option("--head", metavar="HASH", help="Last hash of the log that is known; the backup must contain it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.as_json
+def restore(folder: str, path: str, head: str | None, yes: bool, as_json: bool) -> None:
+    """Replace the store of the site in FOLDER, which must not run, by the backup PATH.
+
+    Runs that were open do not go on, and are charged in full.
+    """
+    operator = _operator(folder)
+    where = Path(path).absolute()
+    if not where.is_file():
+        raise InputError(f"{path} does not exist; give a file that `felb site backup` has written")
+    _sure("This replaces the store, and runs that are open end.", yes=yes)
+    print_facts(operator.restore(str(where), head=head), as_json=as_json)
+
+
+@site_command.command("purge")
+@site_folder
+@click.argument("run")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.as_json
+def purge(folder: str, run: str, yes: bool, as_json: bool) -> None:
+    """Delete what the site in FOLDER has computed in RUN, which must be over; log and charges stay."""
+    operator = _operator(folder)
+    _sure(f"This deletes the states and assignments of run {run}.", yes=yes)
+    print_facts(operator.purge(run), as_json=as_json)
+
+
+@site_command.command("leave")
+@site_folder
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.as_json
+def leave(folder: str, yes: bool, as_json: bool) -> None:
+    """Withdraw the site in FOLDER from all open runs; then stop it, and ask the coordinator to revoke it."""
+    operator = _operator(folder)
+    _sure("This withdraws the site from all of its runs.", yes=yes)
+    print_facts(operator.leave(_person()), as_json=as_json)
 
 
 def check_agreement(site: Site, changes: Mapping[str, Any]) -> None:
     """Refuse settings that contradict each other: exact runs together with a condition on privacy."""
-    from felb_sites.site_policy import Policy
+    from felb_sites.vault.policy import Policy
 
     known = asdict(site.config().policy) if site.configured else {}
     policy = Policy(**{**known, **changes})
@@ -471,7 +594,7 @@ def check_agreement(site: Site, changes: Mapping[str, Any]) -> None:
 
 def check_columns(own: Sequence[str] | None, path: Path) -> None:
     """Raise at the first column of a site's data that is not the one of a list; the names stay at the site."""
-    from felb_sites.deployed import read_columns
+    from felb_sites.coordinator.settings import read_columns
 
     wanted = read_columns(path)
     if own is None:
@@ -483,5 +606,114 @@ def check_columns(own: Sequence[str] | None, path: Path) -> None:
         raise InputError(f"the data has {len(own)} columns and {path} has {len(wanted)}")
 
 
-for verb in (*RUN_VERBS, site_roster):
-    site_command.add_command(verb)
+# -- ``felb site start --check`` -------------------------------------------------------------------------------------
+
+
+def check_site(site: Site, *, courier_user: str | None, one_user: bool, columns: str | None) -> dict[str, Any]:
+    """Return what a site can be told before it starts: users, paths, Python, data, proxy, relay and clock."""
+    from felb_sites.supervise import check_python, courier_account
+
+    problems: list[str] = []
+    facts: dict[str, Any] = {"site": site.name}
+
+    def look(step: Callable[[], Mapping[str, Any]]) -> None:
+        try:
+            facts.update(step())
+        except (FelbError, OSError) as error:
+            problems.append(str(error))
+
+    account: list[tuple[int, int] | None] = [None]
+
+    def users() -> Mapping[str, Any]:
+        account[0] = courier_account(courier_user, one_user=one_user)
+        return {"users": "one runs vault and courier" if account[0] is None else "vault and courier have their own"}
+
+    def python() -> Mapping[str, Any]:
+        if account[0] is not None:
+            check_python(*account[0])
+        return {"python": sys.executable}
+
+    look(users)
+    look(lambda: check_paths(site, account[0]))
+    look(python)
+    look(lambda: check_data(site, columns))
+    look(lambda: check_relay(site.invitation))
+    return {"ok": not problems, **facts, "problems": problems}
+
+
+def check_paths(site: Site, account: tuple[int, int] | None) -> dict[str, Any]:
+    """Raise unless keys are of use and private, and the data is there, and not the courier's to read."""
+    from felb.tables.sources import is_url
+
+    found: dict[str, Any] = {"key fingerprint": site.fingerprint}
+    data = site.config().data
+    if not is_url(data) and not Path(data).exists():
+        raise InputError(f"data file {data} does not exist; set it with --data")
+    if account is None:
+        return found
+    from felb_sites.supervise import readable_by
+
+    for path in [site.vault] if is_url(data) else [site.vault, Path(data)]:
+        if readable_by(path, *account):
+            raise InputError(
+                f"the courier's user can read {path}; take that right away: chmod go= {shlex.quote(str(path))}"
+            )
+    return found
+
+
+def check_data(site: Site, columns: str | None) -> dict[str, Any]:
+    """Read the data under its schema."""
+    from felb_sites.loader import read_data
+
+    config = site.config()
+    matrix = read_data(config)
+    if columns is not None:
+        check_columns(matrix.columns, Path(columns))
+    found = {"data": config.data, "rows": matrix.shape[0], "columns": matrix.shape[1]}
+    return found if config.schema is None else {**found, "schema": config.schema}
+
+
+def check_relay(invitation: Invitation) -> dict[str, Any]:
+    """Ask the relay for its health over the connection that the courier will use, and compare the clocks."""
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
+    import httpx
+
+    from felb_sites.courier.process import Settings, make_context
+
+    parts = invitation
+    settings = Settings("", parts.federation, parts.url, parts.trust, parts.certificate, "")  # type: ignore[arg-type]
+    used = getproxies()
+    proxy = used.get("https") or used.get("all")
+    if proxy is not None and proxy_bypass(urlsplit(parts.url).hostname or ""):
+        proxy = None
+    facts = {"proxy": "none" if proxy is None else shown_proxy(proxy)}
+    advice = "check the address, the firewall, HTTPS_PROXY, and that the coordinator's relay runs"
+    try:
+        answer = httpx.get(f"{parts.url}/v1/health", verify=make_context(settings, Path()), timeout=10)
+        alive = answer.status_code == 200 and answer.json().get("status") == "ok"
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, AttributeError) as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{parts.url} does not answer ({said}); {advice}") from error
+    if not alive:
+        raise InputError(f"{parts.url} answers, but is no relay of felb (code {answer.status_code}); {advice}")
+    facts["relay"] = f"{parts.url} answers"
+    date = email.utils.parsedate_to_datetime(answer.headers["date"]) if "date" in answer.headers else None
+    if date is None:
+        return {**facts, "clock": "the relay does not tell its time"}
+    off = time.time() - date.timestamp()
+    if abs(off) > CLOCK_SECONDS:
+        raise InputError(f"the clock of this machine is {off:+.0f} seconds off that of the relay; set it")
+    return {**facts, "clock": "agrees with the relay to 2 minutes"}
+
+
+def shown_proxy(url: str) -> str:
+    """Return the address of a proxy without its password."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    return parts.hostname + (f":{parts.port}" if parts.port else "") if parts.hostname else "unreadable"
+
+
+site_command.add_command(site_roster)

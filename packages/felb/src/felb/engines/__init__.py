@@ -1,1 +1,1 @@
-"""Engines that execute a federation: in this process, or over the sites of a NVIDIA FLARE federation."""
+"""Engines that execute a federation: in this process, or over the workers of a Dask cluster."""

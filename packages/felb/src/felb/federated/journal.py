@@ -115,18 +115,33 @@ _META, _HEADER, _CHECKSUM, _PART = "__metadata__", "felb", "checksum", "felb.par
 
 def write_entry(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """Write an entry, replacing an older one in one move; integers take the fewest bytes that hold them."""
-    narrow = {name: _narrow(np.asarray(array)) for name, array in arrays.items()}
-    wide = [name for name, array in narrow.items() if array.dtype != np.asarray(arrays[name]).dtype]
-    text = json.dumps([header, wide])  # JSON's NaN and Infinity are read back by Python; only felb reads this
-    data = pack(narrow, {_HEADER: text, _CHECKSUM: _checksum(text, narrow)})
+    data = encode_entry(header, arrays)
     with replacing(path, clear=False) as partial:  # who opens a journal has cleared it
         partial.write_bytes(data)
+
+
+def encode_entry(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    """Return an entry as bytes."""
+    narrow = {name: narrow_integers(np.asarray(array)) for name, array in arrays.items()}
+    wide = [name for name, array in narrow.items() if array.dtype != np.asarray(arrays[name]).dtype]
+    text = json.dumps([header, wide])  # JSON's NaN and Infinity are read back by Python; only felb reads this
+    return pack(narrow, {_HEADER: text, _CHECKSUM: _checksum(text, narrow)})
 
 
 def read_entry(path: Path, *, advice: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read an entry back; a damaged one is an `InputError` that names the file and says `advice`."""
     try:
         data = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path} is damaged ({error}); {advice}") from error
+    return decode_entry(data, source=str(path), advice=advice)
+
+
+def decode_entry(data: bytes, *, source: str, advice: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read the bytes of an entry back."""
+    try:
         arrays = read_arrays(data)
         meta = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])[_META]
         if meta[_CHECKSUM] != _checksum(meta[_HEADER], arrays):
@@ -135,15 +150,14 @@ def read_entry(path: Path, *, advice: str) -> tuple[dict[str, Any], dict[str, Ar
         if not isinstance(header, dict) or not isinstance(wide, list):
             raise ValueError("no header")
         arrays |= {name: arrays[name].astype(np.int64) for name in wide}
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # what the readers of files and JSON raise on damage is nearly anything
+    except Exception as error:  # what the readers of JSON raise on damage is nearly anything
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InputError(f"{path} is damaged ({reason}); {advice}") from error
+        raise InputError(f"{source} is damaged ({reason}); {advice}") from error
     return header, arrays
 
 
-def _narrow(array: Array) -> Array:
+def narrow_integers(array: Array) -> Array:
+    """Return whole numbers in the narrowest type that holds them, other arrays as they are."""
     if array.dtype != np.int64 or array.size == 0:
         return array
     low, high = int(array.min()), int(array.max())
@@ -518,6 +532,14 @@ class Journal:
             self._path(name).unlink(missing_ok=True)
         self._dropped.clear()
 
+    def take_changes(self) -> tuple[dict[str, bytes], list[str]]:
+        """Return the entries that are new, as bytes, and the names of those that they stand for, for another store."""
+        new = {name: encode_entry(*self._entry(name)) for name in sorted(self._unsaved)}
+        dropped = sorted(self._dropped)
+        self._unsaved.clear()
+        self._dropped.clear()
+        return new, dropped
+
     def _path(self, name: str) -> Path:
         assert self.folder is not None
         return self.folder / f"{name}{SUFFIX}"
@@ -537,12 +559,14 @@ class Journal:
         return {**head, "rows": [dict(row) for row in found.rows]}, found.arrays
 
     def _read(self, path: Path) -> None:
-        name = path.name.removesuffix(SUFFIX)
-        header, arrays = read_entry(path, advice=self.advice)
+        self.take(path.name.removesuffix(SUFFIX), *read_entry(path, advice=self.advice), source=str(path))
+
+    def take(self, name: str, header: dict[str, Any], arrays: dict[str, Array], *, source: str) -> None:
+        """Add an entry that was stored; `source` is where, for the error that names it."""
         kind = name.partition("-")[0]
 
         def read(record: type[T]) -> T:
-            return as_record(header, record, source=str(path), advice=self.advice)
+            return as_record(header, record, source=source, advice=self.advice)
 
         if name == _TIME_UP:
             self._time_up = read(_TimeUpHeader).round
@@ -553,18 +577,18 @@ class Journal:
             entry = read(_RoundHeader)
             sums = Sums(arrays, entry.clients, missing=entry.missing, number=entry.round)
             self._rounds[entry.round] = _Round(entry.task, sums, sum(a.nbytes for a in arrays.values()))
-            self._check_name(path, _round_name(entry.round))
+            self._check_name(source, name, _round_name(entry.round))
         elif kind in (_STEP, _CHECKPOINT):
             covered = read(_CoveredHeader)
             found = Covered(covered.first, covered.end, arrays, covered.rows, covered.steps)
             self._covered[kind, covered.path] = found
-            self._check_name(path, _covered_name(kind, covered.path))
+            self._check_name(source, name, _covered_name(kind, covered.path))
         else:
-            raise InputError(f"{path} is no entry of a journal; {self.advice}")
+            raise InputError(f"{source} is no entry of a journal; {self.advice}")
 
-    def _check_name(self, path: Path, name: str) -> None:
-        if path.name != f"{name}{SUFFIX}":
-            raise InputError(f"{path} is damaged (it is the entry {name[:60]}); {self.advice}")
+    def _check_name(self, source: str, name: str, stored: str) -> None:
+        if name != stored:
+            raise InputError(f"{source} is damaged (it is the entry {stored[:60]}); {self.advice}")
 
     # -- compaction --------------------------------------------------------------------------------------------------
 

@@ -245,6 +245,8 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     cost: Cost | None
     total: _Total | None = None
     run: str | None = None
+    masked: bool | None = None
+    roster: str | None = None
     previous: str | None = None
     hash: str | None = None
 

@@ -1,0 +1,496 @@
+"""The courier between a relay that is played over TLS and a vault that is played at a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import uvicorn
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from felb_sites.carrier import Deliver, Fetch, Outgoing, Tell, ToVault
+from felb_sites.courier import process
+from felb_sites.keys.identity import Identity
+from felb_sites.sockets import SocketServer
+
+FEDERATION = "f" * 32
+
+
+def wait_for(is_true, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def make_certificate(folder, name="tls", *, signed_by=None):
+    """Make a certificate; `signed_by` is the name of an authority that is made with it, and whose PEM is returned."""
+    authority = None if signed_by is None else ec.generate_private_key(ec.SECP256R1())
+    if authority is not None:
+        above = build(authority.public_key(), signed_by, signed_by, authority, is_authority=True)
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = build(key.public_key(), "relay", signed_by or "relay", authority or key)
+    pem = made.public_bytes(serialization.Encoding.PEM)
+    (folder / f"{name}.pem").write_bytes(pem)
+    raw = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / f"{name}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *raw))
+    return (made if authority is None else above).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def build(public, subject, issuer, key, *, is_authority=False):
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    subject, issuer = (x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, n)]) for n in (subject, issuer))
+    made = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
+    made = made.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=2))
+    made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if is_authority:
+        made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return made.sign(key, hashes.SHA256())
+
+
+class Relay:
+    """Plays the relay: what it keeps outlives a restart, its tokens do not."""
+
+    def __init__(self, folder, public):
+        self.folder, self.public = folder, public
+        self.kept, self.posted, self.polls, self.codes = [], [], [], []
+        self.is_member, self.sessions = True, 0
+        self.tokens, self.challenges = set(), set()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.server = None
+
+    def start(self):
+        routes = [
+            Route("/v1/challenge", self.challenge),
+            Route("/v1/session", self.session, methods=["POST"]),
+            Route("/v1/next", self.next),
+            Route("/v1/envelope", self.envelope, methods=["POST"]),
+        ]
+        self.tokens.clear()
+        tls = {"ssl_keyfile": self.folder / "tls.key", "ssl_certfile": self.folder / "tls.pem"}
+        more = {"log_level": "critical", "timeout_graceful_shutdown": 1, "lifespan": "off", "ws": "none"}
+        self.server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), port=self.port, **tls, **more))
+        self.thread = threading.Thread(target=self.server.run, daemon=True)
+        self.thread.start()
+        wait_for(lambda: self.server.started)
+
+    def stop(self):
+        self.server.should_exit = self.server.force_exit = True
+        self.thread.join(10)
+
+    async def challenge(self, _):
+        value = secrets.token_hex(32)
+        self.challenges.add(value)
+        return JSONResponse({"challenge": value, "federation": FEDERATION})
+
+    async def session(self, request):
+        said = await request.json()
+        self.challenges.remove(said["challenge"])
+        parts = FEDERATION.encode(), bytes.fromhex(said["challenge"]), said["site"].encode()
+        text = b"felb session 1" + b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        Ed25519PublicKey.from_public_bytes(self.public).verify(bytes.fromhex(said["signature"]), text)
+        if not self.is_member:
+            return JSONResponse({"code": "not-member"}, 403)
+        token = secrets.token_hex(16)
+        self.tokens.add(token)
+        self.sessions += 1
+        return JSONResponse({"token": token, "seconds": 600})
+
+    def knows(self, request):
+        return request.headers.get("authorization", "").removeprefix("Bearer ") in self.tokens
+
+    async def next(self, request):
+        after = int(request.query_params["after"])
+        if not self.knows(request):
+            return Response(status_code=403)
+        self.polls.append(after)
+        for _ in range(40):
+            found = [(seq, data) for seq, data in self.kept if seq > after][:64]
+            if found:
+                return Response(msgspec.msgpack.encode(found))
+            await asyncio.sleep(0.05)
+            if not self.knows(request):
+                return Response(status_code=403)
+        return Response(status_code=204)
+
+    async def envelope(self, request):
+        if not self.knows(request):
+            return Response(status_code=403)
+        data = await request.body()
+        code = self.codes.pop(0) if self.codes else 204
+        self.posted.append((code, data))
+        return Response(status_code=code)
+
+
+class Vault:
+    """Plays the vault."""
+
+    def __init__(self, path):
+        self.path, self.delivered, self.told, self.outgoing = path, [], [], []
+        self.server = None
+
+    def start(self):
+        self.server = SocketServer(self.path, self.handle, limit=1 << 28)
+        self.server.start()
+
+    def stop(self):
+        self.server.stop()
+
+    def handle(self, message):
+        said = msgspec.msgpack.decode(message, type=ToVault)
+        match said:
+            case Deliver():
+                self.delivered.append(said.envelopes)
+            case Tell():
+                self.told.append(said.state)
+            case Fetch():
+                server, end = self.server, time.monotonic() + said.seconds
+                while time.monotonic() < end and server is self.server and not server._stopped.is_set():
+                    found = [(number, data) for number, data in self.outgoing if number > said.sent]
+                    if found:
+                        return msgspec.msgpack.encode(Outgoing(tuple(found[:64])))
+                    time.sleep(0.02)
+                return msgspec.msgpack.encode(Outgoing())
+        return b""
+
+    @property
+    def got(self):
+        return [envelope for batch in self.delivered for envelope in batch]
+
+
+class World:
+    def __init__(self, folder):
+        self.folder = folder
+        self.courier = folder / "courier"
+        self.courier.mkdir()
+        (folder / "vault").mkdir()
+        key = Identity.create()
+        key.write(self.courier / "transport.key")
+        self.certificate = make_certificate(folder)
+        self.relay = Relay(folder, key.sign_public)
+        self.vault = Vault(folder / "vault" / "carrier.sock")
+        self.process = None
+        self.write()
+
+    def write(self, **more):
+        settings = {
+            "site": "berlin",
+            "federation": FEDERATION,
+            "url": f"https://127.0.0.1:{self.relay.port}",
+            "trust": "pinned",
+            "certificate": self.certificate,
+            "socket": "../vault/carrier.sock",
+            **more,
+        }
+        (self.courier / "courier.json").write_text(json.dumps(settings))
+
+    def carry(self, *before, **environment):
+        command = [sys.executable, "-P", "-B", *(before or ("-m", "felb_sites.courier.process")), str(self.courier)]
+        clean = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**clean, **environment}
+        )
+        self.lines = []
+        threading.Thread(target=lambda: self.lines.extend(self.process.stdout), daemon=True).start()
+
+    def events(self):
+        return [json.loads(line)["event"] for line in list(self.lines)]
+
+    def stop(self):
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+        if self.relay.server is not None:
+            self.relay.stop()
+        if self.vault.server is not None:
+            self.vault.stop()
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.stop()
+
+
+def test_envelopes_go_both_ways_in_order_and_it_ends_cleanly(world):
+    world.relay.kept = [(n, b"in %d" % n) for n in range(1, 31)]
+    world.vault.outgoing = [(n, b"out %d" % n) for n in range(1, 11)]
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: len(world.vault.got) == 30 and len(world.relay.posted) == 10)
+    assert world.vault.got == [data for _, data in world.relay.kept]
+    assert world.relay.posted == [(204, data) for _, data in world.vault.outgoing]
+    wait_for(lambda: world.vault.told == ["connected"])
+    world.process.send_signal(signal.SIGTERM)
+    assert world.process.wait(5) == 0
+    wait_for(lambda: "stopped" in world.events())
+    assert not any(b"in 1" in line or b"out 1" in line for line in world.lines)
+
+
+def test_a_backlog_is_delivered_as_one_batch_when_the_vault_is_back(world):
+    world.relay.kept = [(n, b"%d" % n) for n in range(1, 4)]
+    world.relay.start()
+    world.carry()
+    wait_for(lambda: 3 in world.relay.polls)  # polling, the heartbeat, goes on
+    world.relay.kept += [(n, b"%d" % n) for n in range(4, 41)]
+    wait_for(lambda: 40 in world.relay.polls)
+    world.vault.start()
+    wait_for(lambda: len(set(world.vault.got)) == 40)
+    assert world.vault.got[:40] == [data for _, data in world.relay.kept]
+    assert len(world.vault.delivered) <= 3
+
+
+def test_a_vault_that_was_started_again_gets_what_it_has_not_acknowledged(world):
+    world.relay.kept = [(1, b"one"), (2, b"two")]
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: world.vault.got == [b"one", b"two"])
+    world.vault.stop()
+    wait_for(lambda: "vault-away" in world.events())
+    world.vault.outgoing = [(1, b"numbers begin anew")]
+    world.vault.start()
+    wait_for(lambda: world.vault.got == [b"one", b"two"] * 2)
+    wait_for(lambda: world.relay.posted == [(204, b"numbers begin anew")])
+
+
+def test_a_relay_that_was_started_again_is_found_again(world):
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: world.relay.polls)
+    world.relay.stop()
+    world.vault.outgoing = [(1, b"a"), (2, b"b")]
+    wait_for(lambda: "unreachable" in world.events())
+    world.relay.kept = [(1, b"x")]
+    world.relay.start()
+    wait_for(lambda: world.vault.got == [b"x"] and [data for _, data in world.relay.posted] == [b"a", b"b"])
+    wait_for(lambda: world.vault.told[-1] == "connected")
+    assert world.relay.sessions == 2
+
+
+@pytest.mark.parametrize("code", [409, 413, 403])
+def test_a_refused_envelope_is_not_sent_for_ever(world, code):
+    world.relay.codes = [code, 403] if code == 403 else [code]
+    world.vault.outgoing = [(1, b"refused"), (2, b"next")]
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: world.relay.posted and world.relay.posted[-1] == (204, b"next"))
+    assert [data for _, data in world.relay.posted] == [b"refused"] * (2 if code == 403 else 1) + [b"next"]
+
+
+def test_a_full_relay_is_tried_again_and_the_order_is_kept(world):
+    world.relay.codes = [507, 503, 507]
+    world.vault.outgoing = [(1, b"a"), (2, b"b")]
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: len(world.relay.posted) == 5)
+    assert world.relay.posted == [(507, b"a"), (503, b"a"), (507, b"a"), (204, b"a"), (204, b"b")]
+
+
+def test_a_revoked_site_tells_its_vault(world):
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: world.vault.told == ["connected"])
+    world.relay.is_member = False
+    world.relay.tokens.clear()
+    wait_for(lambda: world.vault.told == ["connected", "not-member"])
+
+
+def test_another_certificate_is_refused(world):
+    world.write(certificate=make_certificate(world.folder, "other"))
+    world.relay.kept = [(1, b"x")]
+    world.relay.start()
+    world.vault.start()
+    world.carry(SSL_CERT_FILE=str(world.folder / "tls.pem"))
+    wait_for(lambda: world.vault.told == ["certificate"])
+    assert not world.relay.challenges
+    assert world.vault.got == []
+
+
+@pytest.mark.parametrize(("trust", "told"), [("pinned", "certificate"), ("authority", "connected")])
+def test_what_an_authority_has_signed_is_not_the_pinned_certificate(world, trust, told):
+    world.write(certificate=make_certificate(world.folder, signed_by="authority"), trust=trust)
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: world.vault.told == [told])
+
+
+def test_the_proxy_of_the_environment_is_used(world):
+    seen = []
+
+    async def connect(reader, writer):
+        line = await reader.readuntil(b"\r\n\r\n")
+        seen.append(line.split()[:2])
+        host, port = line.split()[1].decode().split(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+
+        async def pump(source, target):
+            try:
+                while data := await source.read(1 << 16):
+                    target.write(data)
+                    await target.drain()
+            except OSError:
+                pass
+            finally:
+                target.close()
+
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(connect, "127.0.0.1", 0))
+    port = server.sockets[0].getsockname()[1]
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        world.relay.kept = [(1, b"x")]
+        world.relay.start()
+        world.vault.start()
+        world.carry(HTTPS_PROXY=f"http://127.0.0.1:{port}")
+        wait_for(lambda: world.vault.got == [b"x"])
+        assert seen[0] == [b"CONNECT", f"127.0.0.1:{world.relay.port}".encode()]
+    finally:
+        world.stop()
+        world.process = world.relay.server = world.vault.server = None
+
+        async def end():
+            server.close()
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(end(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+AUDITED = """
+import os, runpy, sys
+BAD = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
+       "pickle.find_class",
+       "shutil.", "os.remove", "os.rename", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
+       "tempfile.")
+def hook(event, arguments):
+    written = False
+    if event == "open":
+        path, mode, flags = arguments
+        written = bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)) if flags else False
+        written = written or (isinstance(mode, str) and any(letter in mode for letter in "wax+"))
+    if written or event.startswith(BAD):
+        os.write(1, b'{"event": "AUDIT %s"}\\n' % event.encode())
+        os._exit(99)
+sys.addaudithook(hook)
+sys.argv = ["courier", *sys.argv[1:]]
+runpy.run_module("felb_sites.courier.process", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_it_writes_no_file_and_starts_nothing(world, tmp_path):
+    script = tmp_path / "audited.py"
+    script.write_text(AUDITED)
+    world.relay.kept = [(n, b"in") for n in range(1, 4)]
+    world.relay.codes = [507, 409]
+    world.vault.outgoing = [(1, b"a"), (2, b"b")]
+    world.relay.start()
+    world.vault.start()
+    world.carry(str(script))
+    wait_for(lambda: (world.vault.got and len(world.relay.posted) == 3) or world.process.poll() is not None)
+    if world.process.poll() is None:
+        world.vault.stop()
+        wait_for(lambda: "vault-away" in world.events() or world.process.poll() is not None)
+        world.process.terminate()
+    assert (world.process.wait(10), [event for event in world.events() if "AUDIT" in event]) == (0, [])
+
+
+def test_the_audit_sees_a_file_that_is_written(tmp_path):
+    script = tmp_path / "audited.py"
+    bad = AUDITED.replace(
+        'runpy.run_module("felb_sites.courier.process", run_name="__main__", alter_sys=True)', 'open("/dev/null", "w")'
+    )
+    script.write_text(bad)
+    assert subprocess.run([sys.executable, str(script)], capture_output=True).returncode == 99
+
+
+def test_what_it_imports():
+    code = "import sys, felb_sites.courier.process; print(*sorted(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    own = {name for name in found if name.split(".")[0] in ("felb", "felb_sites")}
+    assert own == {
+        *("felb", "felb._lazy", "felb._version", "felb.errors", "felb.records"),
+        *("felb_sites", "felb_sites.carrier", "felb_sites.sockets", "felb_sites.keys", "felb_sites.keys.identity"),
+        *("felb_sites.courier", "felb_sites.courier.process"),
+    }
+    assert not {"numpy", "zipfile", "tarfile", "sqlite3", "multiprocessing"} & set(found)
+
+
+def test_resident_memory_is_below_60_mb(world):
+    world.relay.kept = [(1, b"x")]
+    world.relay.start()
+    world.vault.start()
+    world.carry()
+    wait_for(lambda: world.vault.got)
+    lines = Path(f"/proc/{world.process.pid}/status").read_text().splitlines()
+    resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    assert resident < 60_000
+
+
+def test_the_queue_has_an_end(monkeypatch):
+    monkeypatch.setattr(process, "MOST_WAITING", 10)
+
+    async def play():
+        queue = process.Queue()
+        await queue.put(b"x" * 50)  # one of any size
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.put(b"y"), 0.05)
+        assert await queue.take() == (b"x" * 50,)
+        await asyncio.wait_for(queue.put(b"y"), 5)
+        assert await queue.take() == (b"y",)
+
+    asyncio.run(play())
+
+
+def test_a_batch_is_bounded_but_never_empty(monkeypatch):
+    monkeypatch.setattr(process, "MOST_WAITING", 10)
+    assert process.first_batch((b"x" * 50, b"y")) == (b"x" * 50,)
+    assert process.first_batch((b"x" * 5, b"y" * 5, b"z")) == (b"x" * 5, b"y" * 5)
+    assert len(process.first_batch((b"",) * 100)) == 64
+
+
+def test_a_pinned_certificate_leaves_no_room_for_authorities(world):
+    world.write(ca="tls.pem")
+    world.carry()
+    assert world.process.wait(20) == 1
+    wait_for(lambda: world.events() == ["error"])
