@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import re
 import sys
 import time
@@ -53,12 +52,9 @@ class RelayController(Controller):
 
     def __init__(self, invitation: dict[str, str], patience: float = PATIENCE) -> None:
         super().__init__()
-        invited = msgspec.convert(invitation, Invitation)
-        self._url, self._patience = invited.url, patience
-        self._context = make_context(
-            Settings("", invited.federation, invited.url, invited.trust, invited.certificate, socket=""),  # type: ignore[arg-type]
-            Path(),
-        )
+        trusted = {name: invitation[name] for name in ("federation", "url", "trust", "certificate")}
+        settings = msgspec.convert({**trusted, "site": "", "socket": ""}, Settings)
+        self._url, self._patience, self._context = settings.url, patience, make_context(settings, Path())
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing: all begins with the control flow."""
@@ -77,13 +73,11 @@ class RelayController(Controller):
 
     async def _serve(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         self._loop = asyncio.get_running_loop()
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # it would write a line for every request
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
         async with httpx.AsyncClient(
             base_url=self._url,
             verify=self._context,
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=10.0),
-            limits=limits,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             headers={"accept-encoding": "identity", "user-agent": "felb-nvflare"},
         ) as self._http:
             fl_ctx.get_engine().register_aux_message_handler(TOPIC, self._forward)
@@ -131,12 +125,7 @@ def write_job(invitation: Path, folder: Path, *, patience: float = PATIENCE) -> 
     config = folder / "app" / "config"
     config.mkdir(parents=True)
     files: dict[Path, dict[str, Any]] = {
-        folder / "meta.json": {
-            "name": "felb",
-            "resource_spec": {},
-            "min_clients": 1,
-            "deploy_map": {"app": ["@ALL"]},
-        },
+        folder / "meta.json": {"name": "felb", "resource_spec": {}, "min_clients": 1, "deploy_map": {"app": ["@ALL"]}},
         config / "config_fed_server.json": {
             "format_version": 2,
             "workflows": [{"id": "felb", "path": controller, "args": arguments}],

@@ -1,13 +1,14 @@
-"""The end at a site: the courier of felb inside a FLARE client, whose requests to the relay travel as FLARE messages.
+"""The end at a site: the courier of felb inside a FLARE client; its requests to the relay travel as FLARE messages.
 
-Nothing that a job says has an influence on it: where the courier's folder is, says a file of the site, ``felb.json`` in
-the folder ``local`` of the FLARE client. The vault does not know which courier it has.
+A job tells it nothing: the folder of the courier is named by ``felb.json``, which the site writes to the folder
+``local`` of its FLARE client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,8 @@ REQUESTS = 8
 """At a time; a poll that was given up takes a place until the relay has answered it."""
 LOOK_SECONDS, PAUSE_SECONDS = 0.2, 10.0
 """Between two looks whether the job has ended, and before a courier that could not start is asked for again."""
+
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it would write a line for every request
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
