@@ -204,9 +204,11 @@ class Courier:
     Parameters
     ----------
     folder : the courier's own
+    transport : carries the requests to the relay in the place of HTTPS
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._transport = transport
         self._settings = Settings.read(folder)
         self._key = Identity.read(folder / KEY)
         self._context = make_context(self._settings, folder)
@@ -228,8 +230,9 @@ class Courier:
         async with httpx.AsyncClient(
             base_url=self._settings.url,
             verify=self._context,
-            proxy=self._settings.proxy,
-            trust_env=True,
+            transport=self._transport,
+            proxy=self._settings.proxy if self._transport is None else None,
+            trust_env=self._transport is None,
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=10.0),
             limits=limits,
             headers={"accept-encoding": "identity", "user-agent": "felb-courier"},
