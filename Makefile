@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml $(wildcard packages/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/pip install --quiet --disable-pip-version-check --group dev \
-	  --editable "packages/felb[all]" --editable packages/felb-sites --editable packages/felb-paper
+	  --editable "packages/felb[all]" --editable "packages/felb-sites[nvflare]" --editable packages/felb-paper
 	@touch $@
 
 install: $(STAMP)  ## create .venv and install felb with all extras and the developers' tools
