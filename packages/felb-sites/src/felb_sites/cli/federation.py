@@ -233,11 +233,12 @@ def _opened(folder: str, authority: str | None) -> Federation | Authority:
 
 @federation_command.command("start")
 @click.argument("folder", type=click.Path())
+@options.as_json
 @click.pass_context
-def start(context: click.Context, folder: str) -> None:
+def start(context: click.Context, folder: str, as_json: bool) -> None:
     """Run the relay of the federation in FOLDER until it is stopped.
 
-    The process stays in the foreground, as service managers expect, and writes its log as lines of JSON.
+    The process stays in the foreground, as service managers expect, and writes its log to standard output.
     """
     from felb_sites.coordinator.folder import Federation
 
@@ -245,7 +246,7 @@ def start(context: click.Context, folder: str) -> None:
     _ = federation.members  # a damaged list is told before anything listens
     from felb_sites.relay.process import main
 
-    context.exit(main([str(federation.folder)]))
+    context.exit(main([str(federation.folder), *([] if as_json else ["--plain"])]))
 
 
 @federation_command.command("health")

@@ -240,8 +240,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the relay of a coordinator's folder: ``python -m felb_sites.relay.process FOLDER``."""
     parser = argparse.ArgumentParser(prog="felb-relay", description="Run the relay of a federation.")
     parser.add_argument("folder", type=Path, help="folder of the coordinator")
-    folder: Path = parser.parse_args(arguments).folder
-    _log_lines()
+    parser.add_argument("--plain", action="store_true", help="log for people, not as JSON")
+    given = parser.parse_args(arguments)
+    folder: Path = given.folder
+    _log_lines(_PlainLines() if given.plain else _Lines())
     try:
         invitation = Invitation.read(folder / "federation.json")
         settings = read_record(folder / "relay" / "relay.json", RelaySettings, advice="restore it from a backup")
@@ -254,7 +256,8 @@ def main(arguments: list[str] | None = None) -> int:
             members=folder / "members.felb",
         )
     except (FelbError, OSError) as error:
-        log.error("not started", extra={"fields": {"reason": str(error)}})
+        if not given.plain:
+            log.error("not started", extra={"fields": {"reason": str(error)}})
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
@@ -445,9 +448,8 @@ def _listen(host: str, port: int) -> socket.socket:
         else:
             found = _listen_everywhere(port)
     except OSError as error:
-        raise InputError(
-            f"port {port} cannot be used ({error.strerror}); end who uses it, or choose another"
-        ) from error
+        reason = "unknown error" if error.errno is None else os.strerror(error.errno)
+        raise InputError(f"port {port} cannot be used ({reason}); end who uses it, or choose another") from error
     found.setblocking(False)
     return found
 
@@ -539,6 +541,16 @@ class _Lines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True)
 
 
+class _PlainLines(_Lines):
+    """The same facts for people: the time, the event, and its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = json.loads(super().format(record))
+        known = {name: line.pop(name) for name in ("time", "level", "event")}
+        fields = "  ".join(f"{name} {value}" for name, value in line.items())
+        return f"{known['time'][11:19]}  {known['event']}  {fields}".rstrip()
+
+
 class _Quiet(logging.Filter):
     """Lets so many lines through a second, and says how many it dropped: strangers must not fill the disk."""
 
@@ -560,10 +572,10 @@ class _Quiet(logging.Filter):
         return True
 
 
-def _log_lines() -> None:
+def _log_lines(form: logging.Formatter) -> None:
     """Log to standard output."""
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_Lines())
+    handler.setFormatter(form)
     handler.addFilter(_Quiet(_LINES_A_SECOND))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for name in ("uvicorn", "uvicorn.error", "asyncio"):
