@@ -12,6 +12,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping  # noqa: TC003  # a stored status is read by its types
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from felb_sites.run_plan import RUN_ID, Plan
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
 PLAN, STATUS, RECORD, LOCK = "plan.json", "status.json", "record.sqlite", "lock"
 SUMS, BROADCAST, COUNTERS = "sums", "broadcast", "counters"
@@ -133,10 +135,21 @@ class RunRecord:
         """The file; opened when it is first needed, by the process that holds the lock."""
         if self._opened is None:
             self._opened = sqlite3.connect(self.folder / RECORD, isolation_level=None)
-            for statement in ("pragma journal_mode=wal", "pragma synchronous=full", "pragma wal_autocheckpoint=8192"):
-                self._opened.execute(statement)
-            self._opened.executescript(_TABLES)
+            with self._telling():
+                for pragma in ("journal_mode=wal", "synchronous=full", "wal_autocheckpoint=8192"):
+                    self._opened.execute(f"pragma {pragma}")
+                self._opened.executescript(_TABLES)
         return self._opened
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say what is wrong with the file."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise FederationError(
+                f"{self.folder / RECORD} cannot be used ({error}); make room on the disk, or {_ADVICE}"
+            ) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -173,7 +186,8 @@ class RunRecord:
     def count(self, **changes: Any) -> Counters:
         """Change some of the counters; they are on disk when this returns."""
         counters = msgspec.structs.replace(self.counters(), **changes)
-        self._put(COUNTERS, 0, msgspec.json.encode(counters))
+        with self._telling():
+            self._put(COUNTERS, 0, msgspec.json.encode(counters))
         return counters
 
     # -- what sites were told ----------------------------------------------------------------------------------------
@@ -186,8 +200,12 @@ class RunRecord:
         broadcast : round and envelope that sites are told next: under its number there is no other one
         last : sums of the last round of a finished run, to which late sites may be added
         """
+        with self._telling():
+            self._write_all(broadcast, last)
+
+    def _write_all(self, broadcast: tuple[int, bytes] | None, last: Sums | None) -> None:
+        self._db.execute("begin immediate")
         try:
-            self._db.execute("begin immediate")
             new, dropped = ({}, []) if self._journal is None else self._journal.take_changes()
             self._db.executemany("insert or replace into journal values(?, ?)", new.items())
             self._db.executemany("delete from journal where name=?", [(name,) for name in dropped])
@@ -197,8 +215,6 @@ class RunRecord:
                 header = {"clients": last.clients, "missing": list(last.missing)}
                 self._put(SUMS, last.round, encode_entry(header, dict(last)))
             self._db.execute("commit")
-        except sqlite3.Error as error:
-            raise FederationError(f"{self.folder / RECORD} cannot be written ({error}); is the disk full?") from error
         finally:
             if self._db.in_transaction:
                 self._db.execute("rollback")
