@@ -11,7 +11,7 @@ import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "processes.md"
 ROW = re.compile(r"^\| (\w+), `(felb_sites\.[\w.]+)` \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
-WITHOUT_NUMPY = {"courier", "supervisor"}
+WITHOUT_NUMPY = {"relay", "courier", "supervisor"}
 PROGRAM = "import sys, {module}; print(*sorted(sys.modules))"
 
 

@@ -16,17 +16,15 @@ first three are here and in `felb_sites.keys.members`.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 import msgspec
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from felb.errors import FederationError
-from felb.secure_sum.protocol import derived_key, public_of
+from felb.secure_sum.keys import agreed_key, derived_key, public_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -140,7 +138,7 @@ def seal(header: Header, payload: bytes, sender: Identity, *, receivers: Mapping
     private, content = derived_key(secret, b"ephemeral"), derived_key(secret, b"content")
     ephemeral = public_of(private)
     wraps = {
-        name: ChaCha20Poly1305(_wrapping_key(private, public, text, name)).encrypt(_NONCE, content, None)
+        name: ChaCha20Poly1305(agreed_key(private, public, _wrap_info(text, name))).encrypt(_NONCE, content, None)
         for name, public in receivers.items()
     }
     ciphertext = ChaCha20Poly1305(content).encrypt(_NONCE, payload, text)
@@ -159,43 +157,15 @@ def unseal(envelope: Envelope, name: str, receiver: Identity) -> bytes:
     text = _header_text(envelope.header)
     try:
         wrap = envelope.wraps[name]
-        secret = X25519PrivateKey.from_private_bytes(receiver.seal_secret).exchange(
-            X25519PublicKey.from_public_bytes(envelope.ephemeral)
-        )
-        content = ChaCha20Poly1305(derived_key(secret, _wrap_info(text, name))).decrypt(_NONCE, wrap, None)
+        key = agreed_key(receiver.seal_secret, envelope.ephemeral, _wrap_info(text, name))
+        content = ChaCha20Poly1305(key).decrypt(_NONCE, wrap, None)
         return ChaCha20Poly1305(content).decrypt(_NONCE, envelope.payload, text)
     except (KeyError, ValueError, InvalidTag) as error:
         raise FederationError("an envelope that cannot be opened") from error
 
 
-@dataclass
-class Numbers:
-    """Tells new envelopes from repeated ones and from contradictions, for one receiver.
-
-    Parameters
-    ----------
-    last : number and digest of the last envelope of each (run, sender, kind)
-    """
-
-    last: dict[tuple[str, str, str], tuple[int, bytes]]
-
-    def is_new(self, header: Header, digest: bytes) -> bool:
-        """Return whether an envelope is to be dealt with; raises if its number was used for another one."""
-        known = self.last.get((header.run, header.sender, header.kind))
-        if known is None or header.number > known[0]:
-            return True
-        if header.number == known[0] and digest != known[1]:
-            raise FederationError("a number that was used for another envelope")
-        return False
-
-
 def _sign(envelope: Envelope, sender: Identity) -> Envelope:
     return msgspec.structs.replace(envelope, signature=sender.sign(envelope.signed_text()))
-
-
-def _wrapping_key(private: bytes, public: bytes, text: bytes, name: str) -> bytes:
-    secret = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
-    return derived_key(secret, _wrap_info(text, name))
 
 
 def _wrap_info(text: bytes, name: str) -> bytes:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from felb.errors import InputError
-from felb.records import read_record, replacing, sync_folder
-from felb.tables.sources import is_url
+from felb.records import is_url, read_record, replacing, sync_folder
 from felb_sites.keys.identity import Identity
 from felb_sites.keys.members import Invitation, JoinRequest, Member, check_name
 

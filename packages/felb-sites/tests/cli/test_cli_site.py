@@ -127,7 +127,6 @@ def test_a_folder_that_is_none_is_said_so(felb, tmp_path, monkeypatch, verb):
     assert "nowhere" in shown.err
 
 
-@pytest.mark.xfail(reason="felb.secure_sum.protocol imports felb.privacy.spec, and so numba", strict=True)
 @pytest.mark.parametrize("command", [["site", "log", "missing"], ["site", "budget", "missing"]], ids=" ".join)
 def test_an_input_error_is_told_without_heavy_imports(command, tmp_path):
     [(code, told, found)] = run_watched([command], HEAVY, tmp_path).values()

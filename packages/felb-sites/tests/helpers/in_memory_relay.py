@@ -34,14 +34,15 @@ class InMemoryRelay:
     def open_run(self, run, sites, most_bytes):
         self._call()
 
-    def post(self, data):
+    def post(self, *envelopes):
         self._call()
-        header = read_envelope(data).header
-        self.before_post(header)
-        for name in header.receivers:
-            if name not in self.away:
-                self.loopback.vaults[name].deliver([data])
-                self.collect(name)
+        for data in envelopes:
+            header = read_envelope(data).header
+            self.before_post(header)
+            for name in header.receivers:
+                if name not in self.away:
+                    self.loopback.vaults[name].deliver([data])
+                    self.collect(name)
 
     def collect(self, name):
         for seq, data in self.loopback.vaults[name].fetch(self.loopback.read_up_to[name], 0.0).envelopes:
@@ -51,7 +52,7 @@ class InMemoryRelay:
                 self.seq += 1
                 self.kept.append((self.seq, header, data))
 
-    def next(self, run, after, wait):
+    def next(self, run, after, wait, count=1):
         self._call()
         for name in self.loopback.vaults:
             if name not in self.away:

@@ -7,7 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from loopback import real_fields
-from vault_parts import K, M, exact_plan, make_loopback, make_shards, notes, outbox, plain_lines, said_refusals
+from vault_parts import (
+    K,
+    M,
+    exact_plan,
+    make_loopback,
+    make_shards,
+    notes,
+    outbox,
+    plain_lines,
+    receipts,
+    said_refusals,
+)
 
 from felb.federated.journal import pack, unpack
 from felb.federated.loop import play
@@ -213,8 +224,7 @@ def test_a_site_that_was_away_answers_the_last_round_only(tmp_path):
     found = [(header.kind, header.round) for header, _ in loop.read("site-3")]
     assert found == [("response", 3)]
     assert {line["round"] for line in loop.lines("site-3")} == {3}
-    acknowledged = {bytes(row["digest"]) for row in vault.store.rows("select digest from receipts")}
-    assert {digest(data) for data in missed} <= acknowledged
+    assert {digest(data) for data in missed} <= receipts(loop, "site-3")
 
 
 def test_rounds_of_more_runs_than_are_kept_in_memory_are_all_answered(tmp_path):
@@ -235,13 +245,13 @@ def test_sums_are_acknowledged_after_they_were_answered_and_not_before(tmp_path,
     data = loop.seal("sums", "r1", 0, messages.RoundSums())
 
     def look(session):
-        seen.extend(bytes(row["digest"]) for row in vault.store.rows("select digest from receipts"))
-        compute(session)
+        seen.extend(receipts(loop))
+        return compute(session)
 
     monkeypatch.setattr(Session, "compute", look)
     vault.deliver([data])
     assert digest(data) not in seen
-    assert vault.store.row("select 1 from receipts where digest=?", digest(data))
+    assert digest(data) in receipts(loop)
 
 
 # -- what changes ----------------------------------------------------------------------------------------------------

@@ -215,6 +215,11 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def is_url(data: Any) -> bool:
+    """Return whether data is named by a URL rather than by a path."""
+    return isinstance(data, str) and "://" in data and not Path(data).exists()
+
+
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a regular file for reading, by its name or through links; anything else is an `InputError`."""
     return open(path, "rb", opener=_opener)  # Path.open takes no opener

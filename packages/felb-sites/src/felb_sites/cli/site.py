@@ -350,7 +350,8 @@ def start(
     later starts need no options. The password of a database comes from the environment (PGPASSWORD) or from a password
     file of mode 0600.
     """
-    from felb.tables.sources import check_no_password, is_url
+    from felb.records import is_url
+    from felb.tables.sources import check_no_password
     from felb_sites.site_folder import Site
 
     site = Site.open(folder)
@@ -643,7 +644,7 @@ def check_site(site: Site, *, courier_user: str | None, one_user: bool, columns:
 
 def check_paths(site: Site, account: tuple[int, int] | None) -> dict[str, Any]:
     """Raise unless keys are of use and private, and the data is there, and not the courier's to read."""
-    from felb.tables.sources import is_url
+    from felb.records import is_url
 
     found: dict[str, Any] = {"key fingerprint": site.fingerprint}
     data = site.config().data

@@ -1,10 +1,18 @@
-"""A run at the coordinator: its plan, journal, counters and state, in a folder that survives crashes."""
+"""A run at the coordinator: its plan, journal, counters and state, in a folder that survives crashes.
+
+Plan and status are files, which `felb status` reads. All that must agree with each other is in one SQLite file: the
+journal, the envelope that was made of it for the sites, and the counters. It is written once a round, in one
+transaction, before anybody is told what has come of the round; a process that is killed before has told nobody, and
+asks the round again.
+"""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Mapping  # noqa: TC003  # a stored status is read by its types
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -12,23 +20,26 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from felb.errors import FederationError, InputError
-from felb.federated.journal import Journal, digest, read_entry, write_entry
+from felb.federated.journal import Journal, decode_entry, encode_entry
 from felb.federated.loop import Execution
 from felb.federated.protocol import Sums
-from felb.records import read_record, replacing, sync_folder, try_lock
+from felb.records import parse_record, read_record, replacing, sync_folder, try_lock
 from felb_sites.run_plan import RUN_ID, Plan
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
-    from felb.federated.protocol import Request
-
-PLAN, STATUS, JOURNAL, COUNTERS, LOCK = "plan.json", "status.json", "journal", "counters.json", "lock"
-SUMS, EARLIER, BROADCAST = "sums", "sums-before", "broadcast"
+PLAN, STATUS, RECORD, LOCK = "plan.json", "status.json", "record.sqlite", "lock"
+SUMS, BROADCAST, COUNTERS = "sums", "broadcast", "counters"
 WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
 BLOCK = 1024
 """Numbers that are reserved at once."""
 _ADVICE = "restore it from a backup"
+_TABLES = """
+create table if not exists journal(name text primary key, entry blob not null);
+create table if not exists kept(name text primary key, round integer not null, data blob not null);
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,8 @@ class RunRecord:
             raise InputError(f"run id {run_id!r} must consist of letters, digits, - and _, at most 64")
         self.folder = Path(runs) / run_id
         self.run_id = run_id
+        self._opened: sqlite3.Connection | None = None
+        self._journal: Journal | None = None
 
     @property
     def exists(self) -> bool:
@@ -117,12 +130,44 @@ class RunRecord:
         """Write where the run stands."""
         self._write(STATUS, asdict(status))
 
-    def journal(self) -> Journal:
-        """Open the journal of the run; a damaged last round is requested again, other damage is an error."""
+    @property
+    def _db(self) -> sqlite3.Connection:
+        """The file; opened when it is first needed, by the process that holds the lock."""
+        if self._opened is None:
+            self._opened = sqlite3.connect(self.folder / RECORD, isolation_level=None)
+            with self._telling():
+                for pragma in ("journal_mode=wal", "synchronous=full", "wal_autocheckpoint=8192"):
+                    self._opened.execute(f"pragma {pragma}")
+                self._opened.executescript(_TABLES)
+        return self._opened
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say what is wrong with the file."""
         try:
-            return Journal(self.folder / JOURNAL, advice=f"restore {self.folder} from a backup", may_lose_last=True)
-        except InputError as error:
+            yield
+        except sqlite3.Error as error:
+            raise FederationError(
+                f"{self.folder / RECORD} cannot be used ({error}); make room on the disk, or {_ADVICE}"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def journal(self) -> Journal:
+        """Read the journal of the run; `commit` writes what is added to it."""
+        source = str(self.folder / RECORD)
+        made = Journal(advice=f"restore {self.folder} from a backup")
+        try:
+            for name, entry in self._db.execute("select name, entry from journal").fetchall():
+                made.take(name, *decode_entry(entry, source=source, advice=_ADVICE), source=name)
+        except (InputError, sqlite3.DatabaseError) as error:
             raise FederationError(f"the journal of run {self.run_id!r} cannot be read: {error}") from error
+        self._journal = made
+        return made
 
     def execution(self, plan: Plan | None = None) -> Execution:
         """Replay the run up to the last entry of its journal."""
@@ -133,53 +178,68 @@ class RunRecord:
 
     def counters(self) -> Counters:
         """Read what must never be used twice."""
-        if not (self.folder / COUNTERS).is_file():
+        found = self._find(COUNTERS)
+        if found is None:
             return Counters()
-        found: Counters = self._read(COUNTERS, Counters)
-        return found
+        return parse_record(found[1], Counters, source=str(self.folder / RECORD), advice=_ADVICE)
 
     def count(self, **changes: Any) -> Counters:
         """Change some of the counters; they are on disk when this returns."""
         counters = msgspec.structs.replace(self.counters(), **changes)
-        self._write(COUNTERS, msgspec.to_builtins(counters))
-        sync_folder(self.folder)
+        with self._telling():
+            self._put(COUNTERS, 0, msgspec.json.encode(counters))
         return counters
 
     # -- what sites were told ----------------------------------------------------------------------------------------
 
-    def keep_sums(self, request: Request, sums: Sums) -> None:
-        """Keep the sums of a round before anybody is told them; from then on the round has no others."""
-        header = {"round": request.round, "digest": digest(request), "clients": sums.clients}
-        write_entry(self.folder / SUMS, {**header, "missing": list(sums.missing)}, dict(sums))
+    def commit(self, *, broadcast: tuple[int, bytes] | None = None, last: Sums | None = None) -> None:
+        """Write what is new in the journal, in one transaction with what follows from it.
 
-    def last_sums(self) -> tuple[Sums, str] | None:
-        """Return the sums that were kept last, and the digest of their request."""
-        return self._sums(SUMS)
+        Parameters
+        ----------
+        broadcast : round and envelope that sites are told next: under its number there is no other one
+        last : sums of the last round of a finished run, to which late sites may be added
+        """
+        with self._telling():
+            self._write_all(broadcast, last)
 
-    def earlier_sums(self) -> tuple[Sums, str] | None:
-        """Return the sums of the last round before it was played again for late sites."""
-        return self._sums(EARLIER)
-
-    def _sums(self, name: str) -> tuple[Sums, str] | None:
+    def _write_all(self, broadcast: tuple[int, bytes] | None, last: Sums | None) -> None:
+        self._db.execute("begin immediate")
         try:
-            header, values = read_entry(self.folder / name, advice=_ADVICE)
-        except FileNotFoundError:
-            return None
-        number, clients = int(header["round"]), int(header["clients"])
-        return Sums(values, clients, missing=header["missing"], number=number), str(header["digest"])
-
-    def keep_broadcast(self, number: int, data: bytes) -> None:
-        """Keep the envelope of a round before it is posted: under its number there is no other one."""
-        with replacing(self.folder / BROADCAST, clear=False) as partial:
-            partial.write_bytes(number.to_bytes(8, "big") + data)
+            new, dropped = ({}, []) if self._journal is None else self._journal.take_changes()
+            self._db.executemany("insert or replace into journal values(?, ?)", new.items())
+            self._db.executemany("delete from journal where name=?", [(name,) for name in dropped])
+            if broadcast is not None:
+                self._put(BROADCAST, *broadcast)
+            if last is not None:
+                header = {"clients": last.clients, "missing": list(last.missing)}
+                self._put(SUMS, last.round, encode_entry(header, dict(last)))
+            self._db.execute("commit")
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("rollback")
 
     def broadcast(self, number: int) -> bytes | None:
         """Return the envelope of a round, if it was the last one that was kept."""
-        try:
-            kept = (self.folder / BROADCAST).read_bytes()
-        except FileNotFoundError:
+        found = self._find(BROADCAST)
+        return found[1] if found is not None and found[0] == number else None
+
+    def last_sums(self) -> Sums | None:
+        """Return the sums of the last round of a run that was finished."""
+        found = self._find(SUMS)
+        if found is None:
             return None
-        return kept[8:] if int.from_bytes(kept[:8], "big") == number else None
+        header, values = decode_entry(found[1], source=str(self.folder / RECORD), advice=_ADVICE)
+        return Sums(values, int(header["clients"]), missing=header["missing"], number=found[0])
+
+    def _find(self, name: str) -> tuple[int, bytes] | None:
+        found: tuple[int, bytes] | None = self._db.execute(
+            "select round, data from kept where name=?", (name,)
+        ).fetchone()
+        return found
+
+    def _put(self, name: str, number: int, data: bytes) -> None:
+        self._db.execute("insert or replace into kept values(?, ?, ?)", (name, number, data))
 
     def reopen(self) -> None:
         """Let a finished run play its last round again, for sites that missed it.
@@ -194,14 +254,11 @@ class RunRecord:
             raise InputError(f"no site has missed the end of run {self.run_id!r}")
         if self.counters().ended:
             raise InputError(f"the sites were told that run {self.run_id!r} is over, so none can be late any more")
-        last = self.last_sums() or self.earlier_sums()  # the latter, if this was interrupted here before
-        if last is None or last[0].round != len(rows) - 1:
+        last = self.last_sums()
+        if last is None or last.round != len(rows) - 1:
             raise InputError(f"the sums of the last round of run {self.run_id!r} are not kept in {self.folder}")
-        if (self.folder / SUMS).exists():
-            (self.folder / SUMS).replace(self.folder / EARLIER)
-        sync_folder(self.folder)
         journal.forget_last_round()
-        journal.save()
+        self.commit()
         self.report(replace(status, state=WAITING, round=len(rows) - 1, time=time.time()))
 
     # -- one process -------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import FederationError, FelbError, InputError
 from felb.federated.loop import play
 from felb.metrics.counts import History
-from felb.privacy.spec import guarantee
+from felb.privacy.statement import guarantee
 from felb.records import NEW, beside, clear_leftovers, replace_folder
 from felb.runs import RESULT
 from felb.runs.result import AGREED, RESAMPLED, Provenance, Result
@@ -98,7 +98,7 @@ def run_deployed(
     run = run.proposed_by(federation)
     record = RunRecord(federation.folder / RUNS, run.plan.run_id)
     record.begin(run.plan)
-    with record.lock(), _relay_of(federation, client) as relay:
+    with record.lock(), contextlib.closing(record), _relay_of(federation, client) as relay:
         if late:
             record.reopen()
         player = _Player(federation, run, record, relay, on_status=on_status, on_event=on_event)
@@ -194,6 +194,7 @@ class _Player:
         self._report(state=RUNNING, reasons={})
         finished = play(algorithm, sites, seed=plan.seed, journal=journal, on_round=report)
         assert finished is not None
+        sites.finish()
         answered, reasons = sites.last
         self._report(state=FINISHED, round=len(finished.history), sites=answered, reasons=reasons)
 

@@ -68,6 +68,8 @@ MOST_ANSWER = 4096
 """Bytes of a consent or a refusal."""
 KEYS_PER_ROUND = 4
 """Numbers of keys that a masked round may need: its own and those of the next one, twice."""
+FORGET_MANY, FORGET_BYTES = 256, 1 << 24
+"""Envelopes that were read, and their bytes, that may wait at the relay until it is told to delete them."""
 MASKED = "masked input"
 KINDS: tuple[Kind, ...] = ("response", "secure")
 
@@ -79,12 +81,12 @@ class Relay(Protocol):
         """Let sites send envelopes of a run."""
         ...
 
-    def post(self, data: bytes) -> None:
-        """Send an envelope; the same one again does no harm."""
+    def post(self, *envelopes: bytes) -> None:
+        """Send envelopes; the same ones again do no harm."""
         ...
 
-    def next(self, run: str, after: int, wait: float) -> list[tuple[int, bytes]]:
-        """Return envelopes for the coordinator, at the latest after so many seconds."""
+    def next(self, run: str, after: int, wait: float, count: int = 1) -> list[tuple[int, bytes]]:
+        """Return envelopes for the coordinator, at the latest after so many seconds; `count` are expected."""
         ...
 
     def forget(self, run: str, before: int, kinds: Sequence[str]) -> None:
@@ -205,6 +207,8 @@ class Correspondence:
         self._inbox: dict[str, bytes] = {}
         self._heard: set[str] = set()
         self._looked, self._connected = -math.inf, frozenset[str]()
+        self._held: list[bytes] = []
+        self._unforgotten: list[int] = []
 
     # -- out -----------------------------------------------------------------------------------------------------
 
@@ -217,9 +221,16 @@ class Correspondence:
         receivers = {site: member.seal for site, member in found.items()}
         return seal(header, write_message(message), self._identity, receivers=receivers).to_bytes()
 
-    def post(self, data: bytes) -> None:
-        """Give an envelope to the relay."""
-        self._asked(lambda: self._client.post(data))
+    def hold(self, data: bytes) -> None:
+        """Let an envelope be sent together with what is posted next."""
+        self._held.append(data)
+
+    def post(self, *envelopes: bytes) -> None:
+        """Give envelopes to the relay, after those that are held."""
+        sent = (*self._held, *envelopes)
+        if sent:
+            self._asked(lambda: self._client.post(*sent))
+        self._held.clear()
 
     def open(self, most_bytes: int) -> None:
         """Let the sites send envelopes of the run."""
@@ -265,11 +276,12 @@ class Correspondence:
         _, answer = self.standing.get(site, (-1, None))
         return answer.code if isinstance(answer, Refusal) and answer.code not in WAITING else None
 
-    def poll(self, seconds: float) -> None:
-        """Wait for envelopes, at most so many seconds, and read all that have come."""
+    def poll(self, seconds: float, count: int = 1) -> None:
+        """Wait for so many envelopes, a number of seconds at most, and read all that have come."""
         wait = max(0.0, seconds)
-        for seq, data in self._asked(lambda: self._client.next(self.run, self._after, wait)):
+        for seq, data in self._asked(lambda: self._client.next(self.run, self._after, wait, count)):
             self._after = max(self._after, seq)
+            self._unforgotten.append(len(data))
             try:
                 self._read(data)
             except FederationError:
@@ -280,9 +292,12 @@ class Correspondence:
         """The relay's number of the last envelope that was read."""
         return self._after
 
-    def forget(self, *kinds: Kind) -> None:
-        """Let the relay delete what was read so far of these kinds."""
-        self._asked(lambda: self._client.forget(self.run, self._after + 1, list(kinds)))
+    def forget(self, *, soon: bool = False) -> None:
+        """Let the relay delete the answers that were read so far; if that is asked for again `soon`, only many."""
+        if soon and len(self._unforgotten) < FORGET_MANY and sum(self._unforgotten) < FORGET_BYTES:
+            return
+        self._asked(lambda: self._client.forget(self.run, self._after + 1, list(KINDS)))
+        self._unforgotten.clear()
 
     def forget_refusals(self) -> None:
         """Forget refusals of rounds by an earlier process: the sites are asked again."""
@@ -393,11 +408,8 @@ class RelayedSites:
         self._letters, self._record, self._terms, self._on_wait = letters, record, terms, on_wait
         self._validator = ResponseValidator(algorithm)
         self._silent: set[str] = set()  # sites that let the last round pass
-        self._known = record.last_sums()  # by a process before this one
-        self._before: tuple[int, int, bytes] | None = None  # round, clients and packed sums of the last round
-        if self._known is not None:
-            self._before = _told(self._known[0])
-        self._earlier = record.earlier_sums()
+        self._before: Sums | None = None
+        self._earlier = record.last_sums()  # of a run that was finished, and is played on for late sites
         self.last: tuple[tuple[str, ...], dict[str, str]] = (), {}
 
     def restore(self, states: ClientStates) -> None:
@@ -409,50 +421,38 @@ class RelayedSites:
 
     def ask(self, request: Request) -> Sums:
         """Ask all sites, wait as the terms say, and add up the responses that were admitted."""
-        known, self._known = self._known, None
-        if known is not None and known[0].round == request.round:
-            return self._again(*known, request)
-        earlier = self._earlier
         self._letters.refresh()
         self._broadcast(request)
-        if earlier is not None and earlier[0].round == request.round:
-            sums, reasons = self._late(request, earlier[0])
+        if self._earlier is not None and self._earlier.round == request.round:
+            sums, reasons = self._late(request, self._earlier)
         else:
             sums, reasons = self._round(request)
-        self._record.keep_sums(request, sums)
-        self._before = _told(sums)
-        self._letters.forget(*KINDS)
+        self._before = sums
         self.last = tuple(site for site in self._letters.sites if site not in reasons), reasons
         return sums
 
-    def _again(self, sums: Sums, asked: str, request: Request) -> Sums:
-        """Return sums that sites may have been told already, so that the round has no others."""
-        if asked != digest(request):
-            raise FederationError(
-                f"round {request.round} was asked in another way before; restore {self._record.folder} from a backup, "
-                "or begin another run"
-            )
-        reasons = dict.fromkeys(sums.missing, NOT_ANSWERED)
-        self.last = tuple(site for site in self._letters.sites if site not in reasons), reasons
-        return sums
+    def finish(self) -> None:
+        """Set the end of the run down, and let the relay delete what was read."""
+        self._record.commit(last=self._before)
+        self._letters.forget()
 
     def _broadcast(self, request: Request) -> None:
-        """Tell all sites the sums of the round before, from which they derive the request."""
+        """Tell all sites the sums of the round before, from which they derive the request, with what is posted next."""
         data = self._record.broadcast(request.round)
         if data is None:
-            message = RoundSums(real=real_fields(request))
+            message, before = RoundSums(real=real_fields(request)), self._before
             if request.round:
-                if self._before is None or self._before[0] != request.round - 1:
+                if before is None or before.round != request.round - 1:
                     folder = self._record.folder
                     raise FederationError(
                         f"the sums of round {request.round - 1} are missing in {folder}; restore it from a backup"
                     )
-                _, clients, packed = self._before
-                message = RoundSums(clients, packed, message.real)
+                message = RoundSums(before.clients, pack(narrowed(before)), message.real)
             sites = self._letters.sites
             data = self._letters.sealed("sums", request.round, message, to=sites, of_round=request.round)
-            self._record.keep_broadcast(request.round, data)
-        self._letters.post(data)
+            self._record.commit(broadcast=(request.round, data))
+        self._letters.hold(data)
+        self._letters.forget(soon=True)  # what was read is on disk
 
     def _round(self, request: Request) -> tuple[Sums, dict[str, str]]:
         """Return the sums of a round, and why sites are not in them."""
@@ -485,6 +485,7 @@ class RelayedSites:
             return Release(values)
 
         self._letters.listen("response", dict.fromkeys(sites, request.round), of_round=request.round, limit=limit)
+        self._letters.post()
         return self._collect(sites, request, read, quorum=quorum, everyone=request.all_clients)
 
     def _collect(
@@ -504,6 +505,8 @@ class RelayedSites:
         begun, quorate, hopeless, told = time.monotonic(), math.inf, math.inf, dict[str, str]()
         while True:
             for site, data in letters.take().items():
+                if site not in wanted:
+                    continue
                 try:
                     came[site] = read(site, data)
                     reasons.pop(site, None)
@@ -548,16 +551,11 @@ class RelayedSites:
                 if waiting != told:
                     told = waiting
                     self._on_wait(waiting)
-            letters.poll(min(end - now, LOOK_EVERY))
+            letters.poll(min(end - now, LOOK_EVERY), len(missing))
         connected = letters.connected() if missing else frozenset()
         reasons |= {site: NOT_ANSWERED if site in connected else ABSENT for site in missing}
         self._silent = (self._silent - set(came) - set(reasons)) | set(missing)
         return came, reasons
-
-
-def _told(sums: Sums) -> tuple[int, int, bytes]:
-    """Return the sums of a round as sites are told them."""
-    return sums.round, sums.clients, pack(narrowed(sums))
 
 
 def summed(request: Request, releases: Mapping[str, Release], reasons: Mapping[str, str]) -> Sums:
@@ -589,7 +587,7 @@ class MaskedSites(RelayedSites):
 
     def __init__(self, *correspondence: Any, plan: Plan, roster: Roster, **more: Any) -> None:
         super().__init__(*correspondence, **more)
-        counters = self._record.counters()
+        counters = self._counters = self._record.counters()
         self._server = SecureServer(roster, sum_terms(plan, roster), first=counters.keys)
         self._keys_used, self._keys_reserved = counters.keys, counters.keys
         self._next, self._trips_reserved = counters.trips, counters.trips
@@ -618,20 +616,19 @@ class MaskedSites(RelayedSites):
         return kept, {site: reasons.get(site, NOT_ANSWERED) for site in sorted(late)}
 
     def _play(self, request: Request) -> tuple[SecureTotal, dict[str, str]]:
-        counters = self._record.counters()
         self._keys_used += KEYS_PER_ROUND
         if self._keys_used > self._keys_reserved:
             self._keys_reserved = self._keys_used + BLOCK
-            counters = self._record.count(keys=self._keys_reserved)
-        named = counters.survivors if counters.round == request.round else ()
+            self._counters = self._record.count(keys=self._keys_reserved)
+        named = self._counters.survivors if self._counters.round == request.round else ()
         reasons: dict[str, str] = {}
         trips = self._server.aggregate(request.round, digest(request), named=named)
         self._reached = set()
         try:
             trip = next(trips)
             while True:
-                if trip.survivors and (counters.round, counters.survivors) != (request.round, trip.survivors):
-                    counters = self._record.count(round=request.round, survivors=trip.survivors)
+                if trip.survivors and trip.survivors != named:
+                    self._counters = self._record.count(round=request.round, survivors=trip.survivors)
                 replies, failed = self._trip(request, trip)
                 reasons |= failed
                 trip = trips.send(replies)
@@ -650,9 +647,12 @@ class MaskedSites(RelayedSites):
         sites = [site for site in sorted(trip.messages) if site not in refused]
         numbers = dict(zip(sites, self._numbers(len(sites)), strict=True))
         letters.listen("secure", numbers, of_round=request.round, limit=MOST_TRIP)
-        for site, number in numbers.items():
-            message = SecureTrip(trip.messages[site])
-            letters.post(letters.sealed("secure", number, message, to=(site,), of_round=request.round))
+        letters.post(
+            *(
+                letters.sealed("secure", number, SecureTrip(trip.messages[site]), to=(site,), of_round=request.round)
+                for site, number in numbers.items()
+            )
+        )
         ordered = trip.step == MASKED
         quorum = max(needed, self._terms.quorum) if ordered else needed
         came, reasons = self._collect(
@@ -675,5 +675,5 @@ class MaskedSites(RelayedSites):
         first, self._next = self._next, self._next + count
         if self._next > self._trips_reserved:
             self._trips_reserved = self._next + BLOCK
-            self._record.count(trips=self._trips_reserved)
+            self._counters = self._record.count(trips=self._trips_reserved)
         return range(first, self._next)

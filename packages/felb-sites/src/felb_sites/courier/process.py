@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import importlib.util
 import os
 import random
 import signal
@@ -59,6 +60,11 @@ _OUTGOING = msgspec.msgpack.Decoder(Outgoing)
 _POLLED = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 _TROUBLE = (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, msgspec.MsgspecError)
 """What a network, a proxy or a relay can do to a request. `ValueError`: a proxy's or relay's answer that is none."""
+
+
+if importlib.util.find_spec("sniffio") is None:
+    # httpcore tries to import it several times a request, which would be a search of the whole path each time.
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

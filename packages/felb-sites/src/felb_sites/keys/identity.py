@@ -13,19 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from felb.errors import InputError
 from felb.records import open_regular, replacing, sync_folder
+from felb.secure_sum.keys import SECRET, derived_key, public_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECRET = 32
-"""Bytes of a secret."""
 _HEX = re.compile(r"[0-9A-F]{64}")
 _RAW = serialization.Encoding.Raw, serialization.PublicFormat.Raw
 
@@ -72,7 +69,7 @@ class Identity:
 
     def derive(self, info: bytes) -> bytes:
         """Return a secret for one purpose."""
-        return _derive(self.secret, b"felb derive" + info)
+        return derived_key(self.secret, b"felb derive" + info)
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message."""
@@ -81,12 +78,12 @@ class Identity:
     @cached_property
     def signing_key(self) -> Ed25519PrivateKey:
         """The key that signs."""
-        return Ed25519PrivateKey.from_private_bytes(_derive(self.secret, b"felb sign"))
+        return Ed25519PrivateKey.from_private_bytes(derived_key(self.secret, b"felb sign"))
 
     @cached_property
     def seal_secret(self) -> bytes:
         """The X25519 key that opens what was sealed."""
-        return _derive(self.secret, b"felb seal")
+        return derived_key(self.secret, b"felb seal")
 
     @cached_property
     def sign_public(self) -> bytes:
@@ -96,12 +93,7 @@ class Identity:
     @cached_property
     def seal_public(self) -> bytes:
         """With which others seal."""
-        return X25519PrivateKey.from_private_bytes(self.seal_secret).public_key().public_bytes(*_RAW)
-
-
-def _derive(secret: bytes, info: bytes) -> bytes:
-    """Return HKDF-SHA256, as `felb.secure_sum.protocol.derived_key`, which would bring NumPy into the courier."""
-    return HKDF(hashes.SHA256(), SECRET, None, info).derive(secret)
+        return public_of(self.seal_secret)
 
 
 def write_fingerprint(digest: bytes) -> str:

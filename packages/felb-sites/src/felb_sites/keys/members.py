@@ -16,8 +16,7 @@ import msgspec
 
 from felb.errors import FederationError, InputError
 from felb.records import read_record, replacing
-from felb.secure_sum.protocol import Member as Rostered
-from felb.secure_sum.protocol import Roster, usable
+from felb.secure_sum.keys import usable
 from felb_sites.envelopes import COORDINATOR, Envelope, Header, Id, Name, Number, read_envelope, seal_nothing
 from felb_sites.keys.identity import Identity, fingerprint_of, write_fingerprint
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
     from pathlib import Path
+
+    from felb.secure_sum.protocol import Roster
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -88,14 +89,14 @@ class MemberList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def roster(self, sites: Sequence[str]) -> Roster:
         """Return the roster of secure sums among some of the members."""
+        from felb.secure_sum.protocol import Member as Rostered
+        from felb.secure_sum.protocol import Roster  # with NumPy, which the relay does without
+
         unknown = sorted(set(sites) - {member.name for member in self.members})
         if unknown:
             raise InputError(f"{unknown[0]} is not a member of the federation")
-        return Roster(tuple(Rostered(name, _der(self._by_name[name].sign)) for name in sites))
-
-    @property
-    def _by_name(self) -> dict[str, Member]:
-        return {member.name: member for member in self.members}
+        keys = {member.name: member.sign for member in self.members}
+        return Roster(tuple(Rostered(name, _der(keys[name])) for name in sites))
 
 
 def _der(public: bytes) -> bytes:

@@ -28,10 +28,10 @@ from starlette.responses import Response
 from felb.errors import FederationError, shortened
 from felb_sites.envelopes import COORDINATOR, KINDS, MOST_HEADER, MOST_PAYLOAD, Name, RunName, read_envelope
 from felb_sites.keys.members import MOST_BYTES
-from felb_sites.relay.store import ConflictError, FullError, RelayStore, Run
+from felb_sites.relay.store import BATCH, ConflictError, FullError, RelayStore, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
@@ -51,6 +51,8 @@ MOST_STRANGER = 4096
 _DRAINED = 1 << 20
 """Bytes of a body beyond its limit that are thrown away, so that a member hears the refusal."""
 _MOST_SEQ = (1 << 63) - 1
+LINGER = 0.02
+"""Seconds that a poll waits for the other envelopes that are wanted, once one is there."""
 REFUSED = b'{"code":"refused"}'
 NOT_MEMBER = b'{"code":"not-member"}'
 
@@ -118,6 +120,9 @@ class _ForgetRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kinds: Annotated[tuple[str, ...], msgspec.Meta(max_length=len(KINDS))] = ()
 
 
+_Batch = Annotated[tuple[bytes, ...], msgspec.Meta(min_length=1, max_length=BATCH)]
+
+
 class _CloseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: RunName
 
@@ -168,6 +173,24 @@ class _Poll:
         self.event.set()
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What waits for a receiver behind a number, in one run or in all; `check` raises if it may not be told."""
+
+    store: RelayStore
+    receiver: str
+    after: int
+    run: str | None = None
+    check: Callable[[], object] = lambda: None
+
+    def count(self) -> int:
+        self.check()
+        return self.store.count(self.receiver, self.after, run=self.run)
+
+    def read(self) -> list[tuple[int, bytes]]:
+        return self.store.waiting(self.receiver, self.after, run=self.run)
+
+
 class _Challenges:
     """Challenges that need no memory until a member has used them: a time, and a code under a key of this process."""
 
@@ -213,6 +236,7 @@ class RelayApps:
         self._contacts: dict[str, float] = {}
         self._polls: dict[str, _Poll] = {}
         self._runs_polled: dict[str, set[_Poll]] = {}
+        self._unwritten: list[tuple[Header, bytes, asyncio.Future[None]]] = []
         self._stopping = False
         self.public = _App(
             {
@@ -229,7 +253,7 @@ class RelayApps:
                 ("GET", "/v1/health"): self._health,
                 ("GET", "/v1/sites"): self._sites,
                 ("GET", "/v1/next"): self._next_of_run,
-                ("POST", "/v1/envelope"): self._send,
+                ("POST", "/v1/envelopes"): self._send,
                 ("POST", "/v1/members"): self._install,
                 ("POST", "/v1/runs"): self._open_run,
                 ("POST", "/v1/close"): self._close_run,
@@ -302,10 +326,7 @@ class RelayApps:
             old.end()
         self._polls[session.site] = poll
 
-        def look() -> list[tuple[int, bytes]]:
-            self._find_session(request)  # it may have ended meanwhile
-            return self.store.waiting(session.site, after)
-
+        look = _Look(self.store, session.site, after, check=lambda: self._find_session(request))
         try:
             return await self._wait(request, poll, look, self.limits.poll)
         finally:
@@ -321,7 +342,12 @@ class RelayApps:
             data = await _read(request, most, self.limits.body, drained=_DRAINED)
             self._find_session(request)  # a member may have been removed while it sent
             header = self._check(data, session.site)
-            self._keep(header, data)
+            loop = asyncio.get_running_loop()
+            kept: asyncio.Future[None] = loop.create_future()
+            self._unwritten.append((header, data, kept))
+            if len(self._unwritten) == 1:
+                loop.call_soon(self._write)
+            await kept
         return Response(status_code=204)
 
     def _check(self, data: bytes, site: str) -> Header:
@@ -377,8 +403,21 @@ class RelayApps:
         return Response(status_code=204)
 
     async def _send(self, request: Request) -> Response:
-        most = max((run.most_bytes for run in self.store.runs.values()), default=0) + MOST_HEADER
-        data = await _read(request, most, self.limits.body, drained=_DRAINED)
+        most = max((run.most_bytes for run in self.store.runs.values()), default=0) + BATCH * MOST_HEADER
+        try:
+            sent = msgspec.msgpack.decode(await _read(request, most, self.limits.body, drained=_DRAINED), type=_Batch)
+        except msgspec.MsgspecError as error:
+            raise FederationError("no envelopes") from error
+        checked = [(self._check_own(data), data) for data in sent]
+        found = self.store.put_all(checked)
+        self._announce(header for (header, _), new in zip(checked, found, strict=True) if new is True)
+        for wrong in found:
+            if isinstance(wrong, FederationError):
+                raise wrong
+        return Response(status_code=204)
+
+    def _check_own(self, data: bytes) -> Header:
+        """Return the header of an envelope that the coordinator may send."""
         envelope = read_envelope(data)
         header, run = envelope.header, self.store.runs.get(envelope.header.run)
         if (header.sender, header.federation) != (COORDINATOR, self.store.federation):
@@ -396,8 +435,7 @@ class RelayApps:
         gone = [name for name in header.receivers if self._listed().find(name) is None]
         if gone:
             raise FederationError(f"{gone[0]} is not a member of the federation any more")
-        self._keep(header, data)
-        return Response(status_code=204)
+        return header
 
     async def _next_of_run(self, request: Request) -> Response:
         run = request.query_params.get("run", "")
@@ -406,13 +444,13 @@ class RelayApps:
             seconds = min(max(float(request.query_params.get("wait", "0")), 0.0), 60.0)
         except ValueError as error:
             raise FederationError("wait must be a number of seconds") from error
+        wanted = _whole(request.query_params.get("count", "1"))
         poll = _Poll()
         polls = self._runs_polled.setdefault(run, set())
         polls.add(poll)
         try:
-            return await self._wait(
-                request, poll, lambda: self.store.waiting(COORDINATOR, after, run=run), seconds, nothing=200
-            )
+            look = _Look(self.store, COORDINATOR, after, run)
+            return await self._wait(request, poll, look, seconds, nothing=200, wanted=wanted)
         finally:
             polls.discard(poll)
             if not polls and self._runs_polled.get(run) is polls:
@@ -434,40 +472,67 @@ class RelayApps:
 
     # Parts of both
 
-    def _keep(self, header: Header, data: bytes) -> None:
-        if not self.store.put(header, data):
+    def _write(self) -> None:
+        """Keep the envelopes that came since the last time in one transaction, and say so to those who have sent them.
+
+        What several sites send at the same time is written to the disk once.
+        """
+        came, self._unwritten = self._unwritten, []
+        try:
+            found = self.store.put_all((header, data) for header, data, _ in came)
+        except Exception as error:  # a full disk, which each of them is told
+            for _, _, kept in came:
+                if not kept.done():
+                    kept.set_exception(error)
             return
-        for name in header.receivers:
-            if name == COORDINATOR:
-                for poll in self._runs_polled.get(header.run, ()):
-                    poll.event.set()
-            elif waiting := self._polls.get(name):
-                waiting.event.set()
+        self._announce(header for (header, _, _), new in zip(came, found, strict=True) if new is True)
+        for (_, _, kept), new in zip(came, found, strict=True):
+            if kept.done():  # the sender is gone; the envelope is kept
+                continue
+            if isinstance(new, FederationError):
+                kept.set_exception(new)
+            else:
+                kept.set_result(None)
+
+    def _announce(self, headers: Iterable[Header]) -> None:
+        """Wake the polls of those who receive envelopes that are new."""
+        for header in headers:
+            for name in header.receivers:
+                if name == COORDINATOR:
+                    for poll in self._runs_polled.get(header.run, ()):
+                        poll.event.set()
+                elif waiting := self._polls.get(name):
+                    waiting.event.set()
 
     async def _wait(
         self,
         request: Request,
         poll: _Poll,
-        look: Callable[[], list[tuple[int, bytes]]],
+        look: _Look,
         seconds: float,
+        *,
         nothing: int = 204,
+        wanted: int = 1,
     ) -> Response:
-        """Answer with what waits, as soon as there is something."""
-        end = time.monotonic() + seconds
+        """Answer with what waits, as soon as there is something; if more is wanted, a moment later at most."""
+        end, lingers = time.monotonic() + seconds, False
         gone: asyncio.Task[None] | None = None
         try:
             while True:
                 poll.event.clear()
-                if found := look():
-                    return Response(msgspec.msgpack.encode(found), media_type="application/msgpack")
-                left = end - time.monotonic()
-                if poll.ended or self._stopping or left <= 0:
+                waiting, now = look.count(), time.monotonic()
+                if waiting and not lingers:
+                    end, lingers = min(end, now + LINGER), True
+                over = poll.ended or self._stopping or now >= end
+                if waiting >= wanted or (waiting and over):
+                    return Response(msgspec.msgpack.encode(look.read()), media_type="application/msgpack")
+                if over:
                     return Response(msgspec.msgpack.encode([]) if nothing == 200 else None, nothing)
                 if gone is None:
                     gone = asyncio.create_task(_until_gone(request))
                     gone.add_done_callback(lambda _: poll.end())
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(left):
+                    async with asyncio.timeout(end - now):
                         await poll.event.wait()
         finally:
             if gone is not None:

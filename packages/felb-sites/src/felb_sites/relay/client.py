@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlencode
 
-import httpx
 import msgspec
 
 from felb.errors import FederationError
@@ -16,8 +18,23 @@ if TYPE_CHECKING:
 
 SOCKET = "relay.sock"
 AWAY = "the relay does not run; start it with `felb federation start FOLDER`"
-_SECONDS = 60.0
-_GONE = (httpx.TransportError, OSError)
+_SECONDS = 120.0
+"""For an answer; a poll takes half of it at most."""
+_GONE = (http.client.HTTPException, OSError)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("relay", timeout=_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
 
 
 class RelayClient:
@@ -34,7 +51,7 @@ class RelayClient:
     def __init__(self, path: Path) -> None:
         self._path = Path(path)
         self._descriptor = -1
-        self._client: httpx.Client | None = None
+        self._client: _UnixConnection | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,32 +70,35 @@ class RelayClient:
 
     def put_members(self, data: bytes) -> None:
         """Install a signed member list; one that is not newer is a `FederationError`."""
-        self._ask("POST", "/v1/members", content=data)
+        self._ask("POST", "/v1/members", data)
 
     def open_run(self, run: str, sites: Sequence[str], most_bytes: int) -> None:
         """Let sites send for a run, with payloads of so many bytes at most."""
-        self._ask("POST", "/v1/runs", json={"run": run, "sites": list(sites), "most_bytes": most_bytes})
+        self._tell("/v1/runs", {"run": run, "sites": list(sites), "most_bytes": most_bytes})
 
-    def post(self, data: bytes) -> None:
-        """Send an envelope; again is as once."""
-        self._ask("POST", "/v1/envelope", content=data)
+    def post(self, *envelopes: bytes) -> None:
+        """Send envelopes, all of them or none; again is as once."""
+        self._ask("POST", "/v1/envelopes", msgspec.msgpack.encode(envelopes))
 
-    def next(self, run: str, after: int, wait: float) -> list[tuple[int, bytes]]:
-        """Return envelopes to the coordinator behind a number, as soon as there are any; none after `wait` seconds."""
-        query = {"run": run, "after": str(after), "wait": str(wait)}
-        return msgspec.msgpack.decode(self._ask("GET", "/v1/next", params=query).content, type=list[tuple[int, bytes]])
+    def next(self, run: str, after: int, wait: float, count: int = 1) -> list[tuple[int, bytes]]:
+        """Return envelopes to the coordinator behind a number, as soon as there are any; none after `wait` seconds.
+
+        Where several are expected, the relay waits a moment for the others once the first one is there.
+        """
+        query = urlencode({"run": run, "after": after, "wait": wait, "count": count})
+        return msgspec.msgpack.decode(self._ask("GET", f"/v1/next?{query}"), type=list[tuple[int, bytes]])
 
     def forget(self, run: str, before: int, kinds: Sequence[str] = ()) -> None:
         """Let the relay delete what it keeps for the coordinator with smaller numbers; no kinds are all kinds."""
-        self._ask("POST", "/v1/forget", json={"run": run, "before": before, "kinds": list(kinds)})
+        self._tell("/v1/forget", {"run": run, "before": before, "kinds": list(kinds)})
 
     def close_run(self, run: str) -> None:
         """End a run: of its envelopes only those of kind "end" are still delivered."""
-        self._ask("POST", "/v1/close", json={"run": run})
+        self._tell("/v1/close", {"run": run})
 
     def sites(self) -> dict[str, dict[str, Any]]:
         """Return for each member whether it is connected, seconds since its last contact, and how much waits for it."""
-        return msgspec.json.decode(self._ask("GET", "/v1/sites").content, type=dict[str, dict[str, Any]])
+        return msgspec.json.decode(self._ask("GET", "/v1/sites"), type=dict[str, dict[str, Any]])
 
     def is_alive(self) -> bool:
         """Return whether the relay answers."""
@@ -88,28 +108,35 @@ class RelayClient:
             return False
         return True
 
-    def _ask(self, method: str, path: str, **content: Any) -> httpx.Response:
+    def _tell(self, path: str, content: Any) -> None:
+        self._ask("POST", path, msgspec.json.encode(content))
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:
             try:
-                answer = self._connected().request(method, path, **content)
+                status, content = self._request(method, path, body)
             except _GONE:
                 self.close()  # a relay that was started again has another socket
-                answer = self._connected().request(method, path, **content)
+                status, content = self._request(method, path, body)
         except _GONE as error:
             self.close()
             raise FederationError(AWAY) from error
-        if answer.status_code >= 400:
-            raise FederationError(f"the relay refuses: {_reason(answer)}")
-        return answer
+        if status >= 400:
+            raise FederationError(f"the relay refuses: {_reason(status, content)}")
+        return content
 
-    def _connected(self) -> httpx.Client:
+    def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        client = self._connected()
+        client.request(method, path, body)
+        answer = client.getresponse()
+        return answer.status, answer.read()
+
+    def _connected(self) -> _UnixConnection:
         if self._client is None:
             if not self._path.exists():
                 raise FileNotFoundError(self._path)
             self._descriptor = folder_descriptor(self._path.parent)
-            transport = httpx.HTTPTransport(uds=through(self._descriptor, self._path.parent, self._path.name))
-            time_out = httpx.Timeout(_SECONDS, read=2 * _SECONDS)
-            self._client = httpx.Client(transport=transport, base_url="http://relay", timeout=time_out, trust_env=False)
+            self._client = _UnixConnection(through(self._descriptor, self._path.parent, self._path.name))
         return self._client
 
 
@@ -125,8 +152,8 @@ def through(descriptor: int, folder: Path, name: str = SOCKET) -> str:
     return str(folder / name)
 
 
-def _reason(answer: httpx.Response) -> str:
+def _reason(status: int, content: bytes) -> str:
     try:
-        return str(msgspec.json.decode(answer.content, type=dict[str, str])["error"])
+        return str(msgspec.json.decode(content, type=dict[str, str])["error"])
     except (msgspec.MsgspecError, KeyError):
-        return f"status {answer.status_code}"
+        return f"status {status}"

@@ -32,6 +32,8 @@ MOST_WAITING = 4096
 """Envelopes of one sender and run that may wait."""
 SHARE = 64
 """Of the largest envelopes of a run, so many of one sender may wait."""
+CHECKPOINT = 8192
+"""Pages of the log after which they are copied into the file; what was delivered before is never copied."""
 BATCH, BATCH_BYTES = 64, 1 << 25
 """Envelopes and bytes of one answer to a poll; one envelope is always told."""
 
@@ -96,7 +98,8 @@ class RelayStore:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # the WAL gets the same mode
         self._base = sqlite3.connect(path, isolation_level=None)
         try:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", f"journal_size_limit = {1 << 26}"):
+            log = f"journal_size_limit = {1 << 26}", f"wal_autocheckpoint = {CHECKPOINT}"
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", *log):
                 self._base.execute(f"PRAGMA {pragma}")
             self._base.executescript(_SCHEMA)
             self.members = self._read_members()
@@ -167,25 +170,55 @@ class RelayStore:
     # Envelopes
 
     def put(self, header: Header, data: bytes) -> bool:
-        """Keep an envelope whose signature was checked, and delete what its receipts name; return whether it is new.
+        """Keep an envelope, see `put_all`; return whether it is new."""
+        (found,) = self.put_all([(header, data)])
+        if isinstance(found, FederationError):
+            raise found
+        return found
 
-        An envelope without receivers is not kept; only its receipts count.
+    def put_all(self, envelopes: Iterable[tuple[Header, bytes]]) -> list[bool | FederationError]:
+        """Keep envelopes whose signatures were checked, and delete what their receipts name, in one transaction.
+
+        Returns for each of them whether it is new, or what is wrong with it, which does not stop the others. One
+        without receivers is not kept; only its receipts count.
         """
-        found = digest(data)
-        key = (header.run, header.sender, header.kind, header.number, _receivers_key(header.receivers))
+        found: list[bool | FederationError] = []
         with self._transaction():
-            known = self._base.execute(
-                "SELECT digest FROM envelopes WHERE (run, sender, kind, number, receivers) = (?, ?, ?, ?, ?)", key
-            ).fetchone()
-            if known is not None and known[0] != found:
-                raise ConflictError("the key of this envelope was used for other bytes")
-            self._take_receipts(header.sender, header.receipts)
-            if known is not None or not header.receivers:
-                return False
-            self._check_quota(header.run, header.sender, len(data))
-            parts = (header.run, header.sender, header.kind, header.number, header.round, header.receivers)
-            self._insert(*parts, data, found)
+            for header, data in envelopes:
+                self._base.execute("SAVEPOINT one")
+                try:
+                    found.append(self._put(header, data))
+                except FederationError as error:
+                    self._base.execute("ROLLBACK TO one")
+                    found.append(error)
+                self._base.execute("RELEASE one")
+        return found
+
+    def _put(self, header: Header, data: bytes) -> bool:
+        name = digest(data)
+        key = (header.run, header.sender, header.kind, header.number, _receivers_key(header.receivers))
+        known = self._base.execute(
+            "SELECT digest FROM envelopes WHERE (run, sender, kind, number, receivers) = (?, ?, ?, ?, ?)", key
+        ).fetchone()
+        if known is not None and known[0] != name:
+            raise ConflictError("the key of this envelope was used for other bytes")
+        self._take_receipts(header.sender, header.receipts)
+        if known is not None or not header.receivers:
+            return False
+        self._check_quota(header.run, header.sender, len(data))
+        parts = (header.run, header.sender, header.kind, header.number, header.round, header.receivers)
+        self._insert(*parts, data, name)
         return True
+
+    def count(self, receiver: str, after: int, *, run: str | None = None) -> int:
+        """Return how many envelopes `waiting` would find."""
+        of_run, values = ("", ()) if run is None else (" AND e.run = ?", (run,))
+        found: int = self._base.execute(
+            "SELECT count(*) FROM deliveries d JOIN envelopes e ON e.seq = d.seq "
+            f"WHERE d.receiver = ? AND d.seq > ?{of_run}",
+            (receiver, after, *values),
+        ).fetchone()[0]
+        return found
 
     def waiting(self, receiver: str, after: int, *, run: str | None = None) -> list[tuple[int, bytes]]:
         """Return the next envelopes for a receiver, of one run or of all, with their numbers in the relay."""

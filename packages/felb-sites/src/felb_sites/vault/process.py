@@ -18,14 +18,16 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
-from felb.errors import FederationError, InputError, shortened
+from felb.errors import FederationError, FelbError, InputError, shortened
 from felb.records import wait_for_lock
 from felb_sites.carrier import Deliver, Fetch, Tell, ToVault
 from felb_sites.envelopes import MOST_PAYLOAD
@@ -53,6 +55,25 @@ OVERTIME = 75
 """Exit code of a vault that computed longer for a request than its policy allows; it is started again."""
 
 
+class ReadSettings:
+    """Reads the settings of a site as they are now; the file is read again only if it is another one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: tuple[tuple[int, int, int], SiteConfig] | None = None
+
+    def __call__(self) -> SiteConfig:
+        """Return the settings."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return SiteConfig.load(self._path)  # which says what is wrong
+        now = found.st_ino, found.st_mtime_ns, found.st_size
+        if self._known is None or self._known[0] != now:
+            self._known = now, SiteConfig.load(self._path)
+        return self._known[1]
+
+
 def make_vault(
     folder: Path,
     *,
@@ -69,7 +90,7 @@ def make_vault(
         federation=site.invitation.federation,
         authority=site.invitation.authority,
         store=Store(folder, name=site.name),
-        config=lambda: SiteConfig.load(folder / "settings.json"),
+        config=ReadSettings(folder / "settings.json"),
         on_event=on_event,
         end_process=end_process,
     )
@@ -164,13 +185,25 @@ def handle_carrier(vault: Vault, message: bytes) -> bytes:
     return b""
 
 
+def prepare() -> None:
+    """Load the default method and its compiled code while nobody waits, so that the first run begins at once."""
+    from felb.data.binary import BinaryMatrix
+    from felb.federated.algorithms.registry import DEFAULT, make_algorithm
+    from felb.federated.loop import fit_centralized
+
+    with contextlib.suppress(FelbError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = BinaryMatrix.of(np.kron(np.eye(2, dtype=bool), np.ones((8, 4), dtype=bool)))
+        fit_centralized(make_algorithm(DEFAULT, 8, 2, {"effort": "fast"}, restricted=True), rows, seed=0)
+
+
 def run_vault(folder: Path, *, group: int | None = None, courier: int | None = None) -> None:
     """Answer for a site until the process is told to end, or its parent is gone."""
     try:
         lock = wait_for_lock(folder / LOCK, seconds=LOCK_SECONDS)
     except TimeoutError as error:
         raise InputError(f"the vault in {folder} runs already; stop it before it is started again") from error
-    console = Console(lambda: SiteConfig.load(folder / "settings.json"))
+    console = Console(ReadSettings(folder / "settings.json"))
     vault = make_vault(folder, on_event=console, end_process=lambda: os._exit(OVERTIME))
     carrier = SocketServer(
         folder / "carrier.sock",
@@ -187,6 +220,7 @@ def run_vault(folder: Path, *, group: int | None = None, courier: int | None = N
     try:
         carrier.start()
         operator.start()
+        threading.Thread(target=prepare, name="felb prepare", daemon=True).start()
         while not stopped.wait(0.5):
             if os.environ.get("FELB_DIES_WITH_PARENT") and os.getppid() != parent:
                 break

@@ -56,6 +56,8 @@ KEPT = 3
 """Rounds whose states a site keeps; a coordinator falls back by one round at most."""
 MOST_FAILURES = 5
 """Of one run: requests that failed, and times that one request was begun."""
+REAL = "real"
+"""The name under which the real-valued fields of the last request are kept."""
 FAILED = "failed"
 """The name under which failures are charged."""
 ROUNDING = 1e-9
@@ -224,13 +226,11 @@ class Session:
                 self._store.write("insert or replace into journal values(?, ?, ?)", self.plan.run_id, name, entry)
             for name in dropped:
                 self._store.write("delete from journal where run=? and name=?", self.plan.run_id, name)
-            self._store.update_run(self.plan.run_id, real=self._real)
+            self._store.keep(self.plan.run_id, REAL, self._real)
 
     def _restore_request(self) -> Request | None:
         """Return the request of the last round whose sums came, after a restart."""
-        known = self._store.run(self.plan.run_id)
-        assert known is not None
-        self._real = known["real"]
+        self._real = self._store.find(self.plan.run_id, REAL)
         return None if self._real is None else self._replay.request(unpack(self._real) if self._real else {})
 
     def _restore_charges(self) -> None:
@@ -310,7 +310,7 @@ class Session:
             store.write("insert or replace into attempts values(?, ?, ?, ?, 0, ?)", *key, tries, said)
         return None
 
-    def compute(self) -> None:
+    def compute(self) -> Values:
         """Do the tasks of the request and let the update pass the gate; nothing is written, and nothing leaves."""
         assert self.request is not None
         request = self.request
@@ -325,8 +325,9 @@ class Session:
         except Exception as error:
             self._fail(request, costs)
             raise Refusal(f"the request failed: {error!r}", code="failed") from error
+        return self._released()
 
-    def commit(self, *, masked: str | None) -> Values:
+    def commit(self, *, masked: str | None) -> None:
         """Replace the attempt by charge, log and response, within the transaction of the caller.
 
         Parameters
@@ -334,9 +335,7 @@ class Session:
         masked : digest of the roster, if what leaves is masked
         """
         assert self.request is not None
-        values = self._answered.values
-        assert values is not None
-        store, run, request = self._store, self.plan.run_id, self.request
+        store, run, request, values = self._store, self.plan.run_id, self.request, self._released()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         extra = {} if masked is None else {"masked": True, "roster": masked}
         charges = {line.what: line.cost.to_json() for line in self._answered.lines if line.cost is not None}
@@ -359,7 +358,10 @@ class Session:
             states = states_to_arrays(self._answered.states or {})
             store.put_state(run, request.round, encode_entry({}, states), keep=KEPT)
             store.update_run(run, round=request.round, state="ended" if self.is_last(request) else "open")
-        return values
+
+    def _released(self) -> Values:
+        assert self._answered.values is not None
+        return self._answered.values
 
     def is_last(self, request: Request) -> bool:
         """Return whether a request is the run's last one: the site's rows are assigned."""

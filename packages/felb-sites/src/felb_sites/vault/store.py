@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 VERSION = 1
 INLINE = 1 << 20
 """Bytes up to which a state is kept in the file itself; larger ones are files beside it, named by their content."""
+CHECKPOINT = 8192
+"""Pages of the log after which they are copied into the file; a few large answers should not cost a copy each."""
 _TABLES = """
 create table meta(name text primary key, value text not null);
 create table members(number integer primary key, data blob not null, time real not null);
@@ -44,9 +46,9 @@ create table runs(
     proposal integer not null, replies integer not null default 0, status text not null, by text not null default '',
     asked real not null, decided real, code text not null default '', reason text not null default '', needs integer,
     state text not null default 'proposed', round integer not null default -1, data text, sample blob,
-    secure blob, real blob,
     epoch integer not null
 );
+create table kept(run text, name text, data blob, primary key(run, name));
 create table journal(run text, name text, entry blob not null, primary key(run, name));
 create table attempts(
     run text, round integer, digest text, tries integer not null, failed integer not null, costs text not null,
@@ -60,7 +62,7 @@ create table budget(run text primary key, epsilon real not null, delta real not 
 create table log(seq integer primary key, run text not null, line text not null);
 create table refusals(seq integer primary key autoincrement, time real not null, run text, reason text not null);
 """
-_OF_A_RUN = ("journal", "responses", "states", "attempts", "outbox")
+_OF_A_RUN = ("kept", "journal", "responses", "states", "attempts", "outbox")
 
 
 class Store:
@@ -92,6 +94,7 @@ class Store:
         made.row_factory = sqlite3.Row
         made.execute("pragma journal_mode=wal")
         made.execute("pragma synchronous=full")
+        made.execute(f"pragma wal_autocheckpoint={CHECKPOINT}")
         return made
 
     def _migrate(self, name: str | None) -> None:
@@ -178,9 +181,10 @@ class Store:
         """Set down that an envelope was dealt with."""
         self.write("insert or replace into heard values(?, ?, ?, ?, ?)", run, sender, kind, number, digest)
 
-    def acknowledge(self, digest: bytes) -> None:
-        """Set down that a receipt for an envelope is to be sent."""
-        self.write("insert or ignore into receipts values(?)", digest)
+    def acknowledge(self, *digests: bytes) -> None:
+        """Set down that receipts for envelopes are to be sent."""
+        with self.transaction():
+            self._db.executemany("insert or ignore into receipts values(?)", [(digest,) for digest in digests])
 
     def take_receipts(self, most: int) -> tuple[bytes, ...]:
         """Return receipts for the next envelope, which then need not be sent by themselves."""
@@ -223,13 +227,22 @@ class Store:
         names = ", ".join(f"{name}=?" for name in values)
         self.write(f"update runs set {names} where run=?", *values.values(), run)
 
+    def find(self, run: str, name: str) -> bytes | None:
+        """Return what is kept of a run under a name; it may be large, and so is not in the row of the run."""
+        found = self.row("select data from kept where run=? and name=?", run, name)
+        return None if found is None else found["data"]
+
+    def keep(self, run: str, name: str, data: bytes | None) -> None:
+        """Keep something of a run under a name."""
+        self.write("insert or replace into kept values(?, ?, ?)", run, name, data)
+
     def purge(self, run: str) -> None:
         """Forget what was computed in a run; log, charges and decision stay."""
         with self.transaction():
             files = [row["file"] for row in self.rows("select file from states where run=? and file is not null", run)]
             for table in _OF_A_RUN:
                 self._db.execute(f"delete from {table} where run=?", (run,))
-            self._db.execute("update runs set secure=null, sample=null where run=?", (run,))
+            self._db.execute("update runs set sample=null where run=?", (run,))
         self._remove_files(files)
 
     # -- states --------------------------------------------------------------------------------------------------------

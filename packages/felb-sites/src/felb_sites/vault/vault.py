@@ -60,6 +60,8 @@ LITTLE = 0.2
 RECEIPT_SECONDS = 0.5
 """A receipt waits so long for an envelope that takes it along."""
 MOST_RECEIPTS = 64
+SECURE = "secure"
+"""The name under which the state of secure sums is kept."""
 PENDING, ROSTER = "pending", "roster"
 APPROVED, WAITS, DENIED, REFUSED = "approved", "waiting", "denied", "refused"
 Rounds: TypeAlias = "dict[str, list[tuple[Header, bytes]]]"
@@ -137,6 +139,9 @@ class Vault:
         self._tell, self._end_process = on_event, end_process
         self._sessions: OrderedDict[str, tuple[SiteConfig, Session]] = OrderedDict()
         self._read: tuple[Snapshot, BinaryMatrix] | None = None
+        self._rounds: Rounds = {}
+        self._acknowledged: set[bytes] = set()
+        self._secure_site_kept: tuple[SignedMembers | None, Plan, SecureSite] | None = None
         self._members = self._load_members()
         self._work = threading.Lock()
         self._posted = threading.Condition()
@@ -147,17 +152,22 @@ class Vault:
     def deliver(self, envelopes: Sequence[bytes]) -> None:
         """Deal with envelopes in their order; whatever is wrong with one is noted here and told to nobody."""
         with self._work:
-            rounds: Rounds = {}
+            self._rounds.clear()
             for data in envelopes:
-                with self._dealing(lambda data=data: _names_but(digest(data), rounds)):  # type: ignore[misc]
-                    self._take(data, rounds)
-            for came in rounds.values():  # a site that was away answers the last round, not those that are over
-                with self._dealing(lambda came=came: [name for _, name in came]):  # type: ignore[misc]
-                    self._answer(*came[-1])
+                name = digest(data)
+                with self._dealing(name):
+                    self._take(data, name)
+            for run in list(self._rounds):  # a site that was away answers the last round, not those that are over
+                with self._dealing(*(name for _, name in self._rounds[run])):
+                    try:
+                        self._answer(run)
+                    finally:
+                        del self._rounds[run]
+            self._acknowledged.clear()
         self._wake()
 
     @contextmanager
-    def _dealing(self, names: Callable[[], list[bytes]]) -> Iterator[None]:
+    def _dealing(self, *names: bytes) -> Iterator[None]:
         """Acknowledge envelopes once they were dealt with; after a full disk they are not, so that they come again."""
         try:
             yield
@@ -166,9 +176,15 @@ class Vault:
             return
         except (FelbError, ValueError) as error:
             self._note(None, f"an envelope was refused: {error}")
+        done = self._acknowledged.union(name for came in self._rounds.values() for _, name in came)
         with unless_full():
-            for name in names():
-                self.store.acknowledge(name)
+            self._acknowledge(*(name for name in names if name not in done))
+
+    def _acknowledge(self, *names: bytes) -> None:
+        """Set receipts down; within the transaction of an answer they go along with it."""
+        if names:
+            self.store.acknowledge(*names)
+            self._acknowledged.update(names)
 
     def fetch(self, sent: int, seconds: float) -> Outgoing:
         """Return what is to be sent, after waiting for it for a while."""
@@ -267,7 +283,7 @@ class Vault:
 
     # -- envelopes -----------------------------------------------------------------------------------------------------
 
-    def _take(self, data: bytes, rounds: Rounds) -> None:
+    def _take(self, data: bytes, name: bytes) -> None:
         envelope = read_envelope(data, limit=MOST_PAYLOAD)
         header = envelope.header
         if header.federation != self._federation:
@@ -288,18 +304,18 @@ class Vault:
         if known is None and self.store.row("select count(*) as n from heard")["n"] >= 4 * MOST_RUNS:  # type: ignore[index]
             raise FederationError("too many runs are known here")
         if known is not None and header.number <= known[0]:
-            if header.number == known[0] and digest(data) != known[1]:
+            if header.number == known[0] and name != known[1]:
                 raise FederationError("its number was used for another envelope")
             if header.number < known[0] or self._repost(header):
                 return
-        self._handle(header, unseal(envelope, self.name, self.identity), digest(data), rounds)
+        self._handle(header, unseal(envelope, self.name, self.identity), name)
 
     def _repost(self, header: Header) -> bool:
         """Send the answer to a repeated envelope again; False if it was broken off before there was one."""
         kinds = {"sums": ("response", header.round), "secure": ("secure", header.number)}
         return header.kind not in kinds or self.store.repost(header.run, *kinds[header.kind])
 
-    def _handle(self, header: Header, payload: bytes, name: bytes, rounds: Rounds) -> None:
+    def _handle(self, header: Header, payload: bytes, name: bytes) -> None:
         run = header.run
         if header.kind == "proposal":
             with self.store.transaction():
@@ -313,7 +329,7 @@ class Vault:
             self._sessions.pop(run, None)
             self._hear(header, name)
         elif header.kind == "sums":
-            self._receive(header, payload, name, rounds)
+            self._receive(header, payload, name)
         elif header.kind == "secure":
             self._secure(header, payload, name)
         else:
@@ -553,43 +569,58 @@ class Vault:
             self._tell(Event("began", run, f"{plan.method}, {plan.n_components} components"))
         return session
 
-    def _receive(self, header: Header, payload: bytes, name: bytes, rounds: Rounds) -> None:
-        """Play on with the sums of a round; it is answered once all envelopes were dealt with."""
+    def _receive(self, header: Header, payload: bytes, name: bytes) -> None:
+        """Play on with the sums of a round; they are kept with the attempt to answer it, at the latest by `_answer`."""
         run, number = header.run, header.round
         if header.number != number:
             raise FederationError("the number of sums is that of their round")
         told = messages.read_message(payload, messages.RoundSums)
         try:
             session = self._session(run)
-            with self._atomic(run):  # whatever becomes of the session until the round is answered
+            if run in self._rounds:
+                with self._atomic(run):
+                    session.keep_journal()  # whatever becomes of the next sums
+            try:
                 session.receive(number, told)
-                session.keep_journal()
-                if session.plan.roster is not None:
-                    self._hear(header, name)
-            if session.plan.roster is None:
-                rounds.setdefault(run, []).append((header, name))
+            except BaseException:
+                self._sessions.pop(run, None)
+                raise
+            self._rounds.setdefault(run, []).append((header, name))
         except Refusal as refusal:
             self._refuse(run, number, refusal)
 
-    def _answer(self, header: Header, name: bytes) -> None:
+    def _keep_sums(self, run: str, session: Session) -> None:
+        """Keep what came for a run, within the transaction of the caller."""
+        if run in self._rounds:
+            session.keep_journal()
+            self._hear(*self._rounds[run][-1])
+
+    def _answer(self, run: str) -> None:
         """Answer the request of a round in the clear: the attempt is on disk before, the answer before it leaves."""
-        run, number = header.run, header.round
+        came = self._rounds[run]
+        number = came[-1][0].round
         try:
             session = self._session(run)
-            values = session.find()
-            refused = None
+            if session.plan.roster is not None:  # the masked input is ordered by a message of its own
+                with self._atomic(run):
+                    self._keep_sums(run, session)
+                    self._acknowledge(*(name for _, name in came))
+                return
+            values, refused = session.find(), None
+            is_new = values is None
             with self._atomic(run):
-                self._hear(header, name)
-                if values is None:
+                self._keep_sums(run, session)
+                if is_new:
                     refused = session.begin()
             if refused is not None:
                 raise refused
             if values is None:
-                session.compute()
+                values = session.compute()
             with self._atomic(run):
                 self._check_approved(run)
-                if values is None:
-                    values = session.commit(masked=None)
+                if is_new:
+                    session.commit(masked=None)
+                self._acknowledge(*(name for _, name in came))
                 told = {name: narrow_integers(np.asarray(value)) for name, value in values.items()}
                 self._post(run, "response", number, messages.Response(pack(told)), round=number)
         except Refusal as refusal:
@@ -604,11 +635,16 @@ class Vault:
             with self.store.transaction():
                 yield
         except (sqlite3.Error, OSError) as error:
-            self._sessions.pop(run, None)
+            self._drop(run)
             raise NotKept(f"the disk is full, or fails: {error}") from error
         except BaseException:
-            self._sessions.pop(run, None)
+            self._drop(run)
             raise
+
+    def _drop(self, run: str) -> None:
+        """Let go of a session that is ahead of the disk."""
+        self._sessions.pop(run, None)
+        self._acknowledged.clear()  # receipts may have been undone; twice does no harm
 
     def _check_approved(self, run: str) -> None:
         """Refuse to let anything leave of a run that a person has denied while it was computed."""
@@ -629,49 +665,65 @@ class Vault:
         """Answer a message of secure aggregation."""
         run, number = header.run, header.number
         trip = messages.read_message(payload, messages.SecureTrip)
+        computed: list[Session] = []
         try:
             session = self._session(run)
-            row = self.store.run(run)
+            row, kept = self.store.run(run), self.store.find(run, SECURE)
             assert row is not None
             site = self._secure_site(session.plan, json.loads(row["sites"]))
-            state = SiteState() if row["secure"] is None else SiteState.from_bytes(row["secure"])
-            after, reply = site.respond(state, trip.message, lambda order: self._masked_input(session, site, order))
+            state = SiteState() if kept is None else SiteState.from_bytes(kept)
+            after, reply = site.respond(
+                state, trip.message, lambda order: self._masked_input(session, site, order, computed)
+            )
             with self._atomic(run):
                 self._check_approved(run)
+                if computed:
+                    session.commit(masked=session.plan.roster)
                 self._hear(header, name)
+                self._acknowledge(name)
                 if after is not state:
-                    self.store.update_run(run, secure=after.to_bytes())
+                    self.store.keep(run, SECURE, after.to_bytes())
                 self._post(run, "secure", number, messages.SecureTrip(reply), round=header.round)
         except Refusal as refusal:
             self._refuse(run, header.round, refusal)
         except FederationError as error:
             self._refuse(run, header.round, Refusal(str(error), code="request"))
+        else:
+            if computed:
+                self._tell_round(session, run, header.round)
 
     def _secure_site(self, plan: Plan, sites: Sequence[str]) -> SecureSite:
         if plan.roster is None:
             raise Refusal("the sums of this run are not masked", code="request")
         if self.unconfirmed(sites):
             raise Refusal("no person has confirmed the keys of this run", code=ROSTER)
+        known = self._secure_site_kept
+        if known is not None and known[0] is self._members and known[1] is plan:
+            return known[2]
         roster = self._roster(sites, plan)
         terms = Terms(plan.run_id, plan_digest(plan), roster.digest, plan.dropouts or 0)
-        return SecureSite(self.name, roster, terms, self.identity.sign)
+        made = SecureSite(self.name, roster, terms, self.identity.sign)
+        self._secure_site_kept = self._members, plan, made
+        return made
 
-    def _masked_input(self, session: Session, site: SecureSite, order: MaskOrder) -> tuple[NDArray[np.int64], bytes]:
-        request = session.request
+    def _masked_input(
+        self, session: Session, site: SecureSite, order: MaskOrder, computed: list[Session]
+    ) -> tuple[NDArray[np.int64], bytes]:
+        """Return the input that is ordered; a session that has computed it is added to `computed`, to be committed."""
+        request, run = session.request, session.plan.run_id
         if request is None or (order.round, order.request) != (request.round, request_digest(request)):
             raise Refusal("an input was ordered for another request", code="request")
         values = session.find()
         if values is None:
-            run = session.plan.run_id
             with self._atomic(run):
+                self._keep_sums(run, session)
+                self._acknowledge(*(name for _, name in self._rounds.get(run, ())))
                 refused = session.begin()
+            self._rounds.pop(run, None)
             if refused is not None:
                 raise refused
-            session.compute()
-            with self._atomic(run):
-                self._check_approved(run)
-                values = session.commit(masked=session.plan.roster)
-            self._tell_round(session, session.plan.run_id, request.round)
+            values = session.compute()
+            computed.append(session)
         values = dict(sorted(values.items()))  # what was stored comes back in another order, and all sites need one
         try:
             return as_vector(values, read_bits(session.algorithm, request), sites=len(site.roster.names))
@@ -703,11 +755,6 @@ class Vault:
         spent = sum(row["epsilon"] for row in self.store.rows("select epsilon from budget"))
         if limit - spent < LITTLE * limit:
             self._tell(Event("budget", plan.run_id, f"epsilon {limit - spent:g} of {limit:g} is left for further runs"))
-
-
-def _names_but(name: bytes, rounds: Rounds) -> list[bytes]:
-    """Return the name of an envelope, unless it holds sums that are still to be answered."""
-    return [] if any(name == other for came in rounds.values() for _, other in came) else [name]
 
 
 @contextmanager

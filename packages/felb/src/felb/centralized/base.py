@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.data.binary import BinaryMatrix
-from felb.data.coercion import drop_numbered_names
 from felb.errors import ConvergenceWarning, InputError, shortened
 from felb.kernels.assign import assign_rows
 from felb.metrics.counts import DECIDED, History
@@ -129,6 +128,8 @@ class Method:
     def _read(self, X: Any) -> BinaryMatrix:
         """Make X a `BinaryMatrix` with the names of its features, if it has any."""
         if not isinstance(X, BinaryMatrix):
+            from felb.data.coercion import drop_numbered_names
+
             return drop_numbered_names(X, BinaryMatrix.of(X, binarize_threshold=self.binarize_threshold))
         self.check_cells(X)
         return X

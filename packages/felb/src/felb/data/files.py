@@ -36,9 +36,8 @@ from felb.data.readers import (
 from felb.data.readers import Table as Table
 from felb.data.storage import MatrixWriter
 from felb.errors import FelbError, InputError, SchemaWarning, shortened
-from felb.records import file_size, read_text
+from felb.records import file_size, is_url, read_text
 from felb.tables.schema import Schema
-from felb.tables.sources import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +96,8 @@ def align(V: NDArray[np.bool_], reference: NDArray[Any]) -> NDArray[np.bool_]:
 
     An empty row overlaps with nothing, so it goes where no other row gains more.
     """
+    from scipy.optimize import linear_sum_assignment  # takes a third of a second, and few methods align
+
     rows = sorted_rows(np.asarray(V, dtype=bool))
     # Whole numbers below 2^53: sums in float64 are exact in any order, so ties are ties everywhere.
     overlap = rows.astype(np.float64) @ np.asarray(reference, dtype=np.float64).T

@@ -201,11 +201,14 @@ def require_sampler() -> None:
 @lru_cache(maxsize=8)
 def _sampler(sigma: float) -> Any:
     try:
-        import opendp.prelude as dp
+        from opendp.domains import atom_domain, vector_domain  # not the prelude, which loads scikit-learn and pandas
+        from opendp.measurements import make_gaussian
+        from opendp.metrics import l2_distance
+        from opendp.mod import enable_features
     except ImportError as error:
         missing_extra("exact discrete Gaussian noise", "privacy", error)
-    dp.enable_features("contrib")
-    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float), scale=sigma)
+    enable_features("contrib")
+    return make_gaussian(vector_domain(atom_domain(T="i64")), l2_distance(T=float), scale=sigma)
 
 
 class Mechanism(Protocol):

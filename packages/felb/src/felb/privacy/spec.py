@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -39,12 +39,10 @@ from felb.privacy.releases import (
     weighted_column_counts,
     weighted_cooccurrence,
 )
-from felb.privacy.statement import statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from felb.metrics.counts import History
     from felb.privacy.mechanisms import RecordSum
     from felb.privacy.releases import Uploads
 
@@ -456,20 +454,3 @@ def _cooccurrence_shares(privacy: Privacy, n_columns: int) -> dict[str, float]:
     if privacy.row_bound is not None:
         shares[COOCCURRENCE] += shares.pop(SIZES)
     return shares
-
-
-def guarantee(plan: PrivacyPlan, history: History) -> dict[str, Any]:
-    """Return what a run under `plan` guarantees: the specification, its noise, and ``text``, the same in words."""
-    found = [float(row["row_bound"]) for row in history if "row_bound" in row]
-    row_bound = found[0] if found else plan.privacy.row_bound
-    return {
-        **asdict(plan.privacy),
-        "delta": plan.delta,
-        "total_epsilon": plan.privacy.epsilon,
-        "mu": plan.mu,
-        "row_bound": row_bound,
-        "rounds": len(history),
-        "clients": plan.n_clients,
-        "shares": dict(plan.shares),
-        "text": statement(plan, row_bound=row_bound),
-    }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from felb.metrics.counts import History
     from felb.privacy.spec import PrivacyPlan
 
 WEAK_EPSILON = 4.0
@@ -128,3 +130,20 @@ def _noise(plan: PrivacyPlan) -> str:
         return "each bit is flipped at random, by the operating system's randomness"
     share = "" if plan.noise_shares == 1 else f", 1/{math.sqrt(plan.noise_shares):.3g} of its scale at each client"
     return "discrete Gaussian on whole numbers, from the operating system's randomness" + share
+
+
+def guarantee(plan: PrivacyPlan, history: History) -> dict[str, Any]:
+    """Return what a run under `plan` guarantees: the specification, its noise, and ``text``, the same in words."""
+    found = [float(row["row_bound"]) for row in history if "row_bound" in row]
+    row_bound = found[0] if found else plan.privacy.row_bound
+    return {
+        **asdict(plan.privacy),
+        "delta": plan.delta,
+        "total_epsilon": plan.privacy.epsilon,
+        "mu": plan.mu,
+        "row_bound": row_bound,
+        "rounds": len(history),
+        "clients": plan.n_clients,
+        "shares": dict(plan.shares),
+        "text": statement(plan, row_bound=row_bound),
+    }

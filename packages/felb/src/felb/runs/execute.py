@@ -22,7 +22,7 @@ from felb.federated.algorithms.registry import check_federated, plain_parameters
 from felb.federated.protocol import Outcome
 from felb.metrics import confusion
 from felb.metrics.counts import feature_counts
-from felb.privacy.spec import guarantee
+from felb.privacy.statement import guarantee
 from felb.progress import Deadline
 from felb.runs.folder import RunFolder
 from felb.runs.result import Provenance, Result

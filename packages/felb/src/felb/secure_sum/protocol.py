@@ -12,6 +12,7 @@ import numpy as np
 
 from felb.errors import FederationError, InputError, missing_extra, shortened
 from felb.privacy.spec import LEAST_SITES, MOST_SITES, most_dropouts, threshold
+from felb.secure_sum.keys import SECRET, agreed_key, derived_key, usable
 
 try:
     from Crypto.Protocol.SecretSharing import Shamir
@@ -19,10 +20,8 @@ try:
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError as error:  # pragma: no cover - tested in a process without it
     missing_extra("secure aggregation", "secure", error)
 
@@ -35,46 +34,16 @@ if TYPE_CHECKING:
     SigningKey = Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
-# -- The cryptography of a secure sum: key agreement, masks, sealed messages and shares of secrets -------------------
+# -- The cryptography of a secure sum: masks, sealed messages and shares of secrets ----------------------------------
 #
-# Each function is a thin name for a primitive of `cryptography` or `pycryptodome`; the protocol is elsewhere.
+# Each function is a thin name for a primitive of `cryptography` or `pycryptodome`; the protocol is elsewhere. Keys are
+# agreed on and derived in `secure_sum.keys`.
 
 
-SECRET = 32
-"""Bytes of a private key, a seed and a derived key."""
 _HALF, _NONCE = 16, 12
 SHARE = 2 * _HALF
 """Bytes of a share of a secret."""
 _ZEROS = bytes(1 << 20)
-
-
-def public_of(private: bytes) -> bytes:
-    """Return the X25519 public key of a private one."""
-    raw = serialization.Encoding.Raw, serialization.PublicFormat.Raw
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes(*raw)
-
-
-def agreed_key(private: bytes, public: bytes, info: bytes) -> bytes:
-    """Return HKDF-SHA256 of the X25519 secret that two parties share, for the purpose `info`.
-
-    A public key of low order, with which the secret would not depend on the private key, is a `ValueError`.
-    """
-    secret = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
-    return derived_key(secret, info)
-
-
-def usable(public: bytes) -> bool:
-    """Tell whether a public key leads to secrets that depend on the private keys; those of low order do not."""
-    try:
-        agreed_key(bytes(range(SECRET)), public, b"")
-    except ValueError:
-        return False
-    return True
-
-
-def derived_key(secret: bytes, info: bytes) -> bytes:
-    """Return HKDF-SHA256 of a secret, for the purpose `info`."""
-    return HKDF(hashes.SHA256(), SECRET, None, info).derive(secret)
 
 
 def add_mask_into(total: NDArray[np.uint64], key: bytes, *, sign: int) -> None:

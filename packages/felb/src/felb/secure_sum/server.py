@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from felb.errors import FederationError
+from felb.secure_sum.keys import SECRET, public_of
 from felb.secure_sum.protocol import (
     MOST_BYTES,
-    SECRET,
     Confirmation,
     Confirmations,
     Context,
@@ -44,7 +44,6 @@ from felb.secure_sum.protocol import (
     offers_digest,
     pair_key,
     pair_sign,
-    public_of,
     seed_key,
     survivors_text,
     unmasking_text,

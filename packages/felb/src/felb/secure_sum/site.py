@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 
 from felb.errors import FederationError, InputError
+from felb.secure_sum.keys import SECRET, agreed_key, public_of
 from felb.secure_sum.protocol import (
     MOST_SMALL_BYTES,
-    SECRET,
     SHARE,
     Confirmation,
     Confirmations,
@@ -45,7 +45,6 @@ from felb.secure_sum.protocol import (
     ToSite,
     Unmasking,
     add_mask_into,
-    agreed_key,
     bound,
     check_terms,
     commitment,
@@ -58,7 +57,6 @@ from felb.secure_sum.protocol import (
     opened,
     pair_key,
     pair_sign,
-    public_of,
     sealed,
     seed_key,
     split_secret,

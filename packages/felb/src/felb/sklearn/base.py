@@ -28,7 +28,7 @@ from felb.kernels.boolean import boolean_product, boolean_product_dense
 from felb.kernels.exact import assign_rows_exact
 from felb.metrics.counts import History, confusion, to_boolean
 from felb.metrics.interpretation import profile_components
-from felb.privacy.spec import guarantee
+from felb.privacy.statement import guarantee
 from felb.progress import Deadline, steps_shown
 
 if TYPE_CHECKING:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from felb.federated.algorithms.methods import (
-    FederatedBMFMethod,
-    FedNMFMethod,
-    FedProxMethod,
-    FELBMethod,
-    FELBMUMethod,
-    PostHocMethod,
-    ProxSkipMethod,
-    ScaffoldMethod,
-)
+from felb.federated.algorithms.competitor_methods import FedNMFMethod, FedProxMethod, ProxSkipMethod, ScaffoldMethod
+from felb.federated.algorithms.felb_methods import FELBMethod, FELBMUMethod
+from felb.federated.algorithms.methods import FederatedBMFMethod
+from felb.federated.algorithms.post_hoc_methods import PostHocMethod
 from felb.federated.algorithms.registry import MDL
 from felb.kernels.exact import assign_rows_exact
 from felb.optim.belief import assign_new_rows

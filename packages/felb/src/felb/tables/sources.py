@@ -29,7 +29,7 @@ from felb.data.readers import (
     to_objects,
 )
 from felb.errors import InputError, missing_extra
-from felb.records import file_size, open_regular, read_text
+from felb.records import file_size, is_url, open_regular, read_text
 from felb.tables.schema import Roles
 
 if TYPE_CHECKING:
@@ -135,11 +135,6 @@ def read_query(address: Address) -> str | None:
     if first.lstrip("(") not in ("SELECT", "WITH", "VALUES", "FROM"):
         raise InputError(f"the query begins with {first}; felb only reads, with SELECT or WITH")
     return query
-
-
-def is_url(data: Any) -> bool:
-    """Return whether data is named by a URL rather than by a path."""
-    return isinstance(data, str) and "://" in data and not Path(data).exists()
 
 
 def check_no_password(data: Any) -> None:

@@ -77,27 +77,27 @@ def _field_names(kind: Any) -> set[str]:
     return {entry.name for entry in fields(kind) if entry.init}
 
 
-_HERE, _PAPER, _ALIGNED = "felb.federated.algorithms.methods", "dalleiger2025federated", "dalleiger2025creating"
+_HERE, _PAPER, _ALIGNED = "felb.federated.algorithms", "dalleiger2025federated", "dalleiger2025creating"
 DEFAULT = "bmf"
 """The default method."""
 
 # fmt: off
 FEDERATED = (
-    MethodEntry(DEFAULT, f"{_HERE}:FederatedBMFMethod",
+    MethodEntry(DEFAULT, f"{_HERE}.methods:FederatedBMFMethod",
                 "sums over clients; the result is that of centralized data; recommended", ("felb",)),
-    MethodEntry("felb", f"{_HERE}:FELBMethod",
+    MethodEntry("felb", f"{_HERE}.felb_methods:FELBMethod",
                 "proximal steps of Lipschitz size at the clients, proximal averaging (paper, Alg. 1)", (_PAPER,)),
-    MethodEntry("felb-mu", f"{_HERE}:FELBMUMethod",
+    MethodEntry("felb-mu", f"{_HERE}.felb_methods:FELBMUMethod",
                 "FELB with multiplicative steps, one step size per entry", (_PAPER,)),
-    MethodEntry("fednmf", f"{_HERE}:FedNMFMethod",
+    MethodEntry("fednmf", f"{_HERE}.competitor_methods:FedNMFMethod",
                 "competitor: non-negative factorization from summed statistics, thresholded once",
                 ("li2021federated", "si2022federated")),
-    MethodEntry("fedprox", f"{_HERE}:FedProxMethod",
+    MethodEntry("fedprox", f"{_HERE}.competitor_methods:FedProxMethod",
                 "competitor: the objective of FELB with a proximal term towards V, plain averages",
                 ("li2020federated",)),
-    MethodEntry("scaffold", f"{_HERE}:ScaffoldMethod",
+    MethodEntry("scaffold", f"{_HERE}.competitor_methods:ScaffoldMethod",
                 "competitor: the objective of FELB with control variates against drift", ("karimireddy2020scaffold",)),
-    MethodEntry("proxskip", f"{_HERE}:ProxSkipMethod",
+    MethodEntry("proxskip", f"{_HERE}.competitor_methods:ProxSkipMethod",
                 "competitor: the objective of FELB, gradient steps and an occasional proximal step",
                 ("mishchenko2022proxskip",)),
 )
@@ -117,7 +117,7 @@ CENTRALIZED = (
 POST_HOC = tuple(
     MethodEntry(
         f"{method.name}{JOIN}{prefix}{word}",
-        f"{_HERE}:PostHocMethod",
+        f"{_HERE}.post_hoc_methods:PostHocMethod",
         f"{method.name} at every client, aggregated by {prefix}{word}",
         (*method.publications, _PAPER, *matched),
     )
