@@ -32,11 +32,11 @@ def run_progress(total: int | None) -> Iterator[tuple[Callable[[Any], None], Cal
 @click.command("run")
 @click.argument("folder", type=click.Path())
 @click.option("--config", required=True, type=click.Path(), help="TOML file with the settings of the run.")
-@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
+@click.option("-o", "--out", type=click.Path(), help="Folder for the result; not with --rehearse.")
 @click.option("--late", is_flag=True, help="Repeat the last round of a finished run for sites that missed it.")
 @click.option("--without", multiple=True, metavar="NAME", help="Site of the run to leave out; can be repeated.")
 @click.option("--refit", help="Execute refit N of the run instead, for `felb stability`.", **options.COUNT)
-@click.option("--rehearse", is_flag=True, help="Ask the sites whether they would take part, and compute nothing.")
+@click.option("--rehearse", is_flag=True, help="Play the run on synthetic rows instead, and keep no result.")
 @options.force
 @options.as_json
 @click.pass_context
@@ -44,7 +44,7 @@ def run_command(
     context: click.Context,
     folder: str,
     config: str,
-    out: str,
+    out: str | None,
     late: bool,
     without: tuple[str, ...],
     refit: int | None,
@@ -63,6 +63,10 @@ def run_command(
 
     With --refit, each site takes part with a random half of its records, in a run of its own name, ID-refit-N, which it
     approves like any other. `felb stability` tells from several of them how stable the components are.
+
+    With --rehearse, the whole run is played over all sites with synthetic rows, which each site draws itself, in a run
+    of its own name, ID-rehearsal-N. It tries the network, the users, the approvals and the masks; no record is read,
+    and no privacy budget is spent.
     """
     from felb_sites.coordinator.folder import Federation
 
@@ -72,18 +76,30 @@ def run_command(
 
     run = DeployedRun.read(config, without=without)
     run = run if refit is None else run.refit(refit)
-    how: dict[str, Any] = {"force": force, "late": late, "rehearse": rehearse}
+    if rehearse:
+        if out is not None or late or force:
+            raise click.UsageError("A rehearsal keeps no result: leave out --out, --late and --force.")
+        run = run.rehearsal(federation)
+    elif out is None:
+        raise click.UsageError("Give the folder for the result, --out, or --rehearse.")
     try:
         with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
-            result = run_deployed(federation, run, out, **how, on_status=advance, on_event=tell)
+            result = run_deployed(federation, run, out, force=force, late=late, on_status=advance, on_event=tell)
     except KeyboardInterrupt as error:
-        words = ("felb", "run", folder, "--config", config, "--out", out)
+        words = ("felb", "run", folder, "--config", config, *(("--rehearse",) if out is None else ("--out", out)))
         error.add_note(f"resume with: {shlex.join(words)}")
         raise
-    if result is None:  # a rehearsal
-        print_facts({"run": run.plan.run_id, "rehearsal": "every site would take part"}, as_json=as_json)
-        return
-    print_result(result, out, as_json=as_json)
+    if out is None:
+        facts = {
+            "rehearsal": run.plan.run_id,
+            "sites": len(result.clients),
+            "rounds": len(result.history),
+            "records read": 0,
+            "result": "none",
+        }
+        print_facts(facts, as_json=as_json)
+    else:
+        print_result(result, out, as_json=as_json)
     from felb_sites.coordinator.run import participation
 
     missed = participation(run, result.history)["missed_rounds"]

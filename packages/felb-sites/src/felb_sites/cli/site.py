@@ -158,7 +158,8 @@ def pending(folder: str, as_json: bool) -> None:
         print_json(waiting)
         return
     for run in waiting:
-        click.echo(printable(f"{run['run']}  {run['method']}  asked {_when(run['asked'])}"))
+        kind = ", rehearsal" if run["rehearsal"] else ""
+        click.echo(printable(f"{run['run']}  {run['method']}{kind}  asked {_when(run['asked'])}"))
         if run.get("reason"):
             print_facts({"  ": printable(str(run["reason"]))}, as_json=False)
         click.echo(f"  felb site show {shlex.quote(folder)} {run['run']}")
@@ -501,7 +502,8 @@ def status(folder: str, as_json: bool) -> None:
     print_told(facts, as_json=False)
     for run in found["runs"]:
         click.echo(printable(f"\nrun {run['run']}: {run['state']}, {run['status']}, round {run['round']}"))
-        print_facts({"  method": run["method"]}, as_json=False)
+        kind = ", rehearsal on synthetic rows" if run["rehearsal"] else ""
+        print_facts({"  method": f"{run['method']}{kind}"}, as_json=False)
         if run.get("reason"):
             print_facts({"  reason": printable(str(run["reason"]))}, as_json=False)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from felb.federated.protocol import Request
 
+RUNS = "runs"
 PLAN, STATUS, JOURNAL, COUNTERS, LOCK = "plan.json", "status.json", "journal", "counters.json", "lock"
 SUMS, EARLIER, BROADCAST = "sums", "sums-before", "broadcast"
 WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"

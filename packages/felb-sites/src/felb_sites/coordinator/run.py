@@ -19,7 +19,7 @@ from felb.privacy.spec import guarantee
 from felb.records import NEW, beside, clear_leftovers, replace_folder
 from felb.runs import RESULT
 from felb.runs.result import AGREED, RESAMPLED, Provenance, Result
-from felb_sites.coordinator.record import FAILED, FINISHED, RUNNING, STATUS, WAITING, RunRecord, Status
+from felb_sites.coordinator.record import FAILED, FINISHED, RUNNING, RUNS, STATUS, WAITING, RunRecord, Status
 from felb_sites.coordinator.sites import (
     ABSENT,
     LOOK_EVERY,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from felb_sites.coordinator.sites import Relay
     from felb_sites.run_plan import Plan
 
-RUNS, RUN_KEY, SOCKET = "runs", "run.key", Path("relay") / "relay.sock"
+RUN_KEY, SOCKET = "run.key", Path("relay") / "relay.sock"
 REPORT_EVERY = 0.2
 """Seconds between two states of a run on disk."""
 UNANSWERED = "has not answered the proposal yet"
@@ -67,33 +67,34 @@ class NotReady(QuorumError):
 def run_deployed(
     federation: Hosting,
     run: DeployedRun,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
     *,
     force: bool = False,
     late: bool = False,
-    rehearse: bool = False,
     patience: float | None = None,
     client: Relay | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
     on_event: Callable[[str], None] = lambda _: None,
-) -> Result | None:
+) -> Result:
     """Play a run to its end, or an unfinished one from its last round, and leave the result in the folder `out`.
 
     Parameters
     ----------
     federation : the coordinator's folder
     run : its settings
-    out : a new folder; it holds V, the history and the summed scores, while assignments and logs stay at their sites
+    out : a new folder; it holds V, the history and the summed scores, while assignments and logs stay at their sites.
+        None for a rehearsal, whose result is about no records and is not kept
     force : replace a result that is there
     late : play the last round of a finished run again, for sites that missed it
-    rehearse : propose the run and wait until every site takes part; nothing is played, and None is returned
     patience : seconds to wait for people at the sites; for ever if None
     client : of the relay; the federation's own if None
     on_status : called when the run has moved
     on_event : called with a line about whom it waits for, and about what went wrong and was mended
     """
-    place = Path(out).resolve()
-    if place.exists() and not (force and (place / RESULT).is_file()):
+    if (out is None) != run.plan.rehearsal:
+        raise InputError("a run needs a folder for its result, and a rehearsal has none", parameter="out")
+    place = None if out is None else Path(out).resolve()
+    if place is not None and place.exists() and not (force and (place / RESULT).is_file()):
         raise InputError(f"{out} exists; choose another folder, or replace a result with --force")
     run = run.proposed_by(federation)
     record = RunRecord(federation.folder / RUNS, run.plan.run_id)
@@ -103,14 +104,13 @@ def run_deployed(
             record.reopen()
         player = _Player(federation, run, record, relay, on_status=on_status, on_event=on_event)
         if record.status().state != FINISHED:
-            player.play(people=patience, rehearse=rehearse)
-            if rehearse:
-                return None
+            player.play(people=patience)
         result = result_of(record, run, federation=federation.invitation.name)
         player.end()
     if run.rules is not None:
         result = result.disclosed(run.rules)
-    _write(result, place)
+    if place is not None:
+        _write(result, place)
     on_status(record.status())
     return result
 
@@ -144,12 +144,12 @@ class _Player:
 
     # -- the run -------------------------------------------------------------------------------------------------
 
-    def play(self, *, people: float | None, rehearse: bool) -> None:
+    def play(self, *, people: float | None) -> None:
         """Propose the run, wait for consent, and play it to its end."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._play(people=people, rehearse=rehearse)
+                self._play(people=people)
         except (FelbError, OSError) as error:
             reasons = error.reasons if isinstance(error, QuorumError) else {}
             passing = not isinstance(error, QuorumError) or bool(PASSING & set(reasons.values()))
@@ -158,7 +158,7 @@ class _Player:
                 self._report(state=FAILED, reasons=reasons, message=str(error), hopeless=hopeless)
             raise
 
-    def _play(self, *, people: float | None, rehearse: bool) -> None:
+    def _play(self, *, people: float | None) -> None:
         plan, journal, letters = self._run.plan, self._record.journal(), self._letters
         algorithm = plan.algorithm()
         sites = self._transport()
@@ -173,11 +173,8 @@ class _Player:
         members = self._federation.members
         message = Proposal(plan.to_json(), self._run.sites or (), members.digest)
         letters.post(letters.sealed("proposal", proposal, message, to=letters.sites))
-        if not begun or rehearse:
+        if not begun:
             self._wait_for_consent(proposal, members.digest, people=people)
-        if rehearse:
-            self._report(state=RUNNING if begun else WAITING, reasons={})
-            return
 
         def report(progress: RunProgress) -> None:
             answered, reasons = sites.last

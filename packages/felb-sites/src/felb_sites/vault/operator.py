@@ -56,7 +56,7 @@ class Verbs:
             {
                 "run": row["run"],
                 "digest": row["digest"],
-                "method": json.loads(row["plan"])["method"],
+                **_of_plan(row["plan"]),
                 "asked": row["asked"],
                 "code": row["code"],
                 "reason": row["reason"],
@@ -86,6 +86,7 @@ class Verbs:
             "sums": sums,
             **({"users": "one user runs vault and courier"} if self._one_user else {}),
             **({"records": "a random half, drawn here (refit)"} if plan.resample else {}),
+            **({"records": "none: synthetic rows (rehearsal)"} if plan.rehearsal else {}),
             **dict(plan.parameters),
         }
         return {
@@ -186,7 +187,7 @@ class Verbs:
                     "status": row["status"],
                     "state": row["state"],
                     "round": row["round"],
-                    "method": json.loads(row["plan"])["method"],
+                    **_of_plan(row["plan"]),
                     "reason": row["reason"],
                 }
                 for row in runs
@@ -327,6 +328,12 @@ class Operator:
             sync_folder(self._folder)
         lost = 0 if known is None else max(0, known.lines - found.lines)
         return {"restored": path, "lines": found.lines, "hash": found.hash, "lines of the log that are lost": lost}
+
+
+def _of_plan(plan: str) -> dict[str, Any]:
+    """Return what lists of runs show of a plan."""
+    said = json.loads(plan)
+    return {"method": said["method"], "rehearsal": said.get("rehearsal", False)}
 
 
 @contextmanager
