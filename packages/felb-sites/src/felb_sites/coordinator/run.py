@@ -29,7 +29,6 @@ from felb_sites.coordinator.sites import (
     MaskedSites,
     QuorumError,
     RelayedSites,
-    in_words,
 )
 from felb_sites.envelopes import MOST_PAYLOAD
 from felb_sites.keys.identity import Identity
@@ -60,8 +59,7 @@ class NotReady(QuorumError):
     """Sites that were named do not take part, so nobody was asked for anything."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        told = "the run was not begun, and no privacy budget was spent"
-        super().__init__(reasons, f"{told}. {in_words(reasons)}")
+        super().__init__(reasons, "the run was not begun, and no privacy budget was spent")
 
 
 def run_deployed(
@@ -155,7 +153,8 @@ class _Player:
             passing = not isinstance(error, QuorumError) or bool(PASSING & set(reasons.values()))
             hopeless = isinstance(error, NotReady) or not passing
             with contextlib.suppress(OSError, FelbError):  # on a full disk nothing can be written down
-                self._report(state=FAILED, reasons=reasons, message=str(error), hopeless=hopeless)
+                told = error.summary if isinstance(error, QuorumError) else str(error)
+                self._report(state=FAILED, reasons=reasons, message=told, hopeless=hopeless)
             raise
 
     def _play(self, *, people: float | None) -> None:
@@ -242,14 +241,16 @@ class _Player:
             if reasons != told and (now - begun > LOOK_EVERY or UNANSWERED not in reasons.values()):
                 for site, reason in sorted(reasons.items()):
                     if told.get(site) != reason:
-                        self._on_event(f"waiting for {site}: {reason}")
+                        self._on_event(
+                            f"{site} refuses: {reason}" if site in final else f"waiting for {site}: {reason}"
+                        )
                 told = reasons
                 self._report(reasons=reasons)
             self._letters.poll(LOOK_EVERY)
 
-    def _standing(self, proposal: int, members: str) -> tuple[dict[str, str], bool]:
-        """Return why sites do not take part yet, and whether one of them never will."""
-        reasons, final, agreed = dict[str, str](), False, plan_digest(self._run.plan)
+    def _standing(self, proposal: int, members: str) -> tuple[dict[str, str], set[str]]:
+        """Return why sites do not take part yet, and which of them never will."""
+        reasons, final, agreed = dict[str, str](), set[str](), plan_digest(self._run.plan)
         connected = self._letters.connected()
         for site in self._letters.sites:
             number, answer = self._letters.standing.get(site, (-1, None))
@@ -257,11 +258,13 @@ class _Player:
                 reasons[site] = UNANSWERED if site in connected else ABSENT
             elif isinstance(answer, Refusal):
                 reasons[site] = refusal_in_words(answer)
-                final = final or answer.code not in MAY_PASS
+                if answer.code not in MAY_PASS:
+                    final.add(site)
             elif answer.status == "waiting":
                 reasons[site] = sentence(answer.code)
             elif answer.plan != agreed:
-                reasons[site], final = sentence("known"), True
+                reasons[site] = sentence("known")
+                final.add(site)
             elif answer.members != members:
                 reasons[site] = OTHER_MEMBERS
         return reasons, final
@@ -313,7 +316,9 @@ def _relay_of(federation: Hosting, client: Relay | None) -> Iterator[Relay]:
 def refusal_in_words(refusal: Refusal) -> str:
     """Return why a site does not take part, with the number that it needs where that is known."""
     told = sentence(refusal.code)
-    return told if refusal.needs is None else f"{told} (it needs {refusal.needs})"
+    if refusal.needs is None:
+        return told
+    return f"{told} (it needs {refusal.needs} {'sites' if refusal.code == 'sites' else 'rows'})"
 
 
 def most_bytes(plan: Plan) -> int:

@@ -127,7 +127,8 @@ class Console:
         if same in self._seen or (event.kind == "refused" and not self._has_room()):
             return
         self._seen.append(same)
-        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **asdict(event), "message": describe(event)}
+        said = {name: value for name, value in asdict(event).items() if name != "time"}
+        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **said, "message": describe(event)}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
         with contextlib.suppress(InputError, queue.Full):
