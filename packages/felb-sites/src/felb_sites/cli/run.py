@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from felb.cli import options
-from felb.cli.output import WIDTH, plain_console, print_facts, print_json, print_result, progress_bar
-from felb.errors import printable
+from felb.cli.output import WIDTH, print_facts, print_json, print_result, progress_bar
+from felb.errors import FelbError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,16 @@ def run_progress(total: int | None) -> Iterator[tuple[Callable[[Any], None], Cal
             lambda status: update(completed=status.round, description=status.state),
             lambda line: click.echo(f"note: {line}", err=True),
         )
+
+
+@contextmanager
+def naming_settings() -> Iterator[None]:
+    """Let an error name no option: what a run is, its file of settings says."""
+    try:
+        yield
+    except FelbError as error:
+        error.parameter = None
+        raise
 
 
 @click.command("run")
@@ -74,8 +85,9 @@ def run_command(
     from felb_sites.coordinator.run import run_deployed
     from felb_sites.coordinator.settings import DeployedRun
 
-    run = DeployedRun.read(config, without=without)
-    run = run if refit is None else run.refit(refit)
+    with naming_settings():
+        run = DeployedRun.read(config, without=without)
+        run = run if refit is None else run.refit(refit)
     if rehearse:
         if out is not None or late or force:
             raise click.UsageError("A rehearsal keeps no result: leave out --out, --late and --force.")
@@ -83,7 +95,7 @@ def run_command(
     elif out is None:
         raise click.UsageError("Give the folder for the result, --out, or --rehearse.")
     try:
-        with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
+        with naming_settings(), run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
             result = run_deployed(federation, run, out, force=force, late=late, on_status=advance, on_event=tell)
     except KeyboardInterrupt as error:
         words = ("felb", "run", folder, "--config", config, *(("--rehearse",) if out is None else ("--out", out)))
@@ -142,16 +154,25 @@ def print_overview(seen: dict[str, Any]) -> None:
         seconds = site["seconds"]
         heard = "" if seconds is None or site["connected"] else f", last heard {seconds:.0f} s ago"
         waiting = f", {site['waiting']} envelopes wait for it" if site["waiting"] else ""
-        click.echo(f"site {name}: {'connected' if site['connected'] else 'not connected'}{heard}{waiting}")
+        print_wrapped(f"site {name}: {'connected' if site['connected'] else 'not connected'}{heard}{waiting}")
     if not seen["sites"]:
         click.echo("no sites; admit them with `felb federation approve`")
-    console = plain_console()
     for run in seen["runs"]:
         changed = str(run["changed"])[:16].replace("T", " ")
-        console.print(printable(f"\nrun {run['run']}: {run['state']}, round {run['round']}, {changed}"), width=WIDTH)
+        click.echo()
+        print_wrapped(f"run {run['run']}: {run['state']}, round {run['round']}, {changed}")
         if run["sites"]:
-            console.print(f"  answered: {', '.join(run['sites'])}", width=WIDTH)
+            print_wrapped(f"answered: {', '.join(run['sites'])}", indent="  ")
         for site, reason in run["reasons"].items():
-            console.print(printable(f"  {site}: {reason}"), width=WIDTH)
+            print_wrapped(f"{site}: {reason}", indent="  ")
         if run["message"]:
-            console.print(printable(f"  {run['message']}"), width=WIDTH)
+            print_wrapped(run["message"], indent="  ")
+
+
+def print_wrapped(text: str, *, indent: str = "") -> None:
+    """Print a text in at most 80 columns; its further lines are indented by two more."""
+    further = f"{indent}  "
+    lines = textwrap.wrap(
+        printable(text), WIDTH, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False
+    )
+    click.echo("\n".join(lines))

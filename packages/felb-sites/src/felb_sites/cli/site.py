@@ -19,8 +19,10 @@ from felb.cli.output import plain_console, print_facts, print_json
 from felb.cli.privacy import print_outbound
 from felb.errors import FelbError, InputError, printable
 from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb_sites.carrier import CONNECTED, CONNECTIONS, NOT_CONNECTED
 from felb_sites.cli.federation import print_problems
 from felb_sites.cli.roster import print_told, site_roster
+from felb_sites.cli.run import print_wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -159,7 +161,7 @@ def pending(folder: str, as_json: bool) -> None:
         return
     for run in waiting:
         kind = ", rehearsal" if run["rehearsal"] else ""
-        click.echo(printable(f"{run['run']}  {run['method']}{kind}  asked {_when(run['asked'])}"))
+        print_wrapped(f"{run['run']}  {run['method']}{kind}  asked {_when(run['asked'])}")
         if run.get("reason"):
             print_facts({"  ": printable(str(run["reason"]))}, as_json=False)
         click.echo(f"  felb site show {shlex.quote(folder)} {run['run']}")
@@ -505,19 +507,31 @@ def status(folder: str, as_json: bool) -> None:
     facts = {
         "site": found["site"],
         **({"fingerprint": found["fingerprint"]} if found["fingerprint"] else {}),
-        "connection": f"{found['connection']}, since {_when(found['since'])}",
-        "members": f"list {found['members']}, this site is {'' if found['member'] else 'not '}on it",
+        "connection": f"{CONNECTIONS.get(found['connection'], NOT_CONNECTED)}, since {_when(found['since'])}",
+        "members": describe_membership(found),
         "users": users.get(found["one_user"], "the vault does not run"),
         "log": f"{log['lines']} lines",
         "last hash": log["hash"],
     }
     print_told(facts, as_json=False)
     for run in found["runs"]:
-        click.echo(printable(f"\nrun {run['run']}: {run['state']}, {run['status']}, round {run['round']}"))
+        where = "not begun" if run["round"] < 0 else f"round {run['round']}"
+        click.echo()
+        print_wrapped(f"run {run['run']}: {run['state']}, {run['status']}, {where}")
         kind = ", rehearsal on synthetic rows" if run["rehearsal"] else ""
         print_facts({"  method": f"{run['method']}{kind}"}, as_json=False)
         if run.get("reason"):
             print_facts({"  reason": printable(str(run["reason"]))}, as_json=False)
+
+
+def describe_membership(found: Mapping[str, Any]) -> str:
+    """Return whether a site is a member, as far as it knows; one that was revoked may not get the list that says so."""
+    if not found["members"]:
+        return "no list has arrived"
+    if not found["member"]:
+        return f"list {found['members']}; this site is NOT on it: it was revoked, or its keys were replaced"
+    newest = ", which may not be the newest" if found["connection"] != CONNECTED else ""
+    return f"list {found['members']}{newest}; this site is on it"
 
 
 @site_command.command("health")

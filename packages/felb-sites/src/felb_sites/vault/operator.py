@@ -18,6 +18,7 @@ import msgspec
 from felb.errors import FelbError, InputError
 from felb.records import try_lock
 from felb_sites import SHORT
+from felb_sites.carrier import CONNECTED, CONNECTIONS
 from felb_sites.keys.identity import fingerprint_of
 
 if TYPE_CHECKING:
@@ -197,8 +198,8 @@ class Verbs:
     def health(self) -> dict[str, Any]:
         """Return whether the site works, and what does not."""
         vault, problems = self._vault, []
-        if vault.connection[0] != "connected":
-            problems.append(f"the courier says: {vault.connection[0]}")
+        if vault.connection[0] != CONNECTED:
+            problems.append(CONNECTIONS.get(vault.connection[0], "the courier is not connected to the relay"))
         if vault.members is None:
             problems.append("no member list has come from the relay yet")
         elif not vault.is_member:

@@ -27,7 +27,7 @@ import msgspec
 
 from felb.errors import FederationError, InputError, shortened
 from felb.records import wait_for_lock
-from felb_sites.carrier import Deliver, Fetch, Tell, ToVault
+from felb_sites.carrier import CONNECTED, Deliver, Fetch, Tell, ToVault
 from felb_sites.envelopes import MOST_PAYLOAD
 from felb_sites.keys.identity import Identity
 from felb_sites.sockets import SocketServer
@@ -87,6 +87,7 @@ def describe(event: Event) -> str:
         "ended": f"ended; {text}",
         "refused": f"refused: {text}",
         "members": f"has a new member list: {text}",
+        "connection": f"is {text}" if text == CONNECTED else f"is not connected: {text}",
         "budget": f"budget: {text}",
     }
     return f"{run} {told.get(event.kind, event.kind)}"

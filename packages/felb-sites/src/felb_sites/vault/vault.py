@@ -27,7 +27,7 @@ from felb.secure_sum.protocol import Terms
 from felb.secure_sum.releases import as_vector, read_bits
 from felb.secure_sum.site import SecureSite, SiteState
 from felb_sites import SHORT, messages
-from felb_sites.carrier import MOST_AT_ONCE, Outgoing
+from felb_sites.carrier import CONNECTIONS, MOST_AT_ONCE, NOT_CONNECTED, Outgoing
 from felb_sites.envelopes import COORDINATOR, MOST_PAYLOAD, Header, digest, read_envelope, seal, seal_nothing, unseal
 from felb_sites.keys.members import SignedMembers
 from felb_sites.run_plan import RUN_ID, plan_digest
@@ -76,7 +76,7 @@ class Event:
 
     Parameters
     ----------
-    kind : "pending", "roster", "began", "round", "ended", "refused", "members" or "budget"
+    kind : "pending", "roster", "began", "round", "ended", "refused", "members", "connection" or "budget"
     run : which run; empty if it is of none
     text : in words; stays at the site
     round : of the run, if it has begun
@@ -142,7 +142,7 @@ class Vault:
         self._members = self._load_members()
         self._work = threading.Lock()
         self._posted = threading.Condition()
-        self.connection = "not connected", time.time()
+        self.connection = NOT_CONNECTED, time.time()
 
     # -- for the courier -----------------------------------------------------------------------------------------------
 
@@ -192,6 +192,7 @@ class Vault:
         """Keep what the courier says about the connection."""
         if state != self.connection[0]:
             self.connection = state, time.time()
+            self._tell(Event("connection", "", CONNECTIONS.get(state, NOT_CONNECTED)))
 
     def close(self) -> None:
         """Let go of all runs."""
