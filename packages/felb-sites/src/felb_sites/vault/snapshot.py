@@ -108,6 +108,7 @@ def write_snapshot(
     (vault / made.file).chmod(0o600)
     with replacing(vault / ABOUT) as partial:
         partial.write_bytes(msgspec.json.encode(made))
+        partial.chmod(0o600)
     sync_folder(vault)
     for old in vault.glob("snapshot-*.felb"):
         if old.name != made.file:
