@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -138,6 +141,7 @@ def test_a_snapshot_is_handed_over_with_its_rows_first_and_no_link_is_followed(t
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root file system")
 def test_the_steps_of_the_image_lead_to_a_vault_that_runs_without_root_or_network(tmp_path):
     root, repository = Path(os.environ[IMAGE_ROOT]), DEPLOY.parents[2]
+    chroot = shutil.which("chroot", path="/usr/sbin:/usr/bin")
     environment = {"PATH": "/usr/bin:/bin", **{k: v for k, v in os.environ.items() if k.startswith("PIP_")}}
     user = command = None
     for word, rest in read_instructions():
@@ -148,7 +152,7 @@ def test_the_steps_of_the_image_lead_to_a_vault_that_runs_without_root_or_networ
             copy = shutil.copytree if (repository / source).is_dir() else shutil.copyfile
             copy(repository / source, place)
         elif word == "RUN":
-            subprocess.run(["chroot", root, "/bin/sh", "-c", rest], check=True, env=environment)
+            subprocess.run([chroot, root, "/bin/sh", "-c", rest], check=True, env=environment)
         elif word == "ENV":
             environment |= dict(pair.split("=", 1) for pair in rest.split())
         elif word == "USER":
@@ -161,7 +165,9 @@ def test_the_steps_of_the_image_lead_to_a_vault_that_runs_without_root_or_networ
     for path in (root / "site", *(root / "site").rglob("*")):
         os.chown(path, *map(int, user.split(":")))
     vault = subprocess.Popen(
-        ["unshare", "--net", "chroot", f"--userspec={user}", root, *command], env=environment, stderr=subprocess.PIPE
+        ["/usr/bin/unshare", "--net", chroot, f"--userspec={user}", root, *command],
+        env=environment,
+        stderr=subprocess.PIPE,
     )
     try:
         while not (root / "site" / "vault" / "operator.sock").exists():

@@ -77,6 +77,7 @@ def test_check_tells_all_problems_at_once(felb, site, tmp_path):
     assert "goes with --check" in felb("site", "start", site.folder, "--columns", columns).err
     missing = felb("site", "start", site.folder, "--data", tmp_path / "none.csv", "--one-user")
     assert "none.csv does not exist" in missing.err
+    assert site.config().data.endswith("data.csv"), "a wrong setting is not stored"
 
 
 def test_a_site_s_person_can_ask_without_a_running_vault(felb, site):

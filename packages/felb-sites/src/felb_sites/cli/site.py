@@ -367,6 +367,7 @@ def start(
     check_agreement(site, policy)
     if data is not None:
         check_no_password(data)
+        check_exists(data)
     config = site.configure(
         **options.given(
             data=data,
@@ -386,13 +387,20 @@ def start(
             print_told({name: fact for name, fact in found.items() if name not in ("ok", "problems")}, as_json=False)
             print_problems(found["problems"])
         context.exit(0 if found["ok"] else 1)
-    if not is_url(config.data) and not Path(config.data).exists():
-        raise InputError(f"data file {config.data} does not exist; set it with --data")
+    check_exists(config.data)
     take_first_snapshot(site)
     from felb_sites.supervise import SiteProcesses
 
     private = () if is_url(config.data) else (Path(config.data),)
     SiteProcesses(site, courier_user=courier_user, one_user=one_user, tell=click.echo, private=private).run()
+
+
+def check_exists(data: str) -> None:
+    """Raise unless a file of data is there; a database is asked when it is read."""
+    from felb.tables.sources import is_url
+
+    if not is_url(data) and not Path(data).exists():
+        raise InputError(f"data file {data} does not exist; set it with --data")
 
 
 def take_first_snapshot(site: Site) -> None:
@@ -675,8 +683,7 @@ def check_paths(site: Site, account: tuple[int, int] | None) -> dict[str, Any]:
 
     found: dict[str, Any] = {"key fingerprint": site.fingerprint}
     data = site.config().data
-    if not is_url(data) and not Path(data).exists():
-        raise InputError(f"data file {data} does not exist; set it with --data")
+    check_exists(data)
     if account is None:
         return found
     from felb_sites.supervise import readable_by
