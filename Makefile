@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOWEST := .venv-lowest
 
-.PHONY: help install browser postgres demo test test-federation wheelhouse test-lowest test-bounds fuzz check lint types imports unit coverage docs gallery quality records scale bench experiments experiments-full clean
+.PHONY: help install browser postgres demo test test-federation test-image wheelhouse test-lowest test-bounds fuzz check lint types imports unit coverage docs gallery quality records scale bench experiments experiments-full clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -90,9 +90,13 @@ unit: $(STAMP) browser postgres
 
 coverage: $(STAMP)  ## the share of lines that the tests execute, in processes of sites too, and those they do not; half an hour
 	$(MAKE) unit COVERAGE=yes
-	$(BIN)/python -m pytest -m federation --cov --cov-append --cov-report= --cov-fail-under=0 \
-	  packages/felb-sites/tests/test_federation_verbs.py packages/felb-sites/tests/test_federation_faults.py
+	$(BIN)/python -m pytest -m federation --cov --cov-append --cov-report= --cov-fail-under=0 packages/felb-sites/tests
 	$(BIN)/coverage report
+
+test-image: $(STAMP)  ## execute the steps of the container image in a root file system of Debian; needs root and debootstrap
+	rm -rf build/image && mkdir -p build
+	debootstrap --variant=minbase --include=python3,python3-venv,python-is-python3,ca-certificates stable build/image
+	FELB_IMAGE_ROOT=$(CURDIR)/build/image $(BIN)/python -m pytest -rs packages/felb-sites/tests/test_deploy_files.py
 
 wheelhouse: $(STAMP)  ## wheels of the three packages and of all they need in build/wheelhouse, for machines without a network
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --wheel-dir build/wheelhouse \

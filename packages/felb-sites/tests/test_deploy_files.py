@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 import yaml
 
+from felb_sites.coordinator.folder import Federation
+from felb_sites.site_folder import Site
+
 DEPLOY = Path(__file__).parents[1] / "deploy"
 UNITS = ("felb-relay", "felb-vault", "felb-courier", "felb-loader")
 MODULE = re.compile(r"felb_sites(?:\.\w+)+")
 MOST_EXPOSED = 3.0
+IMAGE_ROOT = "FELB_IMAGE_ROOT"
+"""Names a root file system of Debian with Python, in which the steps of the image may be executed."""
 
 
 def read_unit(name):
@@ -31,6 +39,11 @@ def read_unit(name):
         assert equals, f"{name}: {line}"
         section[key] = f"{section[key]} {value}" if key in section else value
     return found
+
+
+def read_instructions():
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    return [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def check_modules(text):
@@ -79,8 +92,7 @@ def test_a_unit_is_hardened(name):
 
 
 def test_the_image_runs_modules_that_exist_and_not_as_root():
-    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
-    instructions = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    instructions = read_instructions()
     check_modules("".join(rest for word, rest in instructions if word in ("RUN", "CMD")))
     assert [rest for word, rest in instructions if word == "USER"] == ["10001:10001"]
     root = DEPLOY.parents[2]
@@ -123,3 +135,44 @@ def test_a_snapshot_is_handed_over_with_its_rows_first_and_no_link_is_followed(t
     (staging / "snapshot-new.felb").symlink_to(secret)
     assert subprocess.run(command, check=False).returncode
     assert (vault / "snapshot-new.felb").read_text() == "rows"
+
+
+@pytest.mark.skipif(IMAGE_ROOT not in os.environ, reason=f"{IMAGE_ROOT} names no root file system: make test-image")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root file system")
+def test_the_steps_of_the_image_lead_to_a_vault_that_runs_without_root_or_network(tmp_path):
+    root, repository = Path(os.environ[IMAGE_ROOT]), DEPLOY.parents[2]
+    chroot = shutil.which("chroot", path="/usr/sbin:/usr/bin")
+    environment = {"PATH": "/usr/bin:/bin", **{k: v for k, v in os.environ.items() if k.startswith("PIP_")}}
+    user = command = None
+    for word, rest in read_instructions():
+        if word == "COPY" and not rest.startswith("--from"):
+            source, target = rest.split()
+            place = root / target.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (repository / source).is_dir() else shutil.copyfile
+            copy(repository / source, place)
+        elif word == "RUN":
+            subprocess.run([chroot, root, "/bin/sh", "-c", rest], check=True, env=environment)
+        elif word == "ENV":
+            environment |= dict(pair.split("=", 1) for pair in rest.split())
+        elif word == "USER":
+            user = rest
+        elif word == "CMD":
+            command = json.loads(rest)
+    shutil.rmtree(root / "build")
+    federation = Federation.create(tmp_path / "f", name="image", host="localhost", port=1)
+    Site.join(root / "site", federation.invitation, name="a")
+    for path in (root / "site", *(root / "site").rglob("*")):
+        os.chown(path, *map(int, user.split(":")))
+    vault = subprocess.Popen(
+        ["/usr/bin/unshare", "--net", chroot, f"--userspec={user}", root, *command],
+        env=environment,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        while not (root / "site" / "vault" / "operator.sock").exists():
+            assert vault.poll() is None, vault.stderr.read().decode()
+            time.sleep(0.1)
+    finally:
+        vault.terminate()
+        vault.communicate(timeout=60)

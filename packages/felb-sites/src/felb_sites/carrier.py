@@ -10,6 +10,17 @@ MOST_AT_ONCE = 64
 """Envelopes in one message."""
 
 
+CONNECTED, NOT_MEMBER = "connected", "not-member"
+CONNECTIONS = {
+    CONNECTED: "connected",
+    NOT_MEMBER: "the relay does not accept this site: it is not admitted yet, was revoked, or its keys were replaced",
+    "certificate": "the certificate of the relay is not one that the invitation names; is a proxy in between?",
+    "unreachable": "the relay cannot be reached; check the network, the proxy, and that the coordinator's relay runs",
+}
+"""What a courier says of its connection, and what people are told."""
+NOT_CONNECTED = "not connected"
+
+
 class Deliver(msgspec.Struct, frozen=True, tag="deliver", forbid_unknown_fields=True):
     """From the courier: envelopes that came for this site, in the relay's order."""
 

@@ -49,6 +49,7 @@ class Plan:
     columns : fingerprint of the column names every site must have, in their order; None if they are not checked
     roster : digest of the sites and keys by which sums are masked; None if sums are added up in the clear
     resample : every site takes part with a random half of its rows, for a refit
+    rehearsal : every site takes part with synthetic rows; none of its records is read, and no budget is spent
     version : of felb at the coordinator; sites of another version would compute something else
     """
 
@@ -64,6 +65,7 @@ class Plan:
     columns: str | None = None
     roster: str | None = None
     resample: bool = False
+    rehearsal: bool = False
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -78,8 +80,11 @@ class Plan:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and DIGEST.fullmatch(value)):
                 raise InputError(f"{name} must be {what}")
-        if not isinstance(self.resample, bool):
-            raise InputError(f"resample must be true or false, got {_short(self.resample)}")
+        for name in ("resample", "rehearsal"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be true or false, got {_short(getattr(self, name))}")
+        if self.resample and self.rehearsal:
+            raise InputError("a refit is not rehearsed; rehearse the run itself", parameter="rehearsal")
         if self.version != __version__:
             raise InputError(
                 f"the plan was made by felb {_short(self.version)}, and this is felb {__version__}; "
@@ -100,6 +105,11 @@ class Plan:
         if self.n_components == MDL:
             return int(self.parameters.get("max_components", DEFAULT_MAX_COMPONENTS))
         return int(self.n_components)
+
+    @property
+    def assigns(self) -> bool:
+        """Whether sites keep which of their records have which component: of whole runs on real records."""
+        return not (self.resample or self.rehearsal)
 
     def _check_rank(self) -> None:
         most: Any = self.n_components

@@ -167,8 +167,8 @@ class SiteProcesses:
         os.chown(vault, -1, gid)
         vault.chmod(0o710)
         for entry in vault.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                entry.chmod(0o700)
+            if not entry.is_symlink() and not entry.is_socket():
+                entry.chmod(0o700 if entry.is_dir() else 0o600)
         inside = (entry for entry in vault.iterdir() if not entry.is_socket())
         for path in (vault, *inside, *self._private):
             if readable_by(path, uid, gid):

@@ -9,9 +9,10 @@ import pytest
 from watched_imports import HEAVY, run_watched
 
 from felb_sites.cli.federation import federation_command
-from felb_sites.cli.run import run_command, status_command
+from felb_sites.cli.run import print_overview, run_command, status_command
 from felb_sites.cli.site import site_command
 from felb_sites.coordinator.folder import Federation
+from felb_sites.reasons import REASONS
 
 INIT = ("--name", "trial", "--host", "localhost")
 
@@ -168,3 +169,37 @@ def test_an_input_error_is_told_without_heavy_imports(command, tmp_path):
     [(code, told, found)] = run_watched([command], HEAVY, tmp_path).values()
     assert (code, found) == (1, [])
     assert told.startswith("error: ")
+
+
+def test_the_status_of_a_federation_fits_eighty_columns(capsys):
+    run, site = "r" * 64, "s" * 40
+    sites = {
+        f"{site[:-1]}a": {"connected": True, "seconds": 1, "waiting": 12345},
+        f"{site[:-1]}b": {"connected": False, "seconds": 123456, "waiting": 12345},
+    }
+    ran = {"run": run, "state": "waiting", "round": 123456, "sites": tuple(sites), "changed": "2026-01-01T10:00:00"}
+    reasons = dict.fromkeys(sites, REASONS["roster"])
+    facts = {"federation": "f", "relay": "https://fed.example.org:8443", "reachable": True, "sites": sites}
+    print_overview({**facts, "runs": [{**ran, "reasons": reasons, "message": REASONS["plan"]}]})
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80
+    for name in (run, *sites, "not connected, last heard 123456 s ago", "12345 envelopes wait"):
+        assert name in " ".join(told.split())
+
+
+def test_an_error_of_the_settings_names_no_option_of_the_command(felb, tmp_path):
+    Federation.create(tmp_path / "f", name="trial", host="localhost", port=1)
+    (tmp_path / "run.toml").write_text('id = "r"\ncomponents = 2\nfeatures = 9\nsites = ["a", "b"]\n')
+    shown = felb("run", tmp_path / "f", "--config", tmp_path / "run.toml", "--out", tmp_path / "out")
+    assert shown.code == 1
+    assert "2 sites" in shown.err
+    assert "option" not in shown.err
+
+
+def test_a_rehearsal_takes_no_folder_and_a_run_needs_one(felb, tmp_path):
+    Federation.create(tmp_path / "f", name="trial", host="localhost", port=1)
+    (tmp_path / "run.toml").write_text('id = "r"\ncomponents = 2\nfeatures = 9\n')
+    words = ("run", tmp_path / "f", "--config", tmp_path / "run.toml")
+    assert "--out" in felb(*words).err
+    assert "keeps no result" in felb(*words, "--rehearse", "--out", tmp_path / "out").err
+    assert "not rehearsed" in felb(*words, "--rehearse", "--refit", 1).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,6 +77,7 @@ def test_check_tells_all_problems_at_once(felb, site, tmp_path):
     assert "goes with --check" in felb("site", "start", site.folder, "--columns", columns).err
     missing = felb("site", "start", site.folder, "--data", tmp_path / "none.csv", "--one-user")
     assert "none.csv does not exist" in missing.err
+    assert site.config().data.endswith("data.csv"), "a wrong setting is not stored"
 
 
 def test_a_site_s_person_can_ask_without_a_running_vault(felb, site):
@@ -117,6 +119,40 @@ def test_backup_and_restore(felb, site, tmp_path):
     assert "--yes" in felb("site", "leave", site.folder).err
     assert felb("site", "leave", site.folder, "--yes").code == 0
     assert felb("site", "purge", site.folder, "unknown", "--yes").code == 1
+
+
+LONG_RUN, LONG_SITE = "r" * 64, "s" * 40
+
+
+def stand(connection, *, member=True):
+    run = {"run": LONG_RUN, "status": "waiting", "state": "proposed", "round": -1, "method": "bmf", "rehearsal": True}
+    return {
+        "site": LONG_SITE, "fingerprint": "", "connection": connection, "since": 0, "member": member, "members": 4,
+        "one_user": True, "epoch": 0, "log": {"lines": 3, "hash": "0" * 64},
+        "runs": [{**run, "reason": f"nobody here has confirmed the keys of {LONG_SITE}, {LONG_SITE}"}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("connection", "member", "said"),
+    [
+        ("connected", True, "this site is on it"),
+        ("not-member", True, "was revoked, or its keys were replaced"),
+        ("connected", False, "NOT on it"),
+        ("unreachable", True, "cannot be reached"),
+        ("certificate", True, "is a proxy in between?"),
+        ("a word of another version", True, "not connected"),
+    ],
+)
+def test_a_site_says_how_it_stands_in_eighty_columns(felb, site, monkeypatch, connection, member, said):
+    asked = SimpleNamespace(status=lambda: stand(connection, member=member))
+    monkeypatch.setattr("felb_sites.cli.site._operator", lambda folder: asked)
+    shown = felb("site", "status", site.folder)
+    assert shown.code == 0, shown.err
+    assert said in " ".join(shown.out.split())
+    assert "not begun" in shown.out
+    assert "rehearsal" in shown.out
+    assert max(map(len, shown.out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("verb", ["start", "log", "pending", "health", "rotate", "refresh", "leave"])

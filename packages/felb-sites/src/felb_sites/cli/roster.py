@@ -95,7 +95,9 @@ def confirm(folder: str, digest: str, as_json: bool) -> None:
     site = Site.open(folder)
     from felb_sites.vault.operator import Operator, current_user
 
-    print_told(Operator(site.vault).confirm(digest, current_user()), as_json=as_json)
+    done = Operator(site.vault).confirm(digest, current_user())
+    names = done["confirmed"] if as_json else ", ".join(done["confirmed"]) or "nothing is new"
+    print_told({**done, "confirmed": names}, as_json=as_json)
 
 
 @click.command("roster")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from felb.cli import options
-from felb.cli.output import WIDTH, plain_console, print_facts, print_json, print_result, progress_bar
-from felb.errors import printable
+from felb.cli.output import WIDTH, print_facts, print_json, print_result, progress_bar
+from felb.errors import FelbError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,14 +30,24 @@ def run_progress(total: int | None) -> Iterator[tuple[Callable[[Any], None], Cal
         )
 
 
+@contextmanager
+def naming_settings() -> Iterator[None]:
+    """Let an error name no option: what a run is, its file of settings says."""
+    try:
+        yield
+    except FelbError as error:
+        error.parameter = None
+        raise
+
+
 @click.command("run")
 @click.argument("folder", type=click.Path())
 @click.option("--config", required=True, type=click.Path(), help="TOML file with the settings of the run.")
-@click.option("-o", "--out", required=True, type=click.Path(), help="Folder for the result.")
+@click.option("-o", "--out", type=click.Path(), help="Folder for the result; not with --rehearse.")
 @click.option("--late", is_flag=True, help="Repeat the last round of a finished run for sites that missed it.")
 @click.option("--without", multiple=True, metavar="NAME", help="Site of the run to leave out; can be repeated.")
 @click.option("--refit", help="Execute refit N of the run instead, for `felb stability`.", **options.COUNT)
-@click.option("--rehearse", is_flag=True, help="Ask the sites whether they would take part, and compute nothing.")
+@click.option("--rehearse", is_flag=True, help="Play the run on synthetic rows instead, and keep no result.")
 @options.force
 @options.as_json
 @click.pass_context
@@ -44,7 +55,7 @@ def run_command(
     context: click.Context,
     folder: str,
     config: str,
-    out: str,
+    out: str | None,
     late: bool,
     without: tuple[str, ...],
     refit: int | None,
@@ -63,6 +74,10 @@ def run_command(
 
     With --refit, each site takes part with a random half of its records, in a run of its own name, ID-refit-N, which it
     approves like any other. `felb stability` tells from several of them how stable the components are.
+
+    With --rehearse, the whole run is played over all sites with synthetic rows, which each site draws itself, in a run
+    of its own name, ID-rehearsal-N. It tries the network, the users, the approvals and the masks; no record is read,
+    and no privacy budget is spent.
     """
     from felb_sites.coordinator.folder import Federation
 
@@ -70,20 +85,33 @@ def run_command(
     from felb_sites.coordinator.run import run_deployed
     from felb_sites.coordinator.settings import DeployedRun
 
-    run = DeployedRun.read(config, without=without)
-    run = run if refit is None else run.refit(refit)
-    how: dict[str, Any] = {"force": force, "late": late, "rehearse": rehearse}
+    with naming_settings():
+        run = DeployedRun.read(config, without=without)
+        run = run if refit is None else run.refit(refit)
+    if rehearse:
+        if out is not None or late or force:
+            raise click.UsageError("A rehearsal keeps no result: leave out --out, --late and --force.")
+        run = run.rehearsal(federation)
+    elif out is None:
+        raise click.UsageError("Give the folder for the result, --out, or --rehearse.")
     try:
-        with run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
-            result = run_deployed(federation, run, out, **how, on_status=advance, on_event=tell)
+        with naming_settings(), run_progress(run.plan.parameters.get("max_iter")) as (advance, tell):
+            result = run_deployed(federation, run, out, force=force, late=late, on_status=advance, on_event=tell)
     except KeyboardInterrupt as error:
-        words = ("felb", "run", folder, "--config", config, "--out", out)
+        words = ("felb", "run", folder, "--config", config, *(("--rehearse",) if out is None else ("--out", out)))
         error.add_note(f"resume with: {shlex.join(words)}")
         raise
-    if result is None:  # a rehearsal
-        print_facts({"run": run.plan.run_id, "rehearsal": "every site would take part"}, as_json=as_json)
-        return
-    print_result(result, out, as_json=as_json)
+    if out is None:
+        facts = {
+            "rehearsal": run.plan.run_id,
+            "sites": len(result.clients),
+            "rounds": len(result.history),
+            "records read": 0,
+            "result": "none",
+        }
+        print_facts(facts, as_json=as_json)
+    else:
+        print_result(result, out, as_json=as_json)
     from felb_sites.coordinator.run import participation
 
     missed = participation(run, result.history)["missed_rounds"]
@@ -126,16 +154,25 @@ def print_overview(seen: dict[str, Any]) -> None:
         seconds = site["seconds"]
         heard = "" if seconds is None or site["connected"] else f", last heard {seconds:.0f} s ago"
         waiting = f", {site['waiting']} envelopes wait for it" if site["waiting"] else ""
-        click.echo(f"site {name}: {'connected' if site['connected'] else 'not connected'}{heard}{waiting}")
+        print_wrapped(f"site {name}: {'connected' if site['connected'] else 'not connected'}{heard}{waiting}")
     if not seen["sites"]:
         click.echo("no sites; admit them with `felb federation approve`")
-    console = plain_console()
     for run in seen["runs"]:
         changed = str(run["changed"])[:16].replace("T", " ")
-        console.print(printable(f"\nrun {run['run']}: {run['state']}, round {run['round']}, {changed}"), width=WIDTH)
+        click.echo()
+        print_wrapped(f"run {run['run']}: {run['state']}, round {run['round']}, {changed}")
         if run["sites"]:
-            console.print(f"  answered: {', '.join(run['sites'])}", width=WIDTH)
+            print_wrapped(f"answered: {', '.join(run['sites'])}", indent="  ")
         for site, reason in run["reasons"].items():
-            console.print(printable(f"  {site}: {reason}"), width=WIDTH)
+            print_wrapped(f"{site}: {reason}", indent="  ")
         if run["message"]:
-            console.print(printable(f"  {run['message']}"), width=WIDTH)
+            print_wrapped(run["message"], indent="  ")
+
+
+def print_wrapped(text: str, *, indent: str = "") -> None:
+    """Print a text in at most 80 columns; its further lines are indented by two more."""
+    further = f"{indent}  "
+    lines = textwrap.wrap(
+        printable(text), WIDTH, initial_indent=indent, subsequent_indent=further, break_on_hyphens=False
+    )
+    click.echo("\n".join(lines))

@@ -19,8 +19,10 @@ from felb.cli.output import plain_console, print_facts, print_json
 from felb.cli.privacy import print_outbound
 from felb.errors import FelbError, InputError, printable
 from felb.privacy import MechanismName, Neighbours, NoisePlace, Unit
+from felb_sites.carrier import CONNECTED, CONNECTIONS, NOT_CONNECTED
 from felb_sites.cli.federation import print_problems
 from felb_sites.cli.roster import print_told, site_roster
+from felb_sites.cli.run import print_wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -158,7 +160,8 @@ def pending(folder: str, as_json: bool) -> None:
         print_json(waiting)
         return
     for run in waiting:
-        click.echo(printable(f"{run['run']}  {run['method']}  asked {_when(run['asked'])}"))
+        kind = ", rehearsal" if run["rehearsal"] else ""
+        print_wrapped(f"{run['run']}  {run['method']}{kind}  asked {_when(run['asked'])}")
         if run.get("reason"):
             print_facts({"  ": printable(str(run["reason"]))}, as_json=False)
         click.echo(f"  felb site show {shlex.quote(folder)} {run['run']}")
@@ -365,6 +368,7 @@ def start(
     check_agreement(site, policy)
     if data is not None:
         check_no_password(data)
+        check_exists(data)
     config = site.configure(
         **options.given(
             data=data,
@@ -384,12 +388,31 @@ def start(
             print_told({name: fact for name, fact in found.items() if name not in ("ok", "problems")}, as_json=False)
             print_problems(found["problems"])
         context.exit(0 if found["ok"] else 1)
-    if not is_url(config.data) and not Path(config.data).exists():
-        raise InputError(f"data file {config.data} does not exist; set it with --data")
+    check_exists(config.data)
+    take_first_snapshot(site)
     from felb_sites.supervise import SiteProcesses
 
     private = () if is_url(config.data) else (Path(config.data),)
     SiteProcesses(site, courier_user=courier_user, one_user=one_user, tell=click.echo, private=private).run()
+
+
+def check_exists(data: str) -> None:
+    """Raise unless a file of data is there; a database is asked when it is read."""
+    from felb.records import is_url
+
+    if not is_url(data) and not Path(data).exists():
+        raise InputError(f"data file {data} does not exist; set it with --data")
+
+
+def take_first_snapshot(site: Site) -> None:
+    """Read the data if there is no snapshot yet, or one of other settings; later ones are for `felb site refresh`."""
+    from felb_sites.loader import refresh as take_snapshot
+    from felb_sites.vault.snapshot import Snapshot
+
+    found = Snapshot.read(site.vault)
+    if found is None or found.settings != site.config().data_digest:
+        taken = take_snapshot(site.vault)
+        click.echo(f"the data was read: {taken.rows} rows, {taken.columns} columns")
 
 
 @site_command.command("refresh")
@@ -493,18 +516,31 @@ def status(folder: str, as_json: bool) -> None:
     facts = {
         "site": found["site"],
         **({"fingerprint": found["fingerprint"]} if found["fingerprint"] else {}),
-        "connection": f"{found['connection']}, since {_when(found['since'])}",
-        "members": f"list {found['members']}, this site is {'' if found['member'] else 'not '}on it",
+        "connection": f"{CONNECTIONS.get(found['connection'], NOT_CONNECTED)}, since {_when(found['since'])}",
+        "members": describe_membership(found),
         "users": users.get(found["one_user"], "the vault does not run"),
         "log": f"{log['lines']} lines",
         "last hash": log["hash"],
     }
     print_told(facts, as_json=False)
     for run in found["runs"]:
-        click.echo(printable(f"\nrun {run['run']}: {run['state']}, {run['status']}, round {run['round']}"))
-        print_facts({"  method": run["method"]}, as_json=False)
+        where = "not begun" if run["round"] < 0 else f"round {run['round']}"
+        click.echo()
+        print_wrapped(f"run {run['run']}: {run['state']}, {run['status']}, {where}")
+        kind = ", rehearsal on synthetic rows" if run["rehearsal"] else ""
+        print_facts({"  method": f"{run['method']}{kind}"}, as_json=False)
         if run.get("reason"):
             print_facts({"  reason": printable(str(run["reason"]))}, as_json=False)
+
+
+def describe_membership(found: Mapping[str, Any]) -> str:
+    """Return whether a site is a member, as far as it knows; one that was revoked may not get the list that says so."""
+    if not found["members"]:
+        return "no list has arrived"
+    if not found["member"]:
+        return f"list {found['members']}; this site is NOT on it: it was revoked, or its keys were replaced"
+    newest = ", which may not be the newest" if found["connection"] != CONNECTED else ""
+    return f"list {found['members']}{newest}; this site is on it"
 
 
 @site_command.command("health")
@@ -648,8 +684,7 @@ def check_paths(site: Site, account: tuple[int, int] | None) -> dict[str, Any]:
 
     found: dict[str, Any] = {"key fingerprint": site.fingerprint}
     data = site.config().data
-    if not is_url(data) and not Path(data).exists():
-        raise InputError(f"data file {data} does not exist; set it with --data")
+    check_exists(data)
     if account is None:
         return found
     from felb_sites.supervise import readable_by
@@ -706,7 +741,7 @@ def check_relay(invitation: Invitation) -> dict[str, Any]:
     off = time.time() - date.timestamp()
     if abs(off) > CLOCK_SECONDS:
         raise InputError(f"the clock of this machine is {off:+.0f} seconds off that of the relay; set it")
-    return {**facts, "clock": "agrees with the relay to 2 minutes"}
+    return {**facts, "clock": f"differs by {abs(off):.0f} s from that of the relay"}
 
 
 def shown_proxy(url: str) -> str:

@@ -57,7 +57,6 @@ def demonstrate(
             on_event("relay, vaults and couriers run and are connected; playing the run")
             place = Path(out) if out is not None else Path(scratch) / "result"
             result = run_deployed(local.federation, run, place, on_status=on_status, on_event=on_event)
-    assert result is not None
     return result, "not kept" if out is None else str(out)
 
 

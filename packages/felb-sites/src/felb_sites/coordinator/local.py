@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from felb.data.storage import save_matrix
 from felb.errors import FederationError
 from felb_sites.coordinator.folder import Federation
-from felb_sites.loader import refresh
+from felb_sites.loader import load
 from felb_sites.relay.client import RelayClient
 from felb_sites.site_folder import Site
 from felb_sites.supervise import SiteProcesses
@@ -40,6 +40,8 @@ class LocalFederation:
     shards : rows of the sites by name
     policy : of every site
     confirm : let every site confirm the keys of the others, as people do by telephone
+    proxies : URL of the proxy of a site, by its name
+    settings : of the coordinator, beside those of the loopback interface, see `Federation.create`
 
     Attributes
     ----------
@@ -55,20 +57,29 @@ class LocalFederation:
         *,
         policy: Mapping[str, Any] | None = None,
         confirm: bool = True,
+        proxies: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> None:
-        self.folder, self._confirm = folder, confirm
+        self.folder, self._confirm, self._proxies = folder, confirm, dict(proxies or {})
+        settings = {"name": "local", "host": "localhost", "listen": "loopback", **settings}
         self.federation = Federation.create(
-            folder / "coordinator", name="local", host="localhost", port=find_free_port(), listen="loopback"
+            folder / "coordinator", **{**settings, "port": settings.get("port") or find_free_port()}
         )
         self.sites: dict[str, Site] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for name, rows in shards.items():
+        for name in shards:
             site, request = Site.join(folder / name, self.federation.invitation, name=name)
             self.federation.approve(request, name=name, fingerprint=site.fingerprint)
-            save_matrix(rows, site.folder / "data.felb")
             site.configure(data=str(site.folder / "data.felb"), policy=dict(policy or {}))
-            refresh(site.vault)
             self.sites[name] = site
+        self.load(shards)
+
+    def load(self, shards: Mapping[str, BinaryMatrix]) -> None:
+        """Give sites other rows, which later runs are about."""
+        for name, rows in shards.items():
+            site = self.sites[name]
+            save_matrix(rows, site.folder / "data.felb")
+            load(site.vault)
 
     def __enter__(self) -> Self:
         try:
@@ -97,7 +108,11 @@ class LocalFederation:
             kind, _, site = name.partition(":")
             folder = self.federation.folder if kind == RELAY else getattr(self.sites[site], kind)
             if kind == "courier":
-                SiteProcesses(self.sites[site], courier_user=None, one_user=True, tell=lambda _: None).prepare()
+                proxy = self._proxies.get(site)
+                made = SiteProcesses(
+                    self.sites[site], courier_user=None, one_user=True, tell=lambda _: None, proxy=proxy
+                )
+                made.prepare()
             with (self.folder / f"{kind}-{site or 'coordinator'}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
                     [sys.executable, "-m", f"felb_sites.{kind}.process", str(folder)],

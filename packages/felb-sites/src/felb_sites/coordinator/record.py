@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+RUNS = "runs"
 PLAN, STATUS, RECORD, LOCK = "plan.json", "status.json", "record.sqlite", "lock"
 SUMS, BROADCAST, COUNTERS = "sums", "broadcast", "counters"
 WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"

@@ -19,7 +19,7 @@ from felb.privacy.statement import guarantee
 from felb.records import NEW, beside, clear_leftovers, replace_folder
 from felb.runs import RESULT
 from felb.runs.result import AGREED, RESAMPLED, Provenance, Result
-from felb_sites.coordinator.record import FAILED, FINISHED, RUNNING, STATUS, WAITING, RunRecord, Status
+from felb_sites.coordinator.record import FAILED, FINISHED, RUNNING, RUNS, STATUS, WAITING, RunRecord, Status
 from felb_sites.coordinator.sites import (
     ABSENT,
     LOOK_EVERY,
@@ -29,7 +29,6 @@ from felb_sites.coordinator.sites import (
     MaskedSites,
     QuorumError,
     RelayedSites,
-    in_words,
 )
 from felb_sites.envelopes import MOST_PAYLOAD
 from felb_sites.keys.identity import Identity
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from felb_sites.coordinator.sites import Relay
     from felb_sites.run_plan import Plan
 
-RUNS, RUN_KEY, SOCKET = "runs", "run.key", Path("relay") / "relay.sock"
+RUN_KEY, SOCKET = "run.key", Path("relay") / "relay.sock"
 REPORT_EVERY = 0.2
 """Seconds between two states of a run on disk."""
 UNANSWERED = "has not answered the proposal yet"
@@ -60,40 +59,40 @@ class NotReady(QuorumError):
     """Sites that were named do not take part, so nobody was asked for anything."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
-        told = "the run was not begun, and no privacy budget was spent"
-        super().__init__(reasons, f"{told}. {in_words(reasons)}")
+        super().__init__(reasons, "the run was not begun, and no privacy budget was spent")
 
 
 def run_deployed(
     federation: Hosting,
     run: DeployedRun,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None,
     *,
     force: bool = False,
     late: bool = False,
-    rehearse: bool = False,
     patience: float | None = None,
     client: Relay | None = None,
     on_status: Callable[[Status], None] = lambda _: None,
     on_event: Callable[[str], None] = lambda _: None,
-) -> Result | None:
+) -> Result:
     """Play a run to its end, or an unfinished one from its last round, and leave the result in the folder `out`.
 
     Parameters
     ----------
     federation : the coordinator's folder
     run : its settings
-    out : a new folder; it holds V, the history and the summed scores, while assignments and logs stay at their sites
+    out : a new folder; it holds V, the history and the summed scores, while assignments and logs stay at their sites.
+        None for a rehearsal, whose result is about no records and is not kept
     force : replace a result that is there
     late : play the last round of a finished run again, for sites that missed it
-    rehearse : propose the run and wait until every site takes part; nothing is played, and None is returned
     patience : seconds to wait for people at the sites; for ever if None
     client : of the relay; the federation's own if None
     on_status : called when the run has moved
     on_event : called with a line about whom it waits for, and about what went wrong and was mended
     """
-    place = Path(out).resolve()
-    if place.exists() and not (force and (place / RESULT).is_file()):
+    if (out is None) != run.plan.rehearsal:
+        raise InputError("a run needs a folder for its result, and a rehearsal has none", parameter="out")
+    place = None if out is None else Path(out).resolve()
+    if place is not None and place.exists() and not (force and (place / RESULT).is_file()):
         raise InputError(f"{out} exists; choose another folder, or replace a result with --force")
     run = run.proposed_by(federation)
     record = RunRecord(federation.folder / RUNS, run.plan.run_id)
@@ -103,14 +102,13 @@ def run_deployed(
             record.reopen()
         player = _Player(federation, run, record, relay, on_status=on_status, on_event=on_event)
         if record.status().state != FINISHED:
-            player.play(people=patience, rehearse=rehearse)
-            if rehearse:
-                return None
+            player.play(people=patience)
         result = result_of(record, run, federation=federation.invitation.name)
         player.end()
     if run.rules is not None:
         result = result.disclosed(run.rules)
-    _write(result, place)
+    if place is not None:
+        _write(result, place)
     on_status(record.status())
     return result
 
@@ -144,21 +142,22 @@ class _Player:
 
     # -- the run -------------------------------------------------------------------------------------------------
 
-    def play(self, *, people: float | None, rehearse: bool) -> None:
+    def play(self, *, people: float | None) -> None:
         """Propose the run, wait for consent, and play it to its end."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._play(people=people, rehearse=rehearse)
+                self._play(people=people)
         except (FelbError, OSError) as error:
             reasons = error.reasons if isinstance(error, QuorumError) else {}
             passing = not isinstance(error, QuorumError) or bool(PASSING & set(reasons.values()))
             hopeless = isinstance(error, NotReady) or not passing
             with contextlib.suppress(OSError, FelbError):  # on a full disk nothing can be written down
-                self._report(state=FAILED, reasons=reasons, message=str(error), hopeless=hopeless)
+                told = error.summary if isinstance(error, QuorumError) else str(error)
+                self._report(state=FAILED, reasons=reasons, message=told, hopeless=hopeless)
             raise
 
-    def _play(self, *, people: float | None, rehearse: bool) -> None:
+    def _play(self, *, people: float | None) -> None:
         plan, journal, letters = self._run.plan, self._record.journal(), self._letters
         algorithm = plan.algorithm()
         sites = self._transport()
@@ -173,11 +172,8 @@ class _Player:
         members = self._federation.members
         message = Proposal(plan.to_json(), self._run.sites or (), members.digest)
         letters.post(letters.sealed("proposal", proposal, message, to=letters.sites))
-        if not begun or rehearse:
+        if not begun:
             self._wait_for_consent(proposal, members.digest, people=people)
-        if rehearse:
-            self._report(state=RUNNING if begun else WAITING, reasons={})
-            return
 
         def report(progress: RunProgress) -> None:
             answered, reasons = sites.last
@@ -246,14 +242,16 @@ class _Player:
             if reasons != told and (now - begun > LOOK_EVERY or UNANSWERED not in reasons.values()):
                 for site, reason in sorted(reasons.items()):
                     if told.get(site) != reason:
-                        self._on_event(f"waiting for {site}: {reason}")
+                        self._on_event(
+                            f"{site} refuses: {reason}" if site in final else f"waiting for {site}: {reason}"
+                        )
                 told = reasons
                 self._report(reasons=reasons)
             self._letters.poll(LOOK_EVERY)
 
-    def _standing(self, proposal: int, members: str) -> tuple[dict[str, str], bool]:
-        """Return why sites do not take part yet, and whether one of them never will."""
-        reasons, final, agreed = dict[str, str](), False, plan_digest(self._run.plan)
+    def _standing(self, proposal: int, members: str) -> tuple[dict[str, str], set[str]]:
+        """Return why sites do not take part yet, and which of them never will."""
+        reasons, final, agreed = dict[str, str](), set[str](), plan_digest(self._run.plan)
         connected = self._letters.connected()
         for site in self._letters.sites:
             number, answer = self._letters.standing.get(site, (-1, None))
@@ -261,11 +259,13 @@ class _Player:
                 reasons[site] = UNANSWERED if site in connected else ABSENT
             elif isinstance(answer, Refusal):
                 reasons[site] = refusal_in_words(answer)
-                final = final or answer.code not in MAY_PASS
+                if answer.code not in MAY_PASS:
+                    final.add(site)
             elif answer.status == "waiting":
                 reasons[site] = sentence(answer.code)
             elif answer.plan != agreed:
-                reasons[site], final = sentence("known"), True
+                reasons[site] = sentence("known")
+                final.add(site)
             elif answer.members != members:
                 reasons[site] = OTHER_MEMBERS
         return reasons, final
@@ -317,7 +317,9 @@ def _relay_of(federation: Hosting, client: Relay | None) -> Iterator[Relay]:
 def refusal_in_words(refusal: Refusal) -> str:
     """Return why a site does not take part, with the number that it needs where that is known."""
     told = sentence(refusal.code)
-    return told if refusal.needs is None else f"{told} (it needs {refusal.needs})"
+    if refusal.needs is None:
+        return told
+    return f"{told} (it needs {refusal.needs} {'sites' if refusal.code == 'sites' else 'rows'})"
 
 
 def most_bytes(plan: Plan) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +14,7 @@ from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LEAST_SITES, MOST_SITES
 from felb.records import read_text, read_toml
 from felb.tables.schema import Schema
+from felb_sites.coordinator.record import FINISHED, RUNS, RunRecord
 from felb_sites.run_plan import Plan, fingerprint
 from felb_sites.terms import Terms
 
@@ -182,6 +184,22 @@ class DeployedRun:
             resample=True,
         )
         return replace(self, plan=plan)
+
+    def rehearsal(self, federation: Hosting) -> DeployedRun:
+        """Return a rehearsal of the run: another run, in which every site takes part with synthetic rows.
+
+        It is a new one, ID-rehearsal-N, unless the last one with these settings was interrupted and can go on.
+        """
+        for number in count(1):
+            plan = replace(self.plan, run_id=f"{self.plan.run_id}-rehearsal-{number}", rehearsal=True)
+            made = replace(self, plan=plan)
+            record = RunRecord(federation.folder / RUNS, plan.run_id)
+            if not record.exists:
+                return made
+            status = record.status()
+            if status.state != FINISHED and not status.hopeless and record.plan() == made.proposed_by(federation).plan:
+                return made
+        raise AssertionError
 
     def proposed_by(self, federation: Hosting) -> DeployedRun:
         """Return the run as the coordinator proposes it: with its sites, their number and, if masked, their roster.

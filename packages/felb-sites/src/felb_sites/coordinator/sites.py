@@ -107,11 +107,11 @@ class Relay(Protocol):
 
 
 class QuorumError(FederationError):
-    """Too few sites answered; says why for each of the others."""
+    """Too few sites answered; `reasons` says why for each of the others, and `summary` the rest of the message."""
 
-    def __init__(self, reasons: Mapping[str, str], message: str) -> None:
-        super().__init__(message)
-        self.reasons = dict(reasons)
+    def __init__(self, reasons: Mapping[str, str], summary: str) -> None:
+        super().__init__(f"{summary}. {in_words(reasons)}")
+        self.reasons, self.summary = dict(reasons), summary
 
 
 def in_words(reasons: Mapping[str, str]) -> str:
@@ -565,8 +565,7 @@ def summed(request: Request, releases: Mapping[str, Release], reasons: Mapping[s
 
 def quorum_error(request: Request, came: int, quorum: int, *, reasons: Mapping[str, str]) -> QuorumError:
     """Return the error of a round for which too few sites have answered."""
-    told = f"round {request.round}: {came} sites answered and {quorum} are needed. {in_words(reasons)}"
-    return QuorumError(reasons, told)
+    return QuorumError(reasons, f"round {request.round}: {came} sites answered and {quorum} are needed")
 
 
 # -- masked sums -----------------------------------------------------------------------------------------------------
@@ -636,7 +635,7 @@ class MaskedSites(RelayedSites):
             total: SecureTotal = end.value
             return total, reasons
         except TooFewError as error:
-            raise QuorumError(reasons, f"{error}. {in_words(reasons)}") from error
+            raise QuorumError(reasons, str(error)) from error
 
     def _trip(self, request: Request, trip: Trip) -> tuple[dict[str, bytes], dict[str, str]]:
         """Bring the messages of a trip to their sites."""

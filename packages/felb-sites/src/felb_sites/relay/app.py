@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import hashlib
 import hmac
 import logging
@@ -288,7 +289,9 @@ class RelayApps:
 
     async def _health(self, request: Request) -> Response:
         del request
-        return _json({"status": "ok"})
+        told = _json({"status": "ok"})
+        told.headers["date"] = email.utils.formatdate(usegmt=True)  # a site compares its clock before it starts
+        return told
 
     async def _challenge(self, request: Request) -> Response:
         await self._slow_down_stranger(request)

@@ -18,6 +18,7 @@ import msgspec
 from felb.errors import FelbError, InputError
 from felb.records import try_lock
 from felb_sites import SHORT
+from felb_sites.carrier import CONNECTED, CONNECTIONS
 from felb_sites.keys.identity import fingerprint_of
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Verbs:
             {
                 "run": row["run"],
                 "digest": row["digest"],
-                "method": json.loads(row["plan"])["method"],
+                **_of_plan(row["plan"]),
                 "asked": row["asked"],
                 "code": row["code"],
                 "reason": row["reason"],
@@ -86,6 +87,7 @@ class Verbs:
             "sums": sums,
             **({"users": "one user runs vault and courier"} if self._one_user else {}),
             **({"records": "a random half, drawn here (refit)"} if plan.resample else {}),
+            **({"records": "none: synthetic rows (rehearsal)"} if plan.rehearsal else {}),
             **dict(plan.parameters),
         }
         return {
@@ -186,7 +188,7 @@ class Verbs:
                     "status": row["status"],
                     "state": row["state"],
                     "round": row["round"],
-                    "method": json.loads(row["plan"])["method"],
+                    **_of_plan(row["plan"]),
                     "reason": row["reason"],
                 }
                 for row in runs
@@ -196,8 +198,8 @@ class Verbs:
     def health(self) -> dict[str, Any]:
         """Return whether the site works, and what does not."""
         vault, problems = self._vault, []
-        if vault.connection[0] != "connected":
-            problems.append(f"the courier says: {vault.connection[0]}")
+        if vault.connection[0] != CONNECTED:
+            problems.append(CONNECTIONS.get(vault.connection[0], "the courier is not connected to the relay"))
         if vault.members is None:
             problems.append("no member list has come from the relay yet")
         elif not vault.is_member:
@@ -327,6 +329,12 @@ class Operator:
             sync_folder(self._folder)
         lost = 0 if known is None else max(0, known.lines - found.lines)
         return {"restored": path, "lines": found.lines, "hash": found.hash, "lines of the log that are lost": lost}
+
+
+def _of_plan(plan: str) -> dict[str, Any]:
+    """Return what lists of runs show of a plan."""
+    said = json.loads(plan)
+    return {"method": said["method"], "rehearsal": said.get("rehearsal", False)}
 
 
 @contextmanager

@@ -208,18 +208,21 @@ class Policy:
                 "few records of this site have a feature, and exact sums would reveal them", code="disclosure"
             )
 
-    def check_data(self, matrix: BinaryMatrix, plan: Plan, *, columns: str | None) -> None:
+    def check_shape(self, shape: tuple[int, int], plan: Plan, *, columns: str | None) -> None:
         """Refuse to take part with data that is too little or of other columns; `columns` fingerprints this site's."""
-        if matrix.shape[0] < self.min_rows:
+        if shape[0] < self.min_rows:
             raise Refusal(
-                f"the policy of this site asks for {self.min_rows} rows, it has {matrix.shape[0]}",
+                f"the policy of this site asks for {self.min_rows} rows, it has {shape[0]}",
                 code="rows",
                 needs=self.min_rows,
             )
-        if matrix.shape[1] != plan.n_features:
-            raise Refusal(f"this site has {matrix.shape[1]} columns, the plan {plan.n_features}", code="columns")
+        if shape[1] != plan.n_features:
+            raise Refusal(f"this site has {shape[1]} columns, the plan {plan.n_features}", code="columns")
         if plan.columns is not None and columns != plan.columns:
             raise Refusal("this site's column names are not those of the plan, or are in another order", code="columns")
+
+    def check_known(self, matrix: BinaryMatrix, plan: Plan) -> None:
+        """Refuse to take part with unknown cells where all must be known."""
         if matrix.unknown is not None and plan.method != TAKES_UNKNOWN:
             raise Refusal(
                 f"this site has unknown cells, which {plan.method!r} does not take; {TAKES_UNKNOWN!r} does",
@@ -285,17 +288,15 @@ class Policy:
         if delta > largest:
             raise Refusal(f"this site accepts delta up to {largest:g}, and {delta:g} is asked for", code="delta")
 
-    def check_delta(self, matrix: BinaryMatrix, guaranteed: PrivacyPlan | None) -> None:
-        """Refuse a δ with which one of this site's own records could be published as it is, and unknown cells.
+    def check_delta(self, n_rows: int, guaranteed: PrivacyPlan | None) -> None:
+        """Refuse a δ with which one of this site's own records could be published as it is.
 
         The bound 2 `public_size(n)` stands for n: a coordinator that proposes one δ after the other, which costs
         nothing, would otherwise find the very number of records.
         """
         if guaranteed is None:
             return
-        if matrix.unknown is not None:
-            raise Refusal("this site has unknown cells, for which no private run can be had", code="unknown")
-        if guaranteed.privacy.unit == "record" and 2 * guaranteed.delta * public_size(len(matrix)) >= 1:
+        if guaranteed.privacy.unit == "record" and 2 * guaranteed.delta * public_size(n_rows) >= 1:
             raise Refusal(
                 "the plan's delta is too large for this site: state more records, or a smaller delta", code="delta"
             )

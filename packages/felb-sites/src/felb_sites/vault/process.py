@@ -29,7 +29,7 @@ import numpy as np
 
 from felb.errors import FederationError, FelbError, InputError, shortened
 from felb.records import wait_for_lock
-from felb_sites.carrier import Deliver, Fetch, Tell, ToVault
+from felb_sites.carrier import CONNECTED, Deliver, Fetch, Tell, ToVault
 from felb_sites.envelopes import MOST_PAYLOAD
 from felb_sites.keys.identity import Identity
 from felb_sites.sockets import SocketServer
@@ -108,6 +108,7 @@ def describe(event: Event) -> str:
         "ended": f"ended; {text}",
         "refused": f"refused: {text}",
         "members": f"has a new member list: {text}",
+        "connection": f"is {text}" if text == CONNECTED else f"is not connected: {text}",
         "budget": f"budget: {text}",
     }
     return f"{run} {told.get(event.kind, event.kind)}"
@@ -148,7 +149,8 @@ class Console:
         if same in self._seen or (event.kind == "refused" and not self._has_room()):
             return
         self._seen.append(same)
-        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **asdict(event), "message": describe(event)}
+        said = {name: value for name, value in asdict(event).items() if name != "time"}
+        line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **said, "message": describe(event)}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
         with contextlib.suppress(InputError, queue.Full):

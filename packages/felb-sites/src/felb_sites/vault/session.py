@@ -32,6 +32,7 @@ from felb.federated.protocol import Sums
 from felb.federated.steps.assignment import ASSIGN
 from felb.kernels.schedule import one_blas_thread
 from felb.privacy.accounting import UPLOADS, Charge, Cost, total_epsilon
+from felb.privacy.outbound_log import SYNTHETIC
 from felb.records import replacing
 from felb_sites.vault.policy import Refusal
 from felb_sites.vault.replay import Replay
@@ -294,7 +295,7 @@ class Session:
         except Refusal as refusal:
             return refusal
         with store.transaction():
-            if guaranteed is not None:
+            if guaranteed is not None and not self.plan.rehearsal:
                 terms = guaranteed.privacy.epsilon, guaranteed.delta, guaranteed.unit, guaranteed.privacy.neighbours
                 store.write("insert or ignore into budget values(?, ?, ?, ?, ?, ?)", run, *terms, time.time())
             known = store.row("select tries, failed from attempts where run=? and round=? and digest=?", *key)
@@ -337,7 +338,9 @@ class Session:
         assert self.request is not None
         store, run, request, values = self._store, self.plan.run_id, self.request, self._released()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        extra = {} if masked is None else {"masked": True, "roster": masked}
+        extra: dict[str, Any] = {} if masked is None else {"masked": True, "roster": masked}
+        if self.plan.rehearsal:  # nothing of a record has left, so nothing was spent
+            extra |= {"rehearsal": True, "mechanism": SYNTHETIC, "cost": None, "total": None}
         charges = {line.what: line.cost.to_json() for line in self._answered.lines if line.cost is not None}
         with store.transaction():
             store.write(
@@ -406,7 +409,7 @@ class Session:
         # What overflows saturates; an error here would tell something of the data.
         with one_blas_thread(), np.errstate(all="ignore"):
             state, update = spec.do(work)
-        if spec.assigns and not self.plan.resample:
+        if spec.assigns and self.plan.assigns:
             self._write_assignment(state.assigned)
         return state, update
 

@@ -1,11 +1,15 @@
-"""The snapshot of a site's data: a .felb file that the loader has written and the vault opens."""
+"""The snapshot of a site's data, a .felb file that the loader has written and the vault opens; rows of rehearsals."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+import scipy.sparse as sp
 
+from felb.data.binary import BinaryMatrix
 from felb.data.storage import open_matrix
 from felb.errors import InputError
 from felb.records import read_record, replacing, sync_folder
@@ -15,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from felb.data.binary import BinaryMatrix
-
 ABOUT = "snapshot.json"
+DAMAGED = "the snapshot of the data is damaged: felb site refresh FOLDER"
+WIDEST = 32
+"""Features of a component of synthetic rows."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,15 +57,40 @@ class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return open_matrix(vault / self.file)
 
 
-def open_snapshot(vault: Path) -> tuple[Snapshot, BinaryMatrix]:
-    """Return the newest snapshot and its rows, or refuse; no word about what is in it."""
+def find_snapshot(vault: Path) -> Snapshot:
+    """Return the newest snapshot without its rows, or refuse; no word about what is in it."""
     try:
         found = Snapshot.read(vault)
-        if found is None:
-            raise Refusal("no snapshot of the data was taken: felb site refresh FOLDER", code="data")
-        return found, found.open(vault)
     except (InputError, OSError, ValueError) as error:
-        raise Refusal("the snapshot of the data is damaged: felb site refresh FOLDER", code="data") from error
+        raise Refusal(DAMAGED, code="data") from error
+    if found is None:
+        raise Refusal("no snapshot of the data was taken: felb site refresh FOLDER", code="data")
+    return found
+
+
+def open_rows(vault: Path, snapshot: Snapshot) -> BinaryMatrix:
+    """Return the rows of a snapshot, or refuse; no word about what is in it."""
+    try:
+        return snapshot.open(vault)
+    except (InputError, OSError, ValueError) as error:
+        raise Refusal(DAMAGED, code="data") from error
+
+
+@lru_cache(maxsize=1)
+def draw_rows(n: int, m: int, k: int, *, seed: int, site: str) -> BinaryMatrix:
+    """Return n synthetic rows of m features for a rehearsal, the same ones every time.
+
+    A = U∘V with noise: V has k random components, the same ones at all sites, U is of the site alone. It is sparse, so
+    that the rows of large sites fit into memory.
+    """
+    shared, own = np.random.default_rng(seed), np.random.default_rng([seed, *site.encode()])
+
+    def draw(rng: np.random.Generator, rows: int, columns: int, ones: int) -> Any:
+        places = np.repeat(np.arange(rows), ones), rng.integers(columns, size=rows * ones)
+        return sp.csr_array((np.ones(rows * ones, bool), places), shape=(rows, columns))
+
+    V = draw(shared, k, m, max(1, min(WIDEST, m // 3)))
+    return BinaryMatrix.of((draw(own, n, k, 2) @ V + draw(own, n, m, 1)).astype(bool))
 
 
 def write_snapshot(
@@ -78,6 +108,7 @@ def write_snapshot(
     (vault / made.file).chmod(0o600)
     with replacing(vault / ABOUT) as partial:
         partial.write_bytes(msgspec.json.encode(made))
+        partial.chmod(0o600)
     sync_folder(vault)
     for old in vault.glob("snapshot-*.felb"):
         if old.name != made.file:

@@ -347,8 +347,9 @@ class Store:
         from felb_sites.run_plan import Plan
 
         with contextlib.suppress(FelbError):  # a plan of another version: what it has cost before is charged
-            guaranteed = Plan.of(json.loads(plan)).algorithm().privacy
-            if guaranteed is not None:
+            read = Plan.of(json.loads(plan))
+            guaranteed = read.algorithm().privacy
+            if guaranteed is not None and not read.rehearsal:
                 terms = guaranteed.privacy.epsilon, guaranteed.delta, guaranteed.unit, guaranteed.privacy.neighbours
                 self.write("insert or ignore into budget values(?, ?, ?, ?, ?, ?)", run, *terms, time.time())
 

@@ -20,6 +20,11 @@ DRAWN = (
     "records. It draws the half itself and does not reveal which records are in it. Together with the sums of the "
     "original run, the sums over the other half can be computed."
 )
+REHEARSED = (
+    "The run is a rehearsal: this site takes part with synthetic rows, which it draws at random. None of its records "
+    "is read, and no privacy budget is spent. What leaves is what would leave in the run, computed from the synthetic "
+    "rows; their number is that of the records of this site, rounded down to its first digit."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ def in_words(plan: Plan) -> str:
     """Say in a few sentences what taking part means."""
     guaranteed = plan.algorithm().privacy
     masks = masking(plan)
+    if plan.rehearsal:
+        return f"{REHEARSED} {masks}"
     if plan.resample:
         masks = f"{masks} {DRAWN}"
     if guaranteed is not None:

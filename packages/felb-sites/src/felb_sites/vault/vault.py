@@ -22,17 +22,18 @@ import numpy as np
 from felb.errors import FederationError, FelbError, InputError
 from felb.federated.journal import digest as request_digest
 from felb.federated.journal import narrow_integers, pack
+from felb.privacy.accounting import public_size
 from felb.secure_sum.protocol import Terms
 from felb.secure_sum.releases import as_vector, read_bits
 from felb.secure_sum.site import SecureSite, SiteState
 from felb_sites import SHORT, messages
-from felb_sites.carrier import MOST_AT_ONCE, Outgoing
+from felb_sites.carrier import CONNECTIONS, MOST_AT_ONCE, NOT_CONNECTED, Outgoing
 from felb_sites.envelopes import COORDINATOR, MOST_PAYLOAD, Header, digest, read_envelope, seal, seal_nothing, unseal
 from felb_sites.keys.members import SignedMembers
 from felb_sites.run_plan import RUN_ID, plan_digest
 from felb_sites.vault.policy import Refusal
 from felb_sites.vault.session import NotKept, Session, check_budget, read_plan
-from felb_sites.vault.snapshot import Snapshot, open_snapshot
+from felb_sites.vault.snapshot import draw_rows, find_snapshot, open_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from felb_sites.keys.identity import Identity
     from felb_sites.run_plan import Plan
     from felb_sites.vault.policy import SiteConfig
+    from felb_sites.vault.snapshot import Snapshot
     from felb_sites.vault.store import Store
 
 MOST_SESSIONS = 2
@@ -76,7 +78,7 @@ class Event:
 
     Parameters
     ----------
-    kind : "pending", "roster", "began", "round", "ended", "refused", "members" or "budget"
+    kind : "pending", "roster", "began", "round", "ended", "refused", "members", "connection" or "budget"
     run : which run; empty if it is of none
     text : in words; stays at the site
     round : of the run, if it has begun
@@ -145,7 +147,7 @@ class Vault:
         self._members = self._load_members()
         self._work = threading.Lock()
         self._posted = threading.Condition()
-        self.connection = "not connected", time.time()
+        self.connection = NOT_CONNECTED, time.time()
 
     # -- for the courier -----------------------------------------------------------------------------------------------
 
@@ -206,6 +208,7 @@ class Vault:
         """Keep what the courier says about the connection."""
         if state != self.connection[0]:
             self.connection = state, time.time()
+            self._tell(Event("connection", "", CONNECTIONS.get(state, NOT_CONNECTED)))
 
     def close(self) -> None:
         """Let go of all runs."""
@@ -220,7 +223,7 @@ class Vault:
 
     def check_data(self) -> None:
         """Raise a `Refusal` unless the site's data can be read."""
-        self._data()
+        self._data(find_snapshot(self.store.folder))
 
     def purge(self, run: str) -> None:
         """Forget what was computed in a run; log, charges and decision stay."""
@@ -477,22 +480,25 @@ class Vault:
             self._roster(sites, plan)
 
     def _check_rows(self, config: SiteConfig, plan: Plan) -> BinaryMatrix:
-        """Return the site's data, if a plan may be run on it."""
-        matrix, columns = self._data()
-        policy = config.policy
-        taking_part = (len(matrix) + 1) // 2 if plan.resample else len(matrix)
-        policy.check_data(matrix, plan, columns=columns)
-        policy.check_disclosure(plan, n_rows=taking_part)
+        """Return the site's data, if a plan may be run on it; of a rehearsal, synthetic rows of about their number."""
+        snapshot, policy = find_snapshot(self.store.folder), config.policy
+        n = snapshot.rows
+        policy.check_shape((n, snapshot.columns), plan, columns=snapshot.names)
+        policy.check_disclosure(plan, n_rows=(n + 1) // 2 if plan.resample else n)
+        policy.check_delta(n, plan.algorithm().privacy)
+        if plan.rehearsal:
+            size = public_size(n), plan.n_features, plan.most_components
+            return draw_rows(*size, seed=plan.seed, site=self.name)
+        matrix = self._data(snapshot)
+        policy.check_known(matrix, plan)
         policy.check_rare_features(matrix, plan)
-        policy.check_delta(matrix, plan.algorithm().privacy)
         return matrix
 
-    def _data(self) -> tuple[BinaryMatrix, str | None]:
-        """Return the rows of the newest snapshot, and the fingerprint of their columns."""
-        found = Snapshot.read(self.store.folder)
-        if self._read is None or self._read[0] != found:
-            self._read = open_snapshot(self.store.folder)
-        return self._read[1], self._read[0].names
+    def _data(self, snapshot: Snapshot) -> BinaryMatrix:
+        """Return the rows of a snapshot."""
+        if self._read is None or self._read[0] != snapshot:
+            self._read = snapshot, open_rows(self.store.folder, snapshot)
+        return self._read[1]
 
     def approve(self, run: str, name: str, *, by: str) -> Verdict:
         """Agree to a run by the beginning of its digest, so that what was read is what is approved."""
@@ -566,7 +572,8 @@ class Vault:
         )
         self._sessions[run] = config, session
         if row["round"] < 0:
-            self._tell(Event("began", run, f"{plan.method}, {plan.n_components} components"))
+            kind = "rehearsal of " if plan.rehearsal else ""
+            self._tell(Event("began", run, f"{kind}{plan.method}, {plan.n_components} components"))
         return session
 
     def _receive(self, header: Header, payload: bytes, name: bytes) -> None:
@@ -657,7 +664,7 @@ class Vault:
         assert request is not None
         self._tell(Event("round", run, request.task, number))
         if session.is_last(request):
-            kept = "nothing is assigned by a refit" if session.plan.resample else "the assignment is kept here"
+            kept = "the assignment is kept here" if session.plan.assigns else "no record was assigned"
             self._tell(Event("ended", run, kept, number))
             self._tell_budget(session.plan)
 

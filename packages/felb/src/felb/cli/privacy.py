@@ -64,11 +64,13 @@ def describe_rounds(part: Left) -> str:
 
 def describe_total(left: Sequence[Left]) -> str:
     """Return a sentence with the total size and the total privacy cost."""
+    from felb.privacy.outbound_log import SYNTHETIC
+
     clients = sorted({part.client for part in left})
     size = sum(part.bytes for part in left)
     count = sum(part.count for part in left)
     text = f"total: {count:,} arrays, {size:,} bytes, from {len(clients)} client{'s' if len(clients) > 1 else ''}"
-    bare = sum(part.count for part in left if part.cost is None)
+    bare = sum(part.count for part in left if part.cost is None and part.mechanism != SYNTHETIC)
     if bare:
         return (
             f"{text}; {'none' if bare == count else f'{bare:,} not'} protected by noise, so there is no privacy total"

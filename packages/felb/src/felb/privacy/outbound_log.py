@@ -171,6 +171,9 @@ def _beside(path: Path) -> Path:
 UNPROTECTED = "none"
 """The word for the cost of what leaves without noise: nothing was spent, and nothing is guaranteed."""
 
+SYNTHETIC = "synthetic rows"
+"""The mechanism of lines of a rehearsal: nothing of a record has left."""
+
 ADVICE = "give the outbound log of a client as felb wrote it"
 MAX_LOG_BYTES = 1 << 31
 
@@ -247,6 +250,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     run: str | None = None
     masked: bool | None = None
     roster: str | None = None
+    rehearsal: bool | None = None
     previous: str | None = None
     hash: str | None = None
 
