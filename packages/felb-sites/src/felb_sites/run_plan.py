@@ -188,7 +188,6 @@ class Plan:
             self.parameters,
             privacy=self.spec,
             population=self._population,
-            restricted=self.privacy is None,  # every site has disclosure rules of its own
         )
         if self.parameters.get("time_limit") is not None and not METHODS[self.method].post_hoc:
             raise InputError(f"a run of {self.method} over sites has no time_limit; lower its rounds or effort instead")

@@ -19,6 +19,7 @@ from felb.errors import InputError
 from felb.federated.algorithms.bmf import Effort, federated_bmf
 from felb.federated.protocol import Participation
 from felb.privacy import Privacy
+from felb.privacy.disclosure import Disclosure
 
 SMALL = Effort(
     relaxed_rounds=2, refine_rounds=2, tries=2, patience=2, cover_features=1_000, restarts=1, generations=2, proposals=8
@@ -124,20 +125,16 @@ def test_a_sample_of_the_rows_is_not_taken_for_all_of_them():
     assert "belief_statistics" in {row["task"] for row in finished.history}
 
 
-def test_starts_from_below_are_asked_only_where_no_disclosure_rules_apply():
+def test_starts_from_below_are_asked_under_disclosure_rules_too():
     planted = felb.data.planted(120, 12, 4, noise=0.05, seed=1)
-    shards = shards_of(planted, 3)
-    below = (1.0, -13.0)
-    for allowed in (True, False):
-        algorithm = federated_bmf(12, 4, effort=replace(SMALL, proposals=0), starts_from_below=allowed)
-        asked = set()
-        check = algorithm.tasks["flip_gains"].do
+    algorithm = federated_bmf(12, 4, effort=replace(SMALL, proposals=0))
+    asked = set()
+    spec = algorithm.tasks["flip_gains"]
 
-        def watched(work, check=check, asked=asked):
-            asked.add(work.weights)
-            return check(work)
+    def watched(work):
+        asked.add((work.weights, work.least))
+        return spec.do(work)
 
-        tasks = {**algorithm.tasks, "flip_gains": replace(algorithm.tasks["flip_gains"], do=watched)}
-        run(replace(algorithm, tasks=tasks), shards, seed=0)
-        assert (below in asked) is allowed
-        assert (below in algorithm.limits.weights) is allowed
+    watching = replace(algorithm, tasks={**algorithm.tasks, "flip_gains": replace(spec, do=watched)})
+    run(watching, shards_of(planted, 3), seed=0, disclosure=Disclosure(5, 1, None, 1))
+    assert ((1.0, -13.0), 5) in asked

@@ -20,7 +20,7 @@ from felb.privacy import Privacy
 M = 17
 V = np.zeros((2, M), dtype=bool)
 SET = np.zeros((4, M), dtype=bool)
-EXACT = federated_bmf(M, 4, starts_from_below=False)
+EXACT = federated_bmf(M, 4)
 VOTING = post_hoc(felb.Asso(2), "vote", M)
 OWN = {"weights": [1.0, -1.0]}
 COVER = {"components": V, **OWN}

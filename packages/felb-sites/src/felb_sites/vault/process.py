@@ -196,7 +196,7 @@ def prepare() -> None:
     with contextlib.suppress(FelbError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rows = BinaryMatrix.of(np.kron(np.eye(2, dtype=bool), np.ones((8, 4), dtype=bool)))
-        fit_centralized(make_algorithm(DEFAULT, 8, 2, {"effort": "fast"}, restricted=True), rows, seed=0)
+        fit_centralized(make_algorithm(DEFAULT, 8, 2, {"effort": "fast"}), rows, seed=0)
 
 
 def run_vault(folder: Path, *, group: int | None = None, courier: int | None = None) -> None:

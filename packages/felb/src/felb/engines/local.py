@@ -164,7 +164,8 @@ def do_in_spans(spec: TaskSpec, work: Work, *, pool: ThreadPoolExecutor, spans: 
     by rows, and stays so, as `Parts`, until somebody wants the whole.
     """
     shard, state = work.rows, work.state
-    if not spec.by_rows or not (state is None or isinstance(state, Parts) or hasattr(state, "rows")):
+    in_parts = spec.by_rows and work.least == 1  # of how many records numbers are made is a matter of all of them
+    if not in_parts or not (state is None or isinstance(state, Parts) or hasattr(state, "rows")):
         return spec.do(replace(work, state=whole(state)))
     cuts = split_rows(shard, max(1, min(spans, len(shard), shard.nnz // LEAST_ONES)))
     if len(cuts) < 2:

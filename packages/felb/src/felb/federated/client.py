@@ -45,6 +45,7 @@ def compute_update(
     name: str,
     seed: int,
     do: DoTask = do_task,
+    least: int = 1,
 ) -> tuple[dict[str, Any], Update]:
     """Do the tasks of a request that was checked; same inputs, same outputs, everywhere.
 
@@ -56,6 +57,7 @@ def compute_update(
     request : one or more parts
     name, seed : of the client and of the run, from which its randomness follows
     do : how a task is done
+    least : records that must make a number if it is to leave
 
     Returns
     -------
@@ -65,10 +67,10 @@ def compute_update(
     updates = []
     for part in request.parts:
         rng = random_stream(seed, CLIENT_STREAM, request.round, part.qualify(name))
-        work = Work((states or {}).get(part.lane), rows, part.values, rng)
+        work = Work((states or {}).get(part.lane), rows, part.values, rng, least)
         after[part.lane], update = do(algorithm.tasks[part.task], work)
         updates.append((part, update))
-    return after, Update.of_parts(updates)
+    return after, Update.of_parts(updates, n_records=len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Client:
         """
         expected = self.algorithm.check_request(request) if expected is None else expected
         after, update = compute_update(
-            self.algorithm, states, rows, request, name=self.name, seed=self.seed, do=self.do
+            self.algorithm, states, rows, request, name=self.name, seed=self.seed, do=self.do, least=self.gate.least
         )
         return after, self.release(update, request, expected, states=after)
 

@@ -255,6 +255,11 @@ class Gate:
     responses: Responses | None = None
     disclosure: Disclosure | None = None
 
+    @property
+    def least(self) -> int:
+        """How many records must make a number if it is to leave; under a privacy plan noise protects it instead."""
+        return 1 if self.disclosure is None or self.plan is not None else self.disclosure.min_support
+
     @classmethod
     def private(
         cls, client: str, write: Callable[[OutboundRecord], None], *, plan: PrivacyPlan, responses: Responses
@@ -338,9 +343,20 @@ class Gate:
         value = np.asarray(update.values[name])
         if self.disclosure is None or self.plan is not None:
             return value
-        if output.counts_records:
-            return self.disclosure.of_counts(value)
-        return self.disclosure.of_components(value, update.supports[name]) if output.by_component else value
+        if output.made_of == "counted":
+            return self.disclosure.hide_counts(value, update.n_records)
+        if output.made_of == "all":
+            return self.disclosure.hide_few(value, np.asarray(update.n_records))
+        records = update.supports.get(name)
+        if output.made_of is None or (self.least > 1 and records is None):
+            raise FederationError(
+                f"{self.client}: how many records make {name} is not declared, so no disclosure rule protects it; "
+                "nothing was sent"
+            )
+        if records is None:
+            return value
+        assert records.shape == value.shape[: output.axes], f"{name} has another number of axes than is declared"
+        return self.disclosure.hide_few(value, records)
 
     def _mechanism(self, name: str, update: Update) -> Mechanism:
         if self.plan is None:

@@ -152,13 +152,15 @@ class Update:
     ----------
     values : the arrays by name
     record_sums : which of them are sums over records with a bounded part of each, as noise needs to know
-    supports : for those that have a row for each of the client's components, how many of its records have it, as
-        disclosure rules need to know
+    supports : for those whose declaration says so, how many records of the client make each of their numbers, as
+        disclosure rules need to know; only where such rules apply
+    n_records : of the client
     """
 
     values: Values
     record_sums: Mapping[str, RecordSum] = field(default_factory=dict)
     supports: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    n_records: int = 0
 
     @classmethod
     def of_records(cls, **sums: RecordSum) -> Update:
@@ -166,8 +168,8 @@ class Update:
         return cls({name: part.values for name, part in sums.items()}, sums)
 
     @classmethod
-    def of_parts(cls, updates: Iterable[tuple[Part, Update]]) -> Update:
-        """Return the update of a request from those of its parts."""
+    def of_parts(cls, updates: Iterable[tuple[Part, Update]], *, n_records: int = 0) -> Update:
+        """Return the update of a request from those of its parts, of a client with so many records."""
         values: dict[str, Array] = {}
         sums: dict[str, RecordSum] = {}
         supports: dict[str, NDArray[np.int64]] = {}
@@ -175,16 +177,16 @@ class Update:
             values |= {part.qualify(name): value for name, value in update.values.items()}
             sums |= {part.qualify(name): value for name, value in update.record_sums.items()}
             supports |= {part.qualify(name): value for name, value in update.supports.items()}
-        return cls(values, sums, supports)
+        return cls(values, sums, supports, n_records)
 
     def plus(self, other: Update) -> Update:
         """Return the update of one client that holds the rows of both."""
         _check_alike(self.values, other.values)
         if self.supports or other.supports:
-            raise FederationError("components of two parts do not correspond, so their supports cannot be added")
+            raise FederationError("supports cannot be added; under rules, a task is done on all rows at once")
         values = {name: np.asarray(value + other.values[name]) for name, value in self.values.items()}
         sums = {name: part.plus(other.record_sums[name]) for name, part in self.record_sums.items()}
-        return Update(values, sums)
+        return Update(values, sums, n_records=self.n_records + other.n_records)
 
 
 @dataclass(frozen=True, slots=True)

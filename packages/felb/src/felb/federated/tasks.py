@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 Kind = Literal["b", "i", "f"]
 """Boolean, whole, real."""
 
+Makers = Literal["all", "counted", "named"]
+"""Which records of a client make a number of a response: all; those that it counts; those that the task names."""
+
 Sizes = Mapping[str, int]
 
 MOST_ROWS = 1 << 32
@@ -136,9 +139,10 @@ class Output:
     bits : fractional bits of reals, which are multiples of a power of two, so that their sums are exact
     when : says for the values of a request whether the array is part of the response; always, if not given
     tells_rows : it is the client's number of rows, which stays the same in a run
-    counts_records : its entries count records of the client, for disclosure rules
-    by_component : it has a row for each of the client's own components; the task names the records of each
-        (`Update.supports`), for disclosure rules
+    made_of : which of the client's records make each number, for disclosure rules; what does not say so never leaves
+        under them. Of those that a task names (`Update.supports`) there is a number for each entry along the first
+        `axes` of the array
+    axes : see `made_of`; all of them, if not given
     record_sum : it is a sum over records with a bounded part of each (`Update.record_sums`), for noise
     """
 
@@ -149,8 +153,8 @@ class Output:
     bits: int = UPLOAD_BITS
     when: Callable[[Values], bool] | None = None
     tells_rows: bool = False
-    counts_records: bool = False
-    by_component: bool = False
+    made_of: Makers | None = None
+    axes: int | None = None
     record_sum: bool = False
 
     def sized(self, sizes: Sizes, values: Values) -> tuple[int, ...]:
@@ -168,12 +172,14 @@ class Work:
     rows : the client's data
     values : of the request
     rng : the client's randomness for this task
+    least : records that must make a number if it is to leave, see `felb.privacy.disclosure`; 1 without rules
     """
 
     state: Any
     rows: BinaryMatrix
     values: Values
     rng: np.random.Generator
+    least: int = 1
 
     @property
     def components(self) -> NDArray[np.bool_]:
@@ -323,12 +329,12 @@ NODE_CAP = Input("i", (), 1, lambda limits: min(limits.node_cap, MOST_NODES))
 RELAXED = Input("f", ("k", "m"), 0.0, LARGEST)
 BOXED = Input("f", ("k", "m"), 0.0, 1.0)
 
-COUNT_OF_ROWS = Output("i", (), high="rows")
-ROWS = Output("i", (), high=MOST_ROWS, tells_rows=True)
-CELLS = Output("i", (), high="cells")
-COUNTS = Output("i", (4,), high="cells")
+COUNT_OF_ROWS = Output("i", (), high="rows", made_of="all")
+ROWS = Output("i", (), high=MOST_ROWS, tells_rows=True, made_of="all")
+CELLS = Output("i", (), high="cells", made_of="all")
+COUNTS = Output("i", (4,), high="cells", made_of="named")
 """tp, fp, fn and cells."""
-SUPPORTS = Output("i", ("k",), high="rows", counts_records=True)
+SUPPORTS = Output("i", ("k",), high="rows", made_of="counted")
 
 
 def check_counts(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001

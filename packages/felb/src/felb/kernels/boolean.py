@@ -119,6 +119,25 @@ def _covered_ones(A: BinaryMatrix, row_masks: NDArray[np.uint64], column_masks: 
     return int(covered_ones(A.indptr, A.indices, row_masks, column_masks))
 
 
+def count_rows_by_cells(A: BinaryMatrix, factors: FactorMasks) -> NDArray[np.int64]:
+    """Return how many rows have a covered one, a covered zero, an uncovered one and an uncovered zero, known ones."""
+    distinct, group, _ = group_masks(factors.rows)
+    sizes = np.zeros(distinct.shape[0], dtype=np.int64)
+    union_sizes_into(sizes, distinct, factors.packed)
+    ones, claimed, cells = A.row_sums(), sizes[group], np.full(len(A), A.shape[1])
+    covered = _covered_ones_of_rows(A, factors)
+    if A.unknown is not None:
+        claimed, cells = claimed - _covered_ones_of_rows(A.unknown, factors), cells - A.unknown.row_sums()
+    parts = covered, claimed - covered, ones - covered, cells - claimed - ones + covered
+    return np.array([np.count_nonzero(part) for part in parts], dtype=np.int64)
+
+
+def _covered_ones_of_rows(A: BinaryMatrix, factors: FactorMasks) -> NDArray[np.int64]:
+    covered = np.zeros(len(A), dtype=np.int64)
+    covered_ones_of_rows_into(covered, A.indptr, A.indices, factors.rows, factors.columns)
+    return covered
+
+
 def overlap_grid(A: BinaryMatrix, Us: Sequence[Any], Vs: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return |A ∧ (U∘V)| and |U∘V| for every pair of a U and a V, as two arrays of shape ``(len(Us), len(Vs))``.
 
@@ -156,6 +175,13 @@ def covered_ones(indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -
                     covered += 1
                     break
     return covered
+
+
+@kernel
+def covered_ones_of_rows_into(covered: Any, indptr: Any, indices: Any, row_masks: Any, column_masks: Any) -> None:
+    """Write how many ones of each row its components cover."""
+    for r in range(indptr.shape[0] - 1):
+        covered[r] = covered_ones(indptr[r : r + 2], indices, row_masks[r : r + 1], column_masks)
 
 
 @kernel

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from felb.data.binary import BinaryMatrix, index_dtype
 from felb.errors import InputError
@@ -64,6 +65,18 @@ def cooccurrence(A: BinaryMatrix) -> NDArray[np.int64]:
         count_row_pairs_into(counts, A.indptr, A.indices)
     mirror_into(counts)
     return counts
+
+
+DENSE_COLUMNS = 4096
+"""Columns up to which all pairs of them are counted in a dense array."""
+
+
+def sparse_cooccurrence(A: BinaryMatrix) -> sp.csr_array:
+    """Return AᵀA as a sparse array of counts."""
+    if A.shape[1] <= DENSE_COLUMNS:
+        return sp.csr_array(cooccurrence(A))
+    ones = A.to_scipy(np.int64)
+    return sp.csr_array(ones.T @ ones)
 
 
 @kernel

@@ -209,20 +209,29 @@ def count_residual_pairs(A: BinaryMatrix, factors: FactorMasks, seeds: NDArray[n
 
 
 def count_additions(
-    A: BinaryMatrix, factors: FactorMasks, candidates: Any, *, weight_one: float = 1.0, weight_zero: float = -1.0
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    A: BinaryMatrix,
+    factors: FactorMasks,
+    candidates: Any,
+    *,
+    weight_one: float = 1.0,
+    weight_zero: float = -1.0,
+    count_rows: bool = False,
+) -> NDArray[np.int64]:
     """Return, for each candidate row set, the ones and known zeros it would add to U∘V in the rows where it pays.
 
     A candidate c pays in row r if w₁·ones + w₀·zeros > 0 over the columns of c that the row's components leave
     open. Summed over those rows, w₁·ones_c + w₀·zeros_c is what c would gain as one more component.
+
+    With `count_rows`, two more rows of the result tell in how many rows it pays, and in how many it adds zeros.
     """
+    height = 4 if count_rows else 2
     candidates = check_assignment(A, candidates, weight_one, weight_zero)
     rows, row_class, sizes = group_masks(factors.rows)
     used = candidates.any(axis=0)
     if not used.any():
-        return np.zeros(len(candidates), dtype=np.int64), np.zeros(len(candidates), dtype=np.int64)
+        return np.zeros((height, len(candidates)), dtype=np.int64)
     table = grouped_words(candidates[:, used])
-    added = np.zeros((2, GROUP * len(table)), dtype=np.int64)
+    added = np.zeros((height, GROUP * len(table)), dtype=np.int64)
     # Rows of one class are visited together, because what is open in a row depends on its mask alone.
     order = order_by_group(row_class, sizes)
     additions_into(
@@ -239,7 +248,7 @@ def count_additions(
         float(weight_one),
         float(weight_zero),
     )
-    return added[0, : len(candidates)], added[1, : len(candidates)]
+    return added[:, : len(candidates)]
 
 
 @kernel
@@ -297,7 +306,10 @@ def additions_into(
     weight_one: float,
     weight_zero: float,
 ) -> None:
-    """Add the ones and zeros of the candidates that pay, row by row, to ``added[0]`` and ``added[1]``."""
+    """Add the ones and zeros of the candidates that pay, row by row, to ``added[0]`` and ``added[1]``.
+
+    If there is more of it, ``added[2]`` counts the rows that pay and ``added[3]`` those of them with zeros.
+    """
     n_words = packed.shape[1]
     every = np.arange(n_words)
     union = np.empty(n_words, dtype=np.uint64)
@@ -327,6 +339,11 @@ def additions_into(
             add_overlaps(known, table, which, words, length, -1)
             sizes = known
         add_paying(added, ones, sizes, weight_one, weight_zero)
+        if added.shape[0] > 2:
+            for c in range(ones.shape[0]):
+                if weight_one * ones[c] + weight_zero * (sizes[c] - ones[c]) > 0.0:
+                    added[2, c] += 1
+                    added[3, c] += int(sizes[c] > ones[c])
 
 
 @kernel

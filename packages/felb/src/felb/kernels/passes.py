@@ -491,7 +491,12 @@ def on_grid(values: NDArray[Any], bits: int = UPLOAD_BITS) -> NDArray[Any]:
 def fixed_sketch(A: BinaryMatrix, Q: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return AᵀA Q in units of 2^-SKETCH_BITS, exactly, for a Q rounded by `as_sketch`."""
     ones = A.to_scipy(np.float64)
-    return np.asarray(np.rint(np.ldexp(ones.T @ (ones @ Q), SKETCH_BITS)), dtype=np.int64)
+    return to_sketch(ones.T @ (ones @ Q))
+
+
+def to_sketch(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return numbers in units of 2^-SKETCH_BITS."""
+    return np.asarray(np.rint(np.ldexp(values, SKETCH_BITS)), dtype=np.int64)
 
 
 def from_sketch(total: NDArray[np.int64]) -> NDArray[np.float64]:

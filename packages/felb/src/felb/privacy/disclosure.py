@@ -1,5 +1,9 @@
 """Disclosure rules: what statistics offices and hospitals ask of numbers that leave without noise.
 
+A number is told if at least `min_support` records of the client make it, and if the group that it splits has no part
+that is smaller: of 11 records of which 10 have a feature, the one without it is hidden too. Weights make a record count
+by its share of the largest part (`count_effectively`), so that one record cannot dominate a sum of many.
+
 A rule hides small groups in a single table. It does not stop differencing: two tables that differ in one record still
 tell of it. Noise does (`felb.privacy.Privacy`); under a privacy guarantee these rules are not needed and not applied.
 """
@@ -30,7 +34,7 @@ class Disclosure:
 
     Parameters
     ----------
-    min_support : components of fewer records are neither released by a client nor published
+    min_support : what fewer records of a client make does not leave it, and components of fewer are not published
     min_sites : fewest sites whose sums are added up; of two, each would see the other's
     max_parameters : features x components at most, as a share of the records of a client; None for no such rule
     round_to : numbers of records are rounded down to multiples of this
@@ -89,7 +93,7 @@ class Disclosure:
 
     def in_words(self) -> str:
         """Return the rules in a line."""
-        parts = [f"components of at least {self.min_support} records", f"at least {self.min_sites} sites"]
+        parts = [f"numbers of at least {self.min_support} records", f"at least {self.min_sites} sites"]
         if self.max_parameters is not None:
             parts.append(f"features x components at most {self.max_parameters:g} of a client's records")
         if self.round_to > 1:
@@ -104,14 +108,16 @@ class Disclosure:
         """Whether a client has enough records for as many parameters."""
         return self.max_parameters is None or n_features * n_components <= self.max_parameters * n_rows
 
-    def of_components(self, value: NDArray[Any], supports: NDArray[np.int64]) -> NDArray[Any]:
-        """Return a value with a row for each component as it may leave: those of too few records are 0."""
-        kept = np.asarray(supports) >= self.min_support
-        return np.where(kept.reshape(-1, *(1,) * (value.ndim - 1)), value, np.zeros((), dtype=value.dtype))
+    def hide_few(self, value: NDArray[Any], records: NDArray[np.int64]) -> NDArray[Any]:
+        """Return a value as it may leave, by how many records make each entry along its first axes: 0 for too few."""
+        kept = np.asarray(records) >= self.min_support
+        kept = kept.reshape(kept.shape + (1,) * (value.ndim - kept.ndim))
+        return np.where(kept, value, np.zeros((), dtype=value.dtype))
 
-    def of_counts(self, value: NDArray[Any]) -> NDArray[Any]:
-        """Return numbers of records as they may leave: 0 for too few, the others rounded down."""
-        return np.where(value >= self.min_support, value // self.round_to * self.round_to, 0).astype(value.dtype)
+    def hide_counts(self, value: NDArray[Any], n_records: int) -> NDArray[Any]:
+        """Return numbers of records as they may leave: none or all for too few and nearly all, then rounded down."""
+        told = round_counts(value, n_records, self.min_support)
+        return np.asarray(told // self.round_to * self.round_to, dtype=value.dtype)
 
     def withheld(self, supports: Sequence[int | None]) -> tuple[int, ...]:
         """Return the numbers of the components that may not be published, by what is known of their records."""
@@ -120,6 +126,31 @@ class Disclosure:
     def rounded(self, count: int) -> int:
         """Return a number of records as it may be published."""
         return count // self.round_to * self.round_to
+
+
+def round_counts(count: NDArray[Any] | int, of: NDArray[Any] | int, least: int) -> NDArray[Any]:
+    """Return how many of a group have something, rounded to none if fewer than `least` do, to all if fewer do not."""
+    count = np.asarray(count)
+    return np.where(count < least, 0, np.where(of - count < least, of, count))
+
+
+def round_members(U: NDArray[np.bool_], least: int) -> NDArray[np.bool_]:
+    """Return U with components that fewer than `least` records have given to none, and those that fewer lack to all.
+
+    What is counted of a U that was rounded changes with single records only where at least `least` share a component
+    with them, and with no component that a request could make of them alone.
+    """
+    if least <= 1:
+        return U
+    told = round_counts(np.count_nonzero(U, axis=0), len(U), least)
+    return np.asarray((U | (told == len(U))) & (told > 0))
+
+
+def count_effectively(total: NDArray[Any], largest: NDArray[Any]) -> NDArray[np.int64]:
+    """Return how many records make a sum: its total over its largest part, which is their number if all are alike."""
+    if np.asarray(total).dtype.kind == "i":
+        return np.asarray(total // np.maximum(largest, 1), dtype=np.int64)
+    return np.asarray(np.floor(total / np.maximum(largest, np.finfo(np.float64).tiny)), dtype=np.int64)
 
 
 NO_RULES = Disclosure(1, 1, None, 1)

@@ -256,7 +256,7 @@ def prepare(job: Job, method: FederatedMethod) -> Prepared:
     method.check_rank(job.n_components, matrix.shape)
     if not job.centralized:
         _check_disclosure(job, method, shards)
-    algorithm = method.algorithm_for(shards, centralized=job.centralized, restricted=job.rules is not None)
+    algorithm = method.algorithm_for(shards, centralized=job.centralized)
 
     def count_features(finished: Run) -> FeatureCounts:
         V = finished.outcome.components

@@ -255,6 +255,7 @@ class Result:
             outcome=replace(
                 self.outcome,
                 components=components,
+                relaxed=None,  # it holds what is withheld
                 supports=None if supports is None else np.array([rules.rounded(int(support)) for support in supports]),
                 counts=None,  # they follow from the scores and the rounded number of rows
                 belief=None,  # it tells how frequent each component is, also those that are withheld

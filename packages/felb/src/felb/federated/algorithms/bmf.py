@@ -197,7 +197,6 @@ def federated_bmf(
     false_negative_cost: float = 1.0,
     sampled: bool = False,
     centralized: bool = False,
-    starts_from_below: bool = True,
     node_cap: int = 1_000,
 ) -> Algorithm:
     """Return the default method.
@@ -209,8 +208,6 @@ def federated_bmf(
         are none: the factorization is from below, or from above
     sampled : rounds are played by a sample of the clients, so that their losses cannot be compared
     centralized : there is no federation but one owner of all rows, so that a search may use rows
-    starts_from_below : try starts that cover no zeros, where components are many. They ask how many rows hold a whole
-        set of columns, which disclosure rules do not protect yet; so they are left out where such rules apply
     """
     if objective not in OBJECTIVES:
         raise InputError(f"unknown objective {objective!r}; use {', '.join(OBJECTIVES)}")
@@ -237,7 +234,6 @@ def federated_bmf(
         selects_rank=selects_rank,
         sampled=sampled,
         centralized=centralized,
-        starts_from_below=starts_from_below,
         node_cap=node_cap,
     )
 
@@ -267,7 +263,6 @@ class BooleanFit:
     selects_rank: bool = False
     sampled: bool = False
     centralized: bool = False
-    starts_from_below: bool = True
     node_cap: int = 1_000
 
     @property
@@ -293,7 +288,7 @@ class BooleanFit:
     @property
     def tries_from_below(self) -> bool:
         """Whether components are so many that nearly all ones can be covered without zeros."""
-        return self.starts_from_below and self.comparable and self.n_features <= FEW_FOR_BELOW * self.n_components
+        return self.comparable and self.n_features <= FEW_FOR_BELOW * self.n_components
 
     @property
     def memory(self) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.federated.aggregate import mean
-from felb.federated.algorithms.felb import LOCAL_ROUND, LOSS, ROUNDING
+from felb.federated.algorithms.felb import LOCAL_ROUND, LOSS, ROUNDING, count_members
 from felb.federated.algorithms.wrappers import NODE_CAP
 from felb.federated.protocol import Algorithm, Checkpoint, Request, TimeUp, Update
 from felb.federated.steps.assignment import assign_task, request_exact_assignment
@@ -31,6 +31,7 @@ from felb.kernels.passes import factor_step, on_grid, row_pass, squared_loss
 from felb.metrics import DECIDED, integrality_gap
 from felb.optim.prox import Geometric, check_local_steps, check_weights, prox_elb
 from felb.optim.steps import GradientStep, Lipschitz, Penalty
+from felb.privacy.disclosure import count_effectively
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -108,6 +109,16 @@ def read_penalty(work: Work) -> Penalty:
     return Penalty(float(work.values["kappa"]), float(work.values["lam"]))
 
 
+def name_makers(work: Work, U: Array, *told: str) -> dict[str, NDArray[np.int64]]:
+    """Return of how many records each component is made, for arrays of the client's own, and of how many L_i is."""
+    if work.least == 1:
+        return {}
+    sizes = (U.astype(np.float64) ** 2).sum(axis=1, keepdims=True)
+    (all_of_them,) = count_effectively(sizes.sum(axis=0), sizes.max(axis=0, initial=0.0))
+    scalars = dict.fromkeys(("curvature", "curvature_change"), np.asarray(all_of_them))
+    return {**dict.fromkeys(told, np.minimum(count_members(U), all_of_them)), **scalars}
+
+
 def transposed(work: Work, name: str = "V") -> Array:
     """Return an array of a request as clients keep it."""
     return np.ascontiguousarray(work.values[name].T)
@@ -122,7 +133,7 @@ def local_steps(
 ) -> TaskSpec:
     """Declare the task of the rounds of an optimiser, with what all of them are asked and tell."""
     asked = {"V": BOXED, "t": LOCAL_ROUND, "kappa": WEIGHT, "lam": WEIGHT, "steps": STEPS}
-    told = {"curvature": Output("f", bits=WEIGHTED_BITS), "loss": LOSS}
+    told = {"curvature": Output("f", bits=WEIGHTED_BITS, made_of="named"), "loss": LOSS}
     return TaskSpec(name, "local steps", do, meaning, {**asked, **inputs}, {**outputs, **told})
 
 
@@ -203,7 +214,7 @@ def take_fedprox_steps(work: Work) -> tuple[ClientState, Update]:
         step = GradientStep(eta, replace(penalty, gamma=gamma / eta))
         U, Vt = rows.U, factor_step(Vt, rows.AtU, rows.UtU, rule=step, target=shared)
     told = {"V": on_grid(np.ascontiguousarray(Vt.T)), "curvature": rows.curvature, "loss": rows.loss(shard, Vt)}
-    return ClientState(relaxed=U), Update(told)
+    return ClientState(relaxed=U), Update(told, supports=name_makers(work, U, "V"))
 
 
 FEDPROX = local_steps(
@@ -211,7 +222,7 @@ FEDPROX = local_steps(
     take_fedprox_steps,
     "the client's own relaxed V, its curvature and its loss",
     {"gamma": WEIGHT},
-    {"V": Output("f", ("k", "m"), -ROUNDING, 1 + ROUNDING)},
+    {"V": Output("f", ("k", "m"), -ROUNDING, 1 + ROUNDING, made_of="named", axes=1)},
 )
 
 
@@ -264,10 +275,11 @@ def take_scaffold_steps(work: Work) -> tuple[ClientState, Update]:
         "curvature_change": np.asarray(rows.curvature - curvature),
         "loss": rows.loss(shard, Vt),
     }
-    return ClientState(relaxed=U, control=new, step_size=eta), Update(told)
+    supports = name_makers(work, U, "V", "control")
+    return ClientState(relaxed=U, control=new, step_size=eta), Update(told, supports=supports)
 
 
-_GRADIENT = Output("f", ("k", "m"), low=-MOST, bits=WEIGHTED_BITS)
+_GRADIENT = Output("f", ("k", "m"), low=-MOST, bits=WEIGHTED_BITS, made_of="named", axes=1)
 
 SCAFFOLD = local_steps(
     "scaffold",
@@ -281,7 +293,7 @@ SCAFFOLD = local_steps(
     {
         "V": _GRADIENT,
         "control": _GRADIENT,
-        "curvature_change": Output("f", low=-MOST, bits=WEIGHTED_BITS),
+        "curvature_change": Output("f", low=-MOST, bits=WEIGHTED_BITS, made_of="named"),
     },
 )
 
@@ -334,7 +346,8 @@ def take_proxskip_steps(work: Work) -> tuple[ClientState, Update]:
         "curvature": rows.curvature,
         "loss": rows.loss(shard, Vt),
     }
-    return ClientState(relaxed=U, control=h, local=Vt, step_size=eta, t=t), Update(told)
+    state = ClientState(relaxed=U, control=h, local=Vt, step_size=eta, t=t)
+    return state, Update(told, supports=name_makers(work, U, "V"))
 
 
 PROXSKIP = local_steps(

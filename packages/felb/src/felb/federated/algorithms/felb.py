@@ -24,6 +24,7 @@ from felb.metrics import DECIDED, integrality_gap
 from felb.optim.palm import Objective, Point, loss_at, palm_step
 from felb.optim.prox import Geometric, check_inertia, check_local_steps, check_weights, prox_elb, prox_elb_exact
 from felb.optim.steps import Lipschitz, Multiplicative, typical_scale, uniform_columns
+from felb.privacy.disclosure import count_effectively
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -338,11 +339,13 @@ class LocalSteps:
         new = FelbState(point.U, point.U_before, shared, t)
         V = np.ascontiguousarray(point.Vt.T)
         loss = on_grid(np.asarray(loss_at(shard, point, statistics)), SKETCH_BITS)
+        records = count_members(point.U) if work.least > 1 else None
+        supports = {} if records is None else {"V": records, "curvature": records}
         if p.setting.average == "equal":
-            return new, Update({"V": on_grid(V), "loss": loss})
+            return new, Update({"V": on_grid(V), "loss": loss}, supports=supports)
         curvature = np.diagonal(statistics.UtU).astype(np.float64)
         weighted = {"V": whole_multiples(curvature[:, None] * V), "curvature": whole_multiples(curvature)}
-        return new, Update({**weighted, "loss": loss})
+        return new, Update({**weighted, "loss": loss}, supports=supports)
 
     def _starting_point(
         self,
@@ -368,6 +371,12 @@ class LocalSteps:
         return Point(state.U, target, state.U if state.U_before is None else state.U_before, before)
 
 
+def count_members(U: Factor) -> NDArray[np.int64]:
+    """Return of how many records each row of a client's own V is made, by their shares in ‖U_l‖²."""
+    squares = U.astype(np.float64) ** 2
+    return count_effectively(squares.sum(axis=0), squares.max(axis=0, initial=0.0))
+
+
 LOCAL_FACTOR = "local_factor"
 
 MOST_ENTRY = 1000
@@ -380,9 +389,10 @@ ROUNDING = 1e-4
 def local_factor(p: FelbParameters) -> TaskSpec:
     """Declare the task of the optimisation rounds: V_i and the loss, for their sums."""
     k = p.n_components
-    outputs = {"V": Output("f", (k, "m"), -ROUNDING, MOST_ENTRY), "loss": LOSS}
+    outputs = {"V": Output("f", (k, "m"), -ROUNDING, MOST_ENTRY, made_of="named", axes=1), "loss": LOSS}
     if p.setting.average == "curvature":
-        outputs = {"V": Output("i", (k, "m")), "curvature": Output("i", (k,)), "loss": LOSS}
+        own = {"V": Output("i", (k, "m"), made_of="named", axes=1), "curvature": Output("i", (k,), made_of="named")}
+        outputs = {**own, "loss": LOSS}
     return TaskSpec(
         LOCAL_FACTOR,
         "local steps",
@@ -395,7 +405,7 @@ def local_factor(p: FelbParameters) -> TaskSpec:
 
 
 LOCAL_ROUND = Input("i", (), 0, lambda limits: limits.rounds)
-LOSS = Output("f", (), low=-1, bits=SKETCH_BITS)
+LOSS = Output("f", (), low=-1, bits=SKETCH_BITS, made_of="all")
 """A sum of squares, up to rounding."""
 
 

@@ -63,7 +63,7 @@ class UploadingMethod(FederatedMethod):
         plain = self.plain_rounds()
         return plain if plain is None or not self.refines else plain + REFINE_ROUNDS + 1
 
-    def exact_algorithm(self, n_features: int, *, centralized: bool, restricted: bool) -> Algorithm:  # noqa: ARG002
+    def exact_algorithm(self, n_features: int, *, centralized: bool) -> Algorithm:  # noqa: ARG002
         """Return the algorithm without noise, with refinement if that is asked for."""
         plain = self.plain_algorithm(n_features)
         return refined(plain, memory=self.memory) if self.refines else plain

@@ -48,7 +48,6 @@ class FederatedMethod(Method):
         *,
         population: Population | None = None,
         centralized: bool = False,
-        restricted: bool = False,
     ) -> Algorithm:
         """Return the algorithm with these parameters, to be run over any transport.
 
@@ -56,12 +55,10 @@ class FederatedMethod(Method):
         ----------
         population : numbers of records and clients, from which noise is calibrated; required with privacy
         centralized : the only client owns all rows; more computations are possible than in a federation
-        restricted : sums over several clients leave under disclosure rules; requests that these rules do not cover
-            are left out
         """
         privacy = getattr(self, "privacy", None)
         if privacy is None:
-            return self.exact_algorithm(n_features, centralized=centralized, restricted=restricted)
+            return self.exact_algorithm(n_features, centralized=centralized)
         if population is None:
             raise InputError(
                 "population is required with privacy, because noise depends on the numbers of records and clients; or "
@@ -72,24 +69,20 @@ class FederatedMethod(Method):
         return self.private_algorithm(n_features, population)
 
     @abstractmethod
-    def exact_algorithm(self, n_features: int, *, centralized: bool, restricted: bool) -> Algorithm:
+    def exact_algorithm(self, n_features: int, *, centralized: bool) -> Algorithm:
         """Return the algorithm without noise; the options are those of `algorithm`."""
 
     def private_algorithm(self, n_features: int, population: Population) -> Algorithm:
         """Return the algorithm of a method that has a privacy specification, with noise for the population."""
         raise NotImplementedError
 
-    def algorithm_for(
-        self, shards: Mapping[str, BinaryMatrix], *, centralized: bool = False, restricted: bool = False
-    ) -> Algorithm:
+    def algorithm_for(self, shards: Mapping[str, BinaryMatrix], *, centralized: bool = False) -> Algorithm:
         """Return the algorithm for these clients, whose rows are checked; the options are those of `algorithm`."""
         for shard in shards.values():
             self.check_cells(shard)
         population = Population(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
         n_features = next(iter(shards.values())).shape[1]
-        return self.algorithm(
-            n_features, population=population, centralized=centralized, restricted=restricted and len(shards) > 1
-        )
+        return self.algorithm(n_features, population=population, centralized=centralized)
 
     def algorithm_for_blocks(self, rows: Any) -> Algorithm:
         """Return the algorithm for blocks on Dask, of `felb.engines.dask.cluster.DistributedRows`.
@@ -164,7 +157,7 @@ class FederatedBMFMethod(FederatedMethod):
     privacy: Privacy | None = None
     node_cap: int = 1_000
 
-    def exact_algorithm(self, n_features: int, *, centralized: bool, restricted: bool) -> Algorithm:
+    def exact_algorithm(self, n_features: int, *, centralized: bool) -> Algorithm:
         """Return the algorithm without noise."""
         return federated_bmf(
             n_features,
@@ -176,7 +169,6 @@ class FederatedBMFMethod(FederatedMethod):
             false_negative_cost=self.false_negative_cost,
             sampled=self.sampled or (self.joined_late and self.n_components == MDL),
             centralized=centralized,
-            starts_from_below=not restricted,
             node_cap=self.node_cap,
         )
 

@@ -50,7 +50,7 @@ def post_hoc(model: CentralizedMethod, aggregation: str, n_features: int) -> Alg
         "local factorization",
         LocalComponents(model),
         "the components of the client's own rows",
-        outputs={"V": own_components(model), "unfinished": Output("i", high=1)},
+        outputs={"V": own_components(model), "unfinished": Output("i", high=1, made_of="all")},
     )
     limits = Limits(n_features, int(model.n_components))
     name = f"{model.label}+{aggregation}"
@@ -59,7 +59,7 @@ def post_hoc(model: CentralizedMethod, aggregation: str, n_features: int) -> Alg
 
 def own_components(model: CentralizedMethod) -> Output:
     """Declare V_i of a client, whose rows are components of its own."""
-    return Output("i", (int(model.n_components), "m"), high=1, by_component=True)
+    return Output("i", (int(model.n_components), "m"), high=1, made_of="named", axes=1)
 
 
 @dataclass(frozen=True, slots=True)

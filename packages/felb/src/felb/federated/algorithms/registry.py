@@ -197,7 +197,6 @@ def make_algorithm(
     population: Population | None = None,
     participation: Participation | None = None,
     centralized: bool = False,
-    restricted: bool = False,
 ) -> Algorithm:
     """Return the algorithm of a method by its name and plain parameters, all of which are checked.
 
@@ -209,7 +208,6 @@ def make_algorithm(
     population : numbers of records and clients, from which noise is calibrated; required with privacy
     participation : who plays a round; everybody without it
     centralized : the only client owns all rows; more computations are possible than in a federation
-    restricted : sums over several clients leave under disclosure rules, as in every exact run over sites
 
     Examples
     --------
@@ -223,9 +221,7 @@ def make_algorithm(
     check_federated(method)
     made: Any = make_method(method, **{**parameters, "n_components": n_components, **of_run})
     check_parameters(made)
-    algorithm: Algorithm = made.algorithm(
-        n_features, population=population, centralized=centralized, restricted=restricted
-    )
+    algorithm: Algorithm = made.algorithm(n_features, population=population, centralized=centralized)
     return algorithm
 
 

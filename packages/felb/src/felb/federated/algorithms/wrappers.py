@@ -117,7 +117,7 @@ def _uploading(spec: TaskSpec, *, boolean: bool) -> TaskSpec:
         V = np.asarray(update.values[UPLOADS])
         return new, Update({UPLOADS: V.astype(bool) if boolean else V})
 
-    V = replace(spec.outputs[UPLOADS], kind="b" if boolean else "f", by_component=False)
+    V = replace(spec.outputs[UPLOADS], kind="b" if boolean else "f", made_of=None, axes=None)
     meaning = "the client's own components, with noise"
     return replace(spec, do=upload, meaning=meaning, outputs={UPLOADS: V}, relations=None)
 

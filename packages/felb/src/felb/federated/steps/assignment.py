@@ -20,9 +20,10 @@ from felb.federated.tasks import (
     check_counts,
 )
 from felb.kernels.assign import assign_rows
-from felb.kernels.boolean import FactorMasks
+from felb.kernels.boolean import FactorMasks, count_rows_by_cells
 from felb.kernels.exact import assign_rows_exact
 from felb.metrics.counts import Counts, count_cells
+from felb.privacy.disclosure import round_members
 from felb.progress import current_deadline
 
 if TYPE_CHECKING:
@@ -60,12 +61,8 @@ def assign_task(state_type: type[Any], *, exactly: bool = False, do: Task | None
     """
 
     def assign(work: Work) -> tuple[Any, Update]:
-        if exactly:
-            U, update = _exactly(work)
-        else:
-            U = assign_rows(work.rows, work.components)
-            update = Update(assignment_counts(work.rows, U, work.components))
-        return state_type(assigned=U), update
+        U = _assign_exactly(work) if exactly else assign_rows(work.rows, work.components)
+        return state_type(assigned=U), tell_assignment(work, U, work.components)
 
     search = {"weights": ASSIGNMENT_WEIGHTS, "node_cap": NODE_CAP}
     return TaskSpec(
@@ -83,7 +80,7 @@ def assign_task(state_type: type[Any], *, exactly: bool = False, do: Task | None
 
 def count_exactly(work: Work) -> tuple[None, Update]:
     """Return the counts of the best assignment to the requested components, which is not kept."""
-    return None, _exactly(work)[1]
+    return None, tell_assignment(work, _assign_exactly(work), work.components)
 
 
 EXACT_COUNTS = TaskSpec(
@@ -98,11 +95,10 @@ EXACT_COUNTS = TaskSpec(
 )
 
 
-def _exactly(work: Work) -> tuple[NDArray[np.bool_], Update]:
-    """Return the best U for the requested components, weights and node cap, and its counts."""
-    V, (one, zero) = work.components, work.weights
-    U = _assigned_in_time(work.rows, V, one, zero, int(work.values["node_cap"]))
-    return U, Update(assignment_counts(work.rows, U, V))
+def _assign_exactly(work: Work) -> NDArray[np.bool_]:
+    """Return the best U for the requested components, weights and node cap."""
+    one, zero = work.weights
+    return _assigned_in_time(work.rows, work.components, one, zero, int(work.values["node_cap"]))
 
 
 def _assigned_in_time(
@@ -133,6 +129,44 @@ def assignment_counts(
     """
     counts = count_cells(shard, FactorMasks.of(U, V) if factors is None else factors)
     return {"counts": counts_array(counts), "supports": np.count_nonzero(U, axis=0)}
+
+
+def tell_assignment(work: Work, U: NDArray[np.bool_], V: NDArray[np.bool_]) -> Update:
+    """Return what may be told of an assignment, of which components of too few records are left out."""
+    U = round_members(U, work.least)
+    factors = FactorMasks.of(U, V)
+    values = assignment_counts(work.rows, U, V, factors)
+    if work.least == 1:
+        return Update(values)
+    values["counts"], records = round_cells(work, factors, values["counts"])
+    return Update(values, supports={"counts": records})
+
+
+def round_cells(
+    work: Work, factors: FactorMasks, counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return tp, fp, fn and cells as they may leave, and how many records make each.
+
+    Ones are covered or not, and zeros likewise. If too few records have a cell of one of the two kinds, all of their
+    cells are told as of the other kind, so that no difference to the number of all ones tells of them.
+    """
+    tp, fp, fn, cells = (int(count) for count in counts)
+    rows, n = count_rows_by_cells(work.rows, factors), len(work.rows)
+    ones = _round_split((tp, fn), (int(rows[0]), int(rows[2])), work.least, n)
+    zeros = _round_split((fp, cells - tp - fp - fn), (int(rows[1]), int(rows[3])), work.least, n)
+    told = [ones[0], zeros[0], ones[1], (cells, n)]
+    return np.array([count for count, _ in told], np.int64), np.array([made for _, made in told], np.int64)
+
+
+def _round_split(
+    parts: tuple[int, int], records: tuple[int, int], least: int, n: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return two numbers of cells, each with how many records make it; one that too few make goes to the other."""
+    if records[0] < least:
+        return (0, n), (sum(parts), n)
+    if records[1] < least:
+        return (sum(parts), n), (0, n)
+    return (parts[0], records[0]), (parts[1], records[1])
 
 
 def counts_array(counts: Counts) -> NDArray[np.int64]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.federated.protocol import Checkpoint, Request, Update
-from felb.federated.steps.assignment import assignment_counts, read_counts
+from felb.federated.steps.assignment import read_counts, tell_assignment
+from felb.federated.steps.relaxed import round_grid
 from felb.federated.steps.state import ClientState, Solution, as_array, best_so_far, required
 from felb.federated.tasks import (
     CELLS,
@@ -33,6 +34,7 @@ from felb.federated.tasks import (
     check_counts,
     require,
 )
+from felb.kernels.belief import LARGEST_LOG_ODDS, UNIT
 from felb.kernels.boolean import overlap_grid
 from felb.kernels.schedule import sample_rows
 from felb.optim.belief import (
@@ -48,10 +50,12 @@ from felb.optim.belief import (
     infer,
     infer_new_rows,
 )
+from felb.privacy.disclosure import count_effectively, round_members
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Sums, Values
     from felb.federated.steps.state import Steps
     from felb.metrics import Counts
@@ -74,12 +78,50 @@ def sum_belief_statistics(work: Work) -> tuple[ClientState, Update]:
     # What an earlier step has left is of no use in a first round.
     before = None if work.state is None or belief.rounds == 0 else work.state.log_odds
     if "share" not in work.values:
-        L, sums = infer(shard, before, belief)
-        return ClientState(log_odds=L), Update(sums)
+        L, update = _tell_beliefs(work, shard, before, belief)
+        return ClientState(log_odds=L), update
     rows = sample_rows(shard, float(work.values["share"]))
     kept = first_rows(len(shard), belief) if before is None else before.copy()
-    kept[rows], sums = infer(shard.take(rows), kept[rows], belief)
-    return ClientState(log_odds=kept), Update(sums)
+    kept[rows], update = _tell_beliefs(work, shard.take(rows), kept[rows], belief)
+    return ClientState(log_odds=kept), update
+
+
+def _tell_beliefs(
+    work: Work, shard: BinaryMatrix, before: NDArray[np.float32] | None, belief: Belief
+) -> tuple[NDArray[np.float32], Update]:
+    """Return the log-odds of rows and what may be told of them.
+
+    Under disclosure rules, the rows are inferred without the components that too few of them have. Of the others, an
+    entry of V that few members have says nothing, and one that few of them lack is as good as certain.
+    """
+    L, sums = infer(shard, before, belief)
+    if work.least == 1:
+        return L, Update(sums)
+    few = _count_members(L)[1] < work.least
+    told, sums = infer(shard, before, without(belief, few)) if few.any() else (L, sums)
+    shares, records = _count_members(told)
+    largest = shares.max(axis=0, initial=0.0)
+    ones = shard.to_scipy(np.float64).T @ shares
+    unknown = 0.0 if shard.unknown is None else shard.unknown.to_scipy(np.float64).T @ shares
+    having = count_effectively(ones, largest).T
+    lacking = count_effectively(shares.sum(axis=0) - ones - unknown, largest).T
+    certain = (lacking < work.least) & (sums["evidence"] > 0)
+    sums["evidence"] = np.where(certain, int(LARGEST_LOG_ODDS / UNIT), sums["evidence"])
+    made = np.where(few[:, None], 0, np.where(certain, records[:, None], np.where(lacking < work.least, 0, having)))
+    cells = np.full(4, len(shard), dtype=np.int64)
+    supports = {"evidence": made, "members": np.where(few, 0, records), "cells": cells, "rows": np.asarray(len(shard))}
+    return L, Update(sums, supports=supports)
+
+
+def _count_members(L: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return σ(L), and of how many rows the sum of each column is made."""
+    shares = 1 / (1 + np.exp(-L.astype(np.float64)))
+    return shares, count_effectively(shares.sum(axis=0), shares.max(axis=0, initial=0.0))
+
+
+def without(belief: Belief, gone: NDArray[np.bool_]) -> Belief:
+    """Return a belief in which some components have no features."""
+    return replace(belief, theta=np.where(gone[:, None], -LARGEST_LOG_ODDS, belief.theta))
 
 
 def count_belief_thresholds(work: Work) -> tuple[None, Update]:
@@ -88,22 +130,35 @@ def count_belief_thresholds(work: Work) -> tuple[None, Update]:
     if "share" in work.values:
         shard = shard.take(sample_rows(shard, float(work.values["share"])))
     L = infer_new_rows(shard, belief)
-    tp, covered = overlap_grid(shard, [decide_rows(L, float(tau)) for tau in THRESHOLDS], [belief.components])
+    if work.least > 1:
+        L = np.where(_count_members(L)[1] < work.least, -LARGEST_LOG_ODDS, L).astype(np.float32)
+    rows = [round_members(decide_rows(L, float(tau)), work.least) for tau in THRESHOLDS]
+    told, supports = count_thresholds(L, belief), {}
+    if work.least == 1:
+        tp, claimed = overlap_grid(shard, rows, [belief.components])
+    else:
+        (tp, claimed), records = round_grid(replace(work, rows=shard), rows, [belief.components])
+        supports = {"tp": records[0, :, 0], "fp": records[1, :, 0]}
+        # Of a threshold at which a component has too few records, what is claimed is told without it.
+        told |= {"claimed": claimed[:, 0], "expected": np.minimum(told["expected"], (claimed[:, 0] / UNIT).astype(int))}
+        anybody = np.array([np.count_nonzero(row.any(axis=1)) for row in rows])
+        supports |= {"claimed": anybody, "expected": anybody}
+        supports |= dict.fromkeys(("covered", "members"), np.asarray(len(shard)))
     update = {
-        **count_thresholds(L, belief),
+        **told,
         "tp": tp[:, 0],
-        "fp": (covered - tp)[:, 0],
+        "fp": (claimed - tp)[:, 0],
         "ones": np.asarray(shard.nnz),
         "cells": np.asarray(shard.known_cells),
     }
-    return None, Update(update)
+    return None, Update(update, supports=supports)
 
 
 def assign_by_belief(work: Work) -> tuple[ClientState, Update]:
     """Assign the rows by the belief, and count."""
     belief = Belief.from_values(work.values)
     U = assign_new_rows(work.rows, belief)
-    return ClientState(assigned=U), Update(assignment_counts(work.rows, U, belief.components))
+    return ClientState(assigned=U), tell_assignment(work, U, belief.components)
 
 
 def _check_belief_thresholds(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001
@@ -129,11 +184,11 @@ BELIEF_STATISTICS = TaskSpec(
     "what the rows, or a sample of them, say about V under a model of the noise",
     _SAMPLED,
     {
-        "evidence": Output("i", ("k", "m"), low=-MOST),
-        "members": Output("i", ("k",)),
-        "cells": Output("i", (4,)),
+        "evidence": Output("i", ("k", "m"), low=-MOST, made_of="named"),
+        "members": Output("i", ("k",), made_of="named"),
+        "cells": Output("i", (4,), made_of="named"),
         # Of the sampled rows, where a share of them is asked for; so not the client's number of rows.
-        "rows": COUNT_OF_ROWS,
+        "rows": replace(COUNT_OF_ROWS, made_of="named"),
     },
     by_rows=True,
 )
@@ -144,12 +199,12 @@ BELIEF_THRESHOLD_COUNTS = TaskSpec(
     "right and wrong cells for each threshold of the belief",
     _SAMPLED,
     {
-        "claimed": Output("i", _THRESHOLDS),
-        "expected": Output("i", _THRESHOLDS),
-        "covered": Output("i"),
-        "members": Output("i"),
-        "tp": Output("i", _THRESHOLDS, high="cells"),
-        "fp": Output("i", _THRESHOLDS, high="cells"),
+        "claimed": Output("i", _THRESHOLDS, made_of="named"),
+        "expected": Output("i", _THRESHOLDS, made_of="named"),
+        "covered": Output("i", made_of="named"),
+        "members": Output("i", made_of="named"),
+        "tp": Output("i", _THRESHOLDS, high="cells", made_of="named"),
+        "fp": Output("i", _THRESHOLDS, high="cells", made_of="named"),
         "ones": CELLS,
         "cells": CELLS,
     },

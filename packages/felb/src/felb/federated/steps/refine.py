@@ -9,7 +9,7 @@ import numpy as np
 
 from felb.errors import InputError
 from felb.federated.protocol import Request, Update
-from felb.federated.steps.assignment import assignment_counts, read_counts
+from felb.federated.steps.assignment import assignment_counts, read_counts, round_cells
 from felb.federated.steps.relaxed import check_memory
 from felb.federated.steps.state import (
     Cost,
@@ -37,13 +37,13 @@ from felb.federated.tasks import (
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
 from felb.kernels.gains import count_switches
+from felb.privacy.disclosure import round_counts, round_members
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from numpy.typing import NDArray
 
-    from felb.data.binary import BinaryMatrix
     from felb.federated.protocol import Sums, Values
 
 
@@ -73,9 +73,9 @@ def gain_outputs(*stacked: str) -> dict[str, Output]:
     return {
         "counts": replace(COUNTS, shape=(*stacked, 4)),
         "supports": replace(SUPPORTS, shape=(*stacked, "k")),
-        "gains": Output("i", gains, low=-MOST, when=are_whole),
-        "ones": Output("i", gains, high="rows", when=are_not_whole),
-        "zeros": Output("i", gains, high="rows", when=are_not_whole),
+        "gains": Output("i", gains, low=-MOST, when=are_whole, made_of="named"),
+        "ones": Output("i", gains, high="rows", when=are_not_whole, made_of="named"),
+        "zeros": Output("i", gains, high="rows", when=are_not_whole, made_of="named"),
     }
 
 
@@ -86,7 +86,7 @@ def sum_flip_gains(work: Work) -> tuple[None, Update]:
     each for whole weights; otherwise the ones and the zeros that would be covered are sent apart and weighed by the
     server, so that sums stay exact.
     """
-    return None, Update(sum_assigned_gains(work.rows, work.components, work.values["weights"]))
+    return None, sum_assigned_gains(work, work.components)
 
 
 FLIP_GAINS = TaskSpec(
@@ -101,15 +101,23 @@ FLIP_GAINS = TaskSpec(
 )
 
 
-def sum_assigned_gains(
-    shard: BinaryMatrix, V: NDArray[np.bool_], weights: NDArray[np.float64]
-) -> dict[str, NDArray[Any]]:
-    """Assign the rows to V and return what may be told of it: counts, and gains of the entries of V."""
-    one, zero = (float(weight) for weight in weights)
-    U = assign_rows(shard, V, weight_one=one, weight_zero=zero)
+def sum_assigned_gains(work: Work, V: NDArray[np.bool_]) -> Update:
+    """Assign the rows to V and return what may be told of it: counts, and gains of the entries of V.
+
+    Under disclosure rules, an entry that too few rows decide gains nothing, and if nearly all of its rows have a one,
+    or a zero, all do.
+    """
+    one, zero = work.weights
+    U = round_members(assign_rows(work.rows, V, weight_one=one, weight_zero=zero), work.least)
     factors = FactorMasks.of(U, V)
-    ones, cells = count_switches(shard, factors)
-    update = assignment_counts(shard, U, V, factors)
+    ones, cells = count_switches(work.rows, factors)
+    update = assignment_counts(work.rows, U, V, factors)
+    supports = {}
+    if work.least > 1:
+        update["counts"], supports["counts"] = round_cells(work, factors, update["counts"])
+        told = ("gains",) if are_whole(work.values) else ("ones", "zeros")
+        supports |= dict.fromkeys(told, cells.copy())
+        ones = round_counts(ones, cells, work.least)
     if one.is_integer() and zero.is_integer():
         ones *= int(one) - int(zero)  # in place: new memory takes longer than the sums
         cells *= int(zero)
@@ -117,7 +125,7 @@ def sum_assigned_gains(
         update["gains"] = ones
     else:
         update |= {"ones": ones, "zeros": cells - ones}
-    return update
+    return Update(update, supports=supports)
 
 
 def weigh_gains(total: Mapping[str, NDArray[Any]], weights: tuple[float, float]) -> NDArray[np.float64]:
@@ -217,10 +225,10 @@ def _measured(
 
 def sum_stacked_gains(work: Work) -> tuple[None, Update]:
     """Return the sums of `sum_assigned_gains` for each of the requested candidates, stacked, and the number of rows."""
-    weights = np.asarray(work.values["weights"])
-    parts = [sum_assigned_gains(work.rows, V, weights) for V in np.asarray(work.values["candidates"], dtype=bool)]
-    stacked = {name: np.array([part[name] for part in parts]) for name in parts[0]}
-    return None, Update({**stacked, "rows": np.asarray(len(work.rows))})
+    parts = [sum_assigned_gains(work, V) for V in np.asarray(work.values["candidates"], dtype=bool)]
+    stacked = {name: np.array([part.values[name] for part in parts]) for name in parts[0].values}
+    supports = {name: np.array([part.supports[name] for part in parts]) for name in parts[0].supports}
+    return None, Update({**stacked, "rows": np.asarray(len(work.rows))}, supports=supports)
 
 
 STACKED_GAINS = TaskSpec(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from felb.errors import InputError
 from felb.federated.protocol import Checkpoint, Request, Sums, Update
-from felb.federated.steps.assignment import counts_array, read_counts
+from felb.federated.steps.assignment import counts_array, read_counts, round_cells, tell_assignment
 from felb.federated.steps.state import (
     ClientState,
     Cost,
@@ -22,6 +23,7 @@ from felb.federated.steps.state import (
 )
 from felb.federated.tasks import (
     CELLS,
+    COUNTS,
     LARGEST,
     RELAXED,
     ROWS,
@@ -38,6 +40,7 @@ from felb.federated.tasks import (
 from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks, overlap_grid
 from felb.kernels.passes import (
+    FixedStatistics,
     add_filled,
     factor_step,
     fixed_statistics,
@@ -52,8 +55,11 @@ from felb.metrics import Counts
 from felb.metrics.counts import count_cells
 from felb.optim.belief import Belief, first_belief
 from felb.optim.steps import HalsStep
+from felb.privacy.disclosure import round_counts, round_members
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from felb.data.binary import BinaryMatrix
@@ -72,6 +78,8 @@ if TYPE_CHECKING:
 SWEEPS = 2
 FIRST_ROWS = 0.1
 """Entries of U to start from."""
+MEMBER = 0.5
+"""Above it, a row has a component, where rows are told as Boolean."""
 
 
 def sweep_rows(state: ClientState | None, shard: BinaryMatrix, V: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -94,13 +102,45 @@ def sum_factor_statistics(work: Work) -> tuple[ClientState, Update]:
     shard, V = work.rows, np.asarray(work.values["V"])
     U = sweep_rows(work.state, shard, V)
     units = units_of(V)
-    rows = in_units(U, units)
-    AtU, UtU, sums = fixed_statistics(shard, rows)
+    supports: dict[str, NDArray[np.int64]] = {}
+    if work.least == 1:
+        rows = in_units(U, units)
+        AtU, UtU, sums = fixed_statistics(shard, rows)
+    else:
+        rows, (AtU, UtU, sums), supports = count_members(work, U, in_units(np.ones((1, len(V)), U.dtype), units))
     filled = 0
     if shard.unknown is not None:
         AtU, filled = add_filled(AtU, shard.unknown, rows, V=V, units=units)
     update = {"AtU": AtU, "UtU": UtU, "sums": sums, "ones": np.asarray(shard.nnz), "filled": np.asarray(filled)}
-    return ClientState(relaxed=U), Update(update)
+    return ClientState(relaxed=U), Update(update, supports=supports)
+
+
+def count_members(
+    work: Work, U: NDArray[np.float32], one: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], FixedStatistics, dict[str, NDArray[np.int64]]]:
+    """Return rows that have a component or not, their statistics as they may leave, and how many records make these.
+
+    A few rows dominate sums of real numbers. So under disclosure rules a row of U is told as [u > ½], and of AᵀU, UᵀU
+    and Σu numbers of records are left, which are told if they are large enough.
+
+    Parameters
+    ----------
+    U : swept rows
+    one : 1 in the units of each component
+    """
+    typical = np.square(U).sum(axis=0) / np.maximum(U.sum(axis=0), np.finfo(np.float32).tiny)
+    rows = np.asarray(round_members(MEMBER * typical < U, work.least) * one, dtype=np.int32)
+    AtU, UtU, sums = fixed_statistics(work.rows, rows)
+    each = np.maximum(one[0].astype(np.int64), 1)  # 0 where V is so small that no row has the component
+    members, shared, having = sums // each, UtU // (each[:, None] * each), AtU // each
+    own = np.diagonal(shared)
+    having = round_counts(having, members, work.least)
+    shared = round_counts(shared, np.minimum(own[:, None], own), work.least)
+    supports = {"AtU": having, "UtU": shared, "sums": members, "filled": np.asarray(0)}
+    if work.rows.unknown is not None:
+        supports["AtU"] = having + fixed_statistics(work.rows.unknown, rows).AtX // each
+        supports["filled"] = np.asarray(np.count_nonzero(work.rows.unknown.row_sums()))
+    return rows, FixedStatistics(having * each, shared * (each[:, None] * each), sums), supports
 
 
 FACTOR_STATISTICS = TaskSpec(
@@ -110,11 +150,11 @@ FACTOR_STATISTICS = TaskSpec(
     "AᵀU, UᵀU and Σu for the relaxed rows U of the client",
     {"V": RELAXED},
     {
-        "AtU": Output("i", ("m", "k")),
-        "UtU": Output("i", ("k", "k")),
-        "sums": Output("i", ("k",)),
+        "AtU": Output("i", ("m", "k"), made_of="named"),
+        "UtU": Output("i", ("k", "k"), made_of="named"),
+        "sums": Output("i", ("k",), made_of="named"),
         "ones": CELLS,
-        "filled": Output("i"),
+        "filled": Output("i", made_of="named"),
     },
     by_rows=True,
 )
@@ -204,8 +244,15 @@ def count_thresholds(work: Work) -> tuple[ClientState, Update]:
     """Tp and |U∘V| for all pairs of thresholds, and |U| for those of U; rows are swept once more for the final V."""
     V, scales, levels = (np.asarray(work.values[name]) for name in ("V", "scales", "levels"))
     U = sweep_rows(work.state, work.rows, V)
-    rows = [U / scales > t for t in levels]
-    covered, claimed = overlap_grid(work.rows, rows, cuts(V, scales, levels))
+    rows = [round_members(U / scales > t, work.least) for t in levels]
+    components = cuts(V, scales, levels)
+    supports = {}
+    if work.least == 1:
+        covered, claimed = overlap_grid(work.rows, rows, components)
+    else:
+        (covered, claimed), records = round_grid(work, rows, components)
+        supports = {"covered": records[0], "claimed": records[1]}
+        supports["members"] = np.array([np.count_nonzero(row.any(axis=1)) for row in rows])
     update = {
         "covered": covered,
         "claimed": claimed,
@@ -214,7 +261,22 @@ def count_thresholds(work: Work) -> tuple[ClientState, Update]:
         "cells": np.asarray(work.rows.known_cells),
         "rows": np.asarray(len(work.rows)),
     }
-    return ClientState(relaxed=U), Update(update)
+    return ClientState(relaxed=U), Update(update, supports=supports)
+
+
+def round_grid(
+    work: Work, rows: Sequence[NDArray[np.bool_]], components: Sequence[NDArray[np.bool_]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return tp and |U∘V| of every pair of a U and a V as they may leave, and how many records make each."""
+    told = np.zeros((2, len(rows), len(components)), dtype=np.int64)
+    records = np.zeros_like(told)
+    for (a, U), (b, V) in product(enumerate(rows), enumerate(components)):
+        factors = FactorMasks.of(U, V)
+        (tp, fp, _, _), made = round_cells(work, factors, counts_array(count_cells(work.rows, factors)))
+        told[:, a, b] = tp, tp + fp
+        # A number that is 0 is made of nobody; the sum of two is made of those that make the larger one.
+        records[:, a, b] = made[0], max(made[0] * (tp > 0), made[1] * (fp > 0))
+    return told, records
 
 
 def _check_thresholds(told: Values, values: Values, bounds: Bounds) -> None:
@@ -236,9 +298,9 @@ THRESHOLD_COUNTS = TaskSpec(
     "cells covered, and ones among them, for each pair of thresholds of U and V",
     {"V": RELAXED, "scales": Input("f", ("k",), TINY, LARGEST), "levels": LEVEL},
     {
-        "covered": Output("i", ("l", "l"), high="cells"),
-        "claimed": Output("i", ("l", "l"), high="cells"),
-        "members": Output("i", ("l",)),
+        "covered": Output("i", ("l", "l"), high="cells", made_of="named"),
+        "claimed": Output("i", ("l", "l"), high="cells", made_of="named"),
+        "members": Output("i", ("l",), made_of="named"),
         "ones": CELLS,
         "cells": CELLS,
         "rows": ROWS,
@@ -331,8 +393,9 @@ def count_cuts(work: Work) -> tuple[ClientState | None, Update]:
     for share in np.asarray(work.values["shares"]):
         components = cut_at(V, share)
         U = assign_rows(work.rows, components, weight_one=one, weight_zero=zero)
-        found.append(counts_array(count_cells(work.rows, FactorMasks.of(U, components))))
-    return work.state, Update({"counts": np.stack(found)})
+        found.append(tell_assignment(work, U, components))
+    supports = {} if work.least == 1 else {"counts": np.stack([update.supports["counts"] for update in found])}
+    return work.state, Update({"counts": np.stack([update.values["counts"] for update in found])}, supports=supports)
 
 
 CUT_COUNTS = TaskSpec(
@@ -341,7 +404,7 @@ CUT_COUNTS = TaskSpec(
     count_cuts,
     "right and wrong cells for each cut of V",
     {"V": RELAXED, "shares": LEVEL, "weights": WEIGHTS},
-    {"counts": Output("i", ("l", 4), high="cells")},
+    {"counts": replace(COUNTS, shape=("l", 4))},
     sizes=MOST_LEVELS,
     relations=check_counts,
     by_rows=True,

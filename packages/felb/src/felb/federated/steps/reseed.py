@@ -30,6 +30,7 @@ from felb.kernels.assign import assign_rows
 from felb.kernels.boolean import FactorMasks
 from felb.kernels.gains import count_additions, count_residual_pairs, sum_residual
 from felb.optim.prox import check_weights
+from felb.privacy.disclosure import round_counts, round_members
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +66,12 @@ def count_residual(work: Work) -> tuple[ClientState, Update]:
 def count_pairs(work: Work) -> tuple[ClientState, Update]:
     """How often columns are left together with each seed column."""
     state, factors = _covered(work)
-    return state, Update({"pairs": count_residual_pairs(work.rows, factors, np.asarray(work.values["seeds"]))})
+    seeds = np.asarray(work.values["seeds"])
+    pairs = count_residual_pairs(work.rows, factors, seeds)
+    if work.least > 1:
+        columns = sum_residual(work.rows, factors)
+        pairs = round_counts(pairs, np.minimum(columns[seeds, None], columns), work.least)
+    return state, Update({"pairs": pairs})
 
 
 def sum_candidate_gains(work: Work) -> tuple[ClientState, Update]:
@@ -73,8 +79,15 @@ def sum_candidate_gains(work: Work) -> tuple[ClientState, Update]:
     state, factors = _covered(work)
     one, zero = work.weights
     candidates = np.asarray(work.values["candidates"], dtype=bool)
-    ones, zeros = count_additions(work.rows, factors, candidates, weight_one=one, weight_zero=zero)
-    return state, Update({"ones": ones, "zeros": zeros})
+    restricted = work.least > 1
+    added = count_additions(work.rows, factors, candidates, weight_one=one, weight_zero=zero, count_rows=restricted)
+    supports = {}
+    if restricted:
+        paying, with_zeros = added[2:]
+        # A candidate that pays in all rows but a few would tell of these.
+        told = paying * ((paying == len(work.rows)) | (len(work.rows) - paying >= work.least))
+        supports = {"ones": told, "zeros": np.minimum(with_zeros, told)}
+    return state, Update({"ones": added[0], "zeros": added[1]}, supports=supports)
 
 
 def _covered(work: Work) -> tuple[ClientState, FactorMasks]:
@@ -83,7 +96,8 @@ def _covered(work: Work) -> tuple[ClientState, FactorMasks]:
     state: ClientState = work.state or ClientState()
     if state.cover is None or not state.cover.is_of(V, weights):
         one, zero = work.weights
-        state = replace(state, cover=Cover(V, weights, assign_rows(work.rows, V, weight_one=one, weight_zero=zero)))
+        U = round_members(assign_rows(work.rows, V, weight_one=one, weight_zero=zero), work.least)
+        state = replace(state, cover=Cover(V, weights, U))
     assert state.cover is not None
     return state, FactorMasks.of(state.cover.assigned, V)
 
@@ -102,7 +116,7 @@ RESIDUAL_COUNTS = TaskSpec(
     count_residual,
     "ones of each column that the components leave",
     _COVER,
-    {"residual": Output("i", ("m",), high="rows"), "rows": ROWS},
+    {"residual": Output("i", ("m",), high="rows", made_of="counted"), "rows": ROWS},
     by_rows=True,
 )
 PAIR_COUNTS = TaskSpec(
@@ -111,7 +125,7 @@ PAIR_COUNTS = TaskSpec(
     count_pairs,
     "how often columns are left together with each seed column",
     {**_COVER, "seeds": Input("i", ("s",), 0, lambda limits: limits.n_features - 1, unique=True)},
-    {"pairs": Output("i", ("s", "m"), high="rows")},
+    {"pairs": Output("i", ("s", "m"), high="rows", made_of="counted")},
     sizes={"s": 256},
     relations=_check_pairs,
     by_rows=True,
@@ -122,7 +136,7 @@ CANDIDATE_GAINS = TaskSpec(
     sum_candidate_gains,
     "ones and zeros that each candidate would cover",
     {**_COVER, "candidates": Input("b", ("p", "m"))},
-    {"ones": Output("i", ("p",), high="cells"), "zeros": Output("i", ("p",), high="cells")},
+    {name: Output("i", ("p",), high="cells", made_of="named") for name in ("ones", "zeros")},
     sizes={"p": 2048},
     by_rows=True,
 )
@@ -309,8 +323,10 @@ def count_shared(work: Work) -> tuple[None, Update]:
     one, zero = work.weights
     U = assign_rows(work.rows, work.components, weight_one=one, weight_zero=zero)
     # Counts stay below 2^53, so that a product of doubles is exact and fast.
-    wide = U.astype(np.float64)
-    return None, Update({"shared": np.rint(wide.T @ wide).astype(np.int64)})
+    wide = round_members(U, work.least).astype(np.float64)
+    shared = np.rint(wide.T @ wide).astype(np.int64)
+    own = np.diagonal(shared)
+    return None, Update({"shared": round_counts(shared, np.minimum(own[:, None], own), work.least)})
 
 
 def _check_shared(told: Values, values: Values, bounds: Bounds) -> None:  # noqa: ARG001
@@ -326,7 +342,7 @@ SHARED_COUNTS = TaskSpec(
     count_shared,
     "how many records have both of two components",
     _COVER,
-    {"shared": Output("i", ("k", "k"), high="rows")},
+    {"shared": Output("i", ("k", "k"), high="rows", made_of="counted")},
     relations=_check_shared,
     by_rows=True,
 )

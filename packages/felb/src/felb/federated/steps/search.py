@@ -12,10 +12,10 @@ from felb.errors import FederationError, InputError
 from felb.federated.aggregate import align
 from felb.federated.journal import holding
 from felb.federated.protocol import Checkpoint, Request, Update
-from felb.federated.steps.assignment import assignment_counts, read_counts
+from felb.federated.steps.assignment import read_counts, tell_assignment
 from felb.federated.steps.refine import STACKED_GAINS, Stack
 from felb.federated.steps.state import Cost, Objective, Solution, as_array, best_so_far, required, stream
-from felb.federated.tasks import MOST_STEPS, WEIGHTS, Input, Output, TaskSpec, Work, check_counts
+from felb.federated.tasks import COUNTS, MOST_STEPS, SUPPORTS, WEIGHTS, Input, Output, TaskSpec, Work, check_counts
 from felb.kernels.assign import assign_rows, descend_rows
 from felb.kernels.boolean import FactorMasks
 from felb.metrics.counts import count_cells
@@ -374,10 +374,13 @@ def search_centrally(work: Work) -> tuple[None, Update]:
     population += population[:1] * (size - len(population))  # a response has one shape whatever the rows are
     # Counted with the rows assigned anew, as the last assignment does, so that losses are those a run ends with.
     updates = [
-        assignment_counts(shard, assign_rows(shard, V, weight_one=one, weight_zero=zero), V) for _, _, V in population
+        tell_assignment(work, assign_rows(shard, V, weight_one=one, weight_zero=zero), V) for _, _, V in population
     ]
-    stacked = {name: np.array([update[name] for update in updates]) for name in updates[0]}
-    return None, Update({**stacked, "components": np.array([V for _, _, V in population], dtype=np.int64)})
+    stacked = {name: np.array([update.values[name] for update in updates]) for name in updates[0].values}
+    supports = {name: np.array([update.supports[name] for update in updates]) for name in updates[0].supports}
+    supports["components"] = stacked["supports"]
+    components = np.array([V for _, _, V in population], dtype=np.int64)
+    return None, Update({**stacked, "components": components}, supports=supports)
 
 
 def _size(sizes: Sizes, values: Values) -> int:  # noqa: ARG001
@@ -402,9 +405,9 @@ CENTRALIZED_SEARCH = TaskSpec(
         "flips": Input("f", (), 0.0, 1.0),
     },
     {
-        "counts": Output("i", (_size, 4), high="cells"),
-        "supports": Output("i", (_size, "k"), high="rows"),
-        "components": Output("i", (_size, "k", "m"), high=1),
+        "counts": replace(COUNTS, shape=(_size, 4)),
+        "supports": replace(SUPPORTS, shape=(_size, "k")),
+        "components": Output("i", (_size, "k", "m"), high=1, made_of="named", axes=2),
     },
     sizes={"v": 256, "p": 2048},
     relations=check_counts,

@@ -13,9 +13,10 @@ from felb.federated.steps.refine import FLIP_GAINS, weigh_gains
 from felb.federated.steps.reseed import CANDIDATE_GAINS, PAIR_COUNTS, RESIDUAL_COUNTS, drop_duplicate_rows
 from felb.federated.steps.state import ClientState, Cost, Objective, Solution, as_array, best_so_far, required, stream
 from felb.federated.tasks import MOST, TINY, Input, Output, TaskSpec, Work
-from felb.kernels.cooccurrence import columns_as_components
-from felb.kernels.passes import as_sketch, fixed_sketch, from_sketch
+from felb.kernels.cooccurrence import columns_as_components, sparse_cooccurrence
+from felb.kernels.passes import as_sketch, fixed_sketch, from_sketch, to_sketch
 from felb.optim.palm import exact_components_of_sketch
+from felb.privacy.disclosure import count_effectively, round_counts
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -57,8 +58,15 @@ SQUARE_BITS = 40
 
 
 def sketch_gram(work: Work) -> tuple[ClientState | None, Update]:
-    """AᵀA Q, in fixed point."""
-    return work.state, Update({"sketch": fixed_sketch(work.rows, np.asarray(work.values["Q"]))})
+    """AᵀA Q, in fixed point; under disclosure rules of the pair counts that may leave, as sketches tell all of them."""
+    Q = np.asarray(work.values["Q"])
+    if work.least == 1:
+        return work.state, Update({"sketch": fixed_sketch(work.rows, Q)})
+    pairs = sparse_cooccurrence(work.rows)
+    sizes, first, second = pairs.diagonal(), np.repeat(np.arange(len(Q)), np.diff(pairs.indptr)), pairs.indices
+    groups = np.where(first == second, len(work.rows), np.minimum(sizes[first], sizes[second]))
+    pairs.data = round_counts(pairs.data, groups, work.least)
+    return work.state, Update({"sketch": to_sketch(pairs @ Q)}, supports={"sketch": sizes})
 
 
 def sum_sign_norms(work: Work) -> tuple[ClientState | None, Update]:
@@ -66,11 +74,13 @@ def sum_sign_norms(work: Work) -> tuple[ClientState | None, Update]:
     vectors, values = (np.asarray(work.values[name]) for name in ("vectors", "values"))
     left = work.rows.to_scipy(np.float64) @ vectors / values
     squares = np.rint(np.ldexp(left * left, SQUARE_BITS)).astype(np.int64)
-    update = {
-        "positive": np.where(left > 0, squares, 0).sum(axis=0),
-        "negative": np.where(left < 0, squares, 0).sum(axis=0),
+    parts = {"positive": np.where(left > 0, squares, 0), "negative": np.where(left < 0, squares, 0)}
+    update = {name: part.sum(axis=0) for name, part in parts.items()}
+    supports = {
+        name: count_effectively(update[name], part.max(axis=0, initial=0))
+        for name, part in (parts.items() if work.least > 1 else ())
     }
-    return work.state, Update(update)
+    return work.state, Update(update, supports=supports)
 
 
 GRAM_SKETCH = TaskSpec(
@@ -79,7 +89,7 @@ GRAM_SKETCH = TaskSpec(
     sketch_gram,
     "AᵀA times a few more public vectors than there are components",
     {"Q": Input("f", ("m", "q"), -1.001, 1.001)},
-    {"sketch": Output("i", ("m", "q"), low=-MOST)},
+    {"sketch": Output("i", ("m", "q"), low=-MOST, made_of="named", axes=1)},
     sizes={"q": lambda limits: limits.n_components + EXTRA},
     by_rows=True,
 )
@@ -90,7 +100,7 @@ SIGN_NORMS = TaskSpec(
     "squared norms of the parts of left singular vectors",
     # Negligible singular values are told as 2^500, see `find_leading_vectors`.
     {"vectors": Input("f", ("m", "k"), -1.1, 1.1), "values": Input("f", ("k",), TINY, 2.0**501)},
-    {"positive": Output("i", ("k",)), "negative": Output("i", ("k",))},
+    {name: Output("i", ("k",), made_of="named") for name in ("positive", "negative")},
     by_rows=True,
 )
 
