@@ -66,7 +66,8 @@ test-bounds: $(STAMP)  ## the computing parts of the test suite with kernels tha
 FUZZ_SECONDS ?= 900
 
 fuzz: $(STAMP)  ## mutants of every file, record, message and parameter, a quarter of an hour; FUZZ_SECONDS=7200 for two hours
-	PYTHONPATH=packages/felb/tests $(BIN)/python packages/felb-sites/tests/site_fuzz.py --seconds $(FUZZ_SECONDS)
+	PYTHONPATH=packages/felb/tests:packages/felb-sites/tests/helpers \
+	  $(BIN)/python packages/felb-sites/tests/site_fuzz.py --seconds $(FUZZ_SECONDS)
 
 check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=packages/felb/src/felb/optim/prox.py
 	@test -f "$(FILE)" || { echo "name a file: make check FILE=packages/felb/src/felb/optim/prox.py"; exit 2; }
@@ -91,7 +92,7 @@ unit: $(STAMP) browser postgres
 coverage: $(STAMP)  ## the share of lines that the tests execute, in processes of sites too, and those they do not; half an hour
 	$(MAKE) unit COVERAGE=yes
 	$(BIN)/python -m pytest -m federation --cov --cov-append --cov-report= --cov-fail-under=0 \
-	  packages/felb-sites/tests/test_federation_verbs.py packages/felb-sites/tests/test_federation_faults.py
+	  packages/felb-sites/tests/test_federation.py packages/felb-sites/tests/test_attacks.py
 	$(BIN)/coverage report
 
 wheelhouse: $(STAMP)  ## wheels of the three packages and of all they need in build/wheelhouse, for machines without a network

@@ -55,6 +55,8 @@ REPLIES = 1000
 """Consents and refusals to one proposal: what answers proposal p is numbered from 1000 p."""
 REFUSED_ROUND = 10**9
 """Refusals of rounds are numbered from here, apart from those of proposals."""
+MOST_NUMBER = 10**9
+"""Of envelopes and rounds that a site takes, so that the numbers of its own answers, above, have room."""
 LITTLE = 0.2
 """Share of the budget for all runs below which a person is told."""
 RECEIPT_SECONDS = 0.5
@@ -284,6 +286,8 @@ class Vault:
             raise FederationError("the coordinator has not signed it")
         if not RUN_ID.fullmatch(header.run):
             raise FederationError("it is of no run")
+        if max(header.number, header.round) > MOST_NUMBER:
+            raise FederationError("its number is too large")
         known = self.store.heard(header.run, header.sender, header.kind)
         if known is None and self.store.row("select count(*) as n from heard")["n"] >= 4 * MOST_RUNS:  # type: ignore[index]
             raise FederationError("too many runs are known here")
