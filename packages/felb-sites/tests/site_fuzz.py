@@ -249,7 +249,7 @@ class HostileCoordinator:
 
         def frame(data, _):
             if b"seconds" in data:  # a mutant may ask to wait
-                with contextlib.suppress(msgspec.MsgspecError, ValueError):
+                with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
                     if msgspec.msgpack.decode(data, type=dict).get("seconds"):
                         return
             self.act(lambda vault: handle_carrier(vault, data))

@@ -167,7 +167,8 @@ class Vault:
             log.warning("an envelope could not be kept: %s", error)
             return
         except (FelbError, ValueError) as error:
-            self._note(None, f"an envelope was refused: {error}")
+            said = str(error) if isinstance(error, FelbError) else type(error).__name__
+            self._note(None, f"an envelope was refused: {said}")
         with unless_full():
             for name in names():
                 self.store.acknowledge(name)
