@@ -66,7 +66,8 @@ test-bounds: $(STAMP)  ## the computing parts of the test suite with kernels tha
 FUZZ_SECONDS ?= 900
 
 fuzz: $(STAMP)  ## mutants of every file, record, message and parameter, a quarter of an hour; FUZZ_SECONDS=7200 for two hours
-	PYTHONPATH=packages/felb/tests $(BIN)/python packages/felb-sites/tests/site_fuzz.py --seconds $(FUZZ_SECONDS)
+	PYTHONPATH=packages/felb/tests:packages/felb-sites/tests/helpers \
+	  $(BIN)/python packages/felb-sites/tests/site_fuzz.py --seconds $(FUZZ_SECONDS)
 
 check: $(STAMP)  ## linter, types and the mirroring tests of one file: make check FILE=packages/felb/src/felb/optim/prox.py
 	@test -f "$(FILE)" || { echo "name a file: make check FILE=packages/felb/src/felb/optim/prox.py"; exit 2; }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from felb.data.files import read
 from felb.data.storage import save_matrix
-from felb.errors import FelbError, InputError, SchemaWarning
+from felb.errors import FelbError, InputError, SchemaWarning, describe_without_values
 from felb.tables.schema import Schema
 from felb_sites.run_plan import fingerprint
 from felb_sites.vault.policy import SiteConfig
@@ -23,6 +23,9 @@ from felb_sites.vault.snapshot import Snapshot, write_snapshot
 
 if TYPE_CHECKING:
     from felb.data.binary import BinaryMatrix
+
+VALUES = "--values"
+"""Errors may repeat values of the data, since a person reads them on a terminal."""
 
 
 def read_data(config: SiteConfig) -> BinaryMatrix:
@@ -57,8 +60,9 @@ def load(vault: Path) -> Snapshot:
 
 def refresh(vault: Path) -> Snapshot:
     """Take a new snapshot in a process of its own; its errors name rows and columns, and values on a terminal only."""
+    values = [VALUES] if sys.stderr.isatty() else []
     done = subprocess.run(
-        [sys.executable, "-m", "felb_sites.loader", str(vault)],
+        [sys.executable, "-m", "felb_sites.loader", str(vault), *values],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -67,20 +71,24 @@ def refresh(vault: Path) -> Snapshot:
     )
     if done.returncode:
         said = done.stderr.strip().splitlines()
-        if sys.stderr.isatty() and said:
-            raise InputError(f"the data cannot be read: {said[-1]}")
-        raise InputError("the data cannot be read; `felb site start --check` on a terminal says why")
+        raise InputError(said[-1] if said else f"the loader has ended with code {done.returncode}")
     found = Snapshot.read(vault)
     assert found is not None
     return found
 
 
 def main() -> None:
-    """Take a snapshot for the vault whose folder is given."""
+    """Take a snapshot for the vault whose folder is given; what is logged holds nothing of the data."""
+    tells = VALUES in sys.argv[2:] or sys.stderr.isatty()
+    if not tells:
+        warnings.simplefilter("ignore")  # they may repeat values
     try:
         made = load(Path(sys.argv[1]))
-    except (FelbError, OSError) as error:
-        raise SystemExit(str(error)) from error
+    except Exception as error:
+        if tells and isinstance(error, FelbError | OSError):
+            raise SystemExit(f"the data cannot be read: {error}") from None
+        advice = "`felb site refresh` on a terminal says more"
+        raise SystemExit(f"the data cannot be read: {describe_without_values(error)}; {advice}") from None
     sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {made.rows} rows, {made.columns} columns\n")
 
 

@@ -203,6 +203,7 @@ def _member(name: str, vault: Identity, transport: Identity) -> Member:
 
 def _write_json(path: Path, data: Any, *, mode: int = 0o644) -> None:
     with replacing(path) as partial:
+        partial.touch(0o600)  # the courier's user passes the folder of the vault
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
         partial.chmod(mode)
     sync_folder(path.parent)

@@ -166,6 +166,12 @@ def test_an_old_number_is_passed_over(loop):
     assert notes(loop) == before
 
 
+def test_a_number_that_leaves_no_room_for_those_of_answers_is_refused(loop):
+    proposal = messages.Proposal(exact_plan("r9").to_json(), tuple(sorted(loop.shards)), loop.members.digest)
+    assert deliver(loop, loop.seal("proposal", "r9", 1 << 40, proposal)) == []
+    assert "number is too large" in notes(loop)[-1]
+
+
 def test_a_number_that_was_used_for_other_bytes_is_a_contradiction(loop):
     assert deliver(loop, sealed(loop))
     other = messages.RoundSums(real=pack({"p0.x": np.zeros(1)}))

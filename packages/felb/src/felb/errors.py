@@ -45,6 +45,31 @@ class InputError(FelbError, ValueError):
     """The data or a parameter is not valid."""
 
 
+class CellError(InputError):
+    """A cell of the data is not valid.
+
+    Parameters
+    ----------
+    message : what is wrong and what to do; it may repeat the value of the cell
+    place : row and column, without any content of the data, for logs
+    parameter : see `FelbError`
+    """
+
+    def __init__(self, message: str, *, place: str, parameter: str | None = None) -> None:
+        super().__init__(message, parameter=parameter)
+        self.place = place
+
+
+def describe_without_values(error: BaseException) -> str:
+    """Return what is wrong with data without a word of its content: the place of a cell, or the kind of the error."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, CellError):
+        found = found.__cause__ or found.__context__
+    if found is not None:
+        return f"{found.place} is not valid"
+    return error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+
+
 class MissingExtraError(FelbError, ImportError):
     """An optional dependency is not installed."""
 

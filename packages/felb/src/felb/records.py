@@ -25,7 +25,7 @@ import msgspec
 from felb.errors import FelbError, InputError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 # A pipe would keep its reader for ever, and a device has no end.
@@ -397,3 +397,32 @@ def replace_nonfinite(value: Any) -> Any:
     if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# -- Tables that spreadsheets open ----------------------------------------------------------------------------------
+#
+# A spreadsheet takes a cell that begins with one of these characters for a formula, and names come from others.
+
+FORMULA = frozenset("=+-@\t\r")
+
+
+def write_csv(file: IO[str], rows: Iterable[Iterable[Any]], **options: Any) -> None:
+    """Write rows as CSV; a text that a spreadsheet would take for a formula begins with an apostrophe."""
+    import csv
+
+    csv.writer(file, **options).writerows([guard_cell(cell) for cell in row] for row in rows)
+
+
+def guard_cell(cell: Any) -> Any:
+    """Return a cell with an apostrophe before it if it is a text that would be a formula; `unguard_cell` removes it."""
+    if not isinstance(cell, str) or cell.lstrip("'")[:1] not in FORMULA:
+        return cell
+    with suppress(ValueError):
+        float(cell)
+        return cell
+    return f"'{cell}"
+
+
+def unguard_cell(text: str) -> str:
+    """Return a text as it was before `guard_cell`."""
+    return text[1:] if text.startswith("'") and text.lstrip("'")[:1] in FORMULA else text

@@ -50,6 +50,14 @@ def mutated_json(content: bytes, rng: random.Random) -> bytes:
         tree = json.loads(content)
     except ValueError:
         return content[: rng.randrange(len(content) + 1)]
+    mutate_tree(tree, rng)
+    if rng.random() < 0.03:
+        return b"[" * 50_000
+    return json.dumps(tree).encode("utf-8", "surrogatepass")
+
+
+def mutate_tree(tree: object, rng: random.Random) -> None:
+    """Give a node of a tree of lists and dictionaries another value, remove it, or give it a new neighbour."""
     for _ in range(rng.choice([1, 1, 2])):
         path = rng.choice(list(_paths(tree)))
         if not path:
@@ -64,9 +72,6 @@ def mutated_json(content: bytes, rng: random.Random) -> bytes:
             parent[rng.choice(["x", "", "__class__", "\x1b[0m", "k" * 3000])] = _plain_value(rng)
         else:
             parent[path[-1]] = _plain_value(rng)
-    if rng.random() < 0.03:
-        return b"[" * 50_000
-    return json.dumps(tree).encode("utf-8", "surrogatepass")
 
 
 def mutated_value(value: object, rng: random.Random) -> object:

@@ -35,10 +35,14 @@ CELLS = np.random.default_rng(11).random((12, 7)) < 0.4
 
 @dataclass(frozen=True)
 class Target:
-    """A thing that is fuzzed: makes a case from a random generator, and tries it in a scratch folder."""
+    """A thing that is fuzzed: makes a case from a random generator, and tries it in a scratch folder.
+
+    More memory than so many bytes for all cases together is a finding.
+    """
 
     make: Callable[[random.Random], Any]
     attempt: Callable[[Any, Path], None]
+    most_memory: int = 1 << 30
 
 
 def check_matrix(matrix: BinaryMatrix) -> None:

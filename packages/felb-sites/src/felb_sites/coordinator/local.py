@@ -113,7 +113,8 @@ class LocalFederation:
                     self.sites[site], courier_user=None, one_user=True, tell=lambda _: None, proxy=proxy
                 )
                 made.prepare()
-            with (self.folder / f"{kind}-{site or 'coordinator'}.log").open("ab") as log:
+            path = self.folder / f"{kind}-{site or 'coordinator'}.log"
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as log:
                 self.processes[name] = subprocess.Popen(
                     [sys.executable, "-m", f"felb_sites.{kind}.process", str(folder)],
                     stdin=subprocess.DEVNULL,

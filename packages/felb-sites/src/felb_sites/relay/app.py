@@ -444,7 +444,7 @@ class RelayApps:
         run = request.query_params.get("run", "")
         after = _whole(request.query_params.get("after", "0"))
         try:
-            seconds = min(max(float(request.query_params.get("wait", "0")), 0.0), 60.0)
+            seconds = min(max(0.0, float(request.query_params.get("wait", "0"))), 60.0)  # of nan: 0
         except ValueError as error:
             raise FederationError("wait must be a number of seconds") from error
         wanted = _whole(request.query_params.get("count", "1"))
@@ -620,7 +620,7 @@ class _App:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response | None:
-        handler = self._routes.get((request.method, request.url.path))
+        handler = self._routes.get((request.method, request.scope["path"]))
         if handler is None:
             return _json_bytes(b'{"code":"not-found"}', 404)
         try:
@@ -628,14 +628,14 @@ class _App:
         except ClientDisconnect:
             return None
         except _RefusedError as error:
-            fields = {"path": request.url.path, "reason": error.reason, "address": _address(request)}
+            fields = {"path": request.scope["path"], "reason": error.reason, "address": _address(request)}
             log.warning("refused", extra={"fields": fields})
             return _json_bytes(error.body if not self._tells else _said(error.reason), error.status)
         except ConflictError as error:
-            log.warning("conflict", extra={"fields": {"path": request.url.path, "address": _address(request)}})
+            log.warning("conflict", extra={"fields": {"path": request.scope["path"], "address": _address(request)}})
             return self._tell(409, "conflict", error)
         except FullError as error:
-            log.error("full", extra={"fields": {"path": request.url.path, "reason": str(error)}})
+            log.error("full", extra={"fields": {"path": request.scope["path"], "reason": str(error)}})
             return self._tell(507, "full", error)
         except FederationError as error:
             return self._tell(400, "wrong", error)
@@ -644,7 +644,7 @@ class _App:
             while place is not None and place.tb_next is not None:
                 place = place.tb_next
             where = "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
-            fields = {"path": request.url.path, "error": type(error).__name__, "at": where}
+            fields = {"path": request.scope["path"], "error": type(error).__name__, "at": where}
             log.error("failed", extra={"fields": fields})
             return _json_bytes(b'{"code":"failed"}', 500)
 

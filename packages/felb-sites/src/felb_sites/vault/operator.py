@@ -234,9 +234,11 @@ class Verbs:
         """Answer a message of the operator socket."""
         try:
             said = msgspec.json.decode(message, type=dict[str, Any])
-            verb, values = said.pop("verb"), said
-            if verb not in VERBS or not all(isinstance(name, str) for name in values):
+            verb, values = said.pop("verb"), {name: value for name, value in said.items() if value is not None}
+            if verb not in VERBS:
                 raise InputError("there is no such verb")
+            if not all(isinstance(value, str) for value in values.values()):
+                raise TypeError
             return msgspec.json.encode({"value": getattr(self, verb)(**values)})
         except FelbError as error:
             return msgspec.json.encode({"error": str(error)})

@@ -339,6 +339,15 @@ class SiteConfig:
     schema: str | None = None
     notify: str | None = None
 
+    def __post_init__(self) -> None:
+        kinds: dict[str, Any] = {"header": bool, "binarize_threshold": (int, float), "policy": Policy}
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if not isinstance(value, kinds.get(entry.name, str)) and (value is not None or entry.default is not None):
+                raise InputError(
+                    f"{entry.name} of the site's settings has a value of another type", parameter=entry.name
+                )
+
     @classmethod
     def load(cls, path: str | Path) -> SiteConfig:
         """Read the file of settings; relative paths in it are relative to the folder of the site."""

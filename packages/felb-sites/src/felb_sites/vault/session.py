@@ -325,7 +325,8 @@ class Session:
             raise NotKept(f"the answer could not be kept: {error}") from error
         except Exception as error:
             self._fail(request, costs)
-            raise Refusal(f"the request failed: {error!r}", code="failed") from error
+            # Its text may repeat what it found in the rows.
+            raise Refusal(f"the request failed ({type(error).__name__})", code="failed") from error
         return self._released()
 
     def commit(self, *, masked: str | None) -> None:

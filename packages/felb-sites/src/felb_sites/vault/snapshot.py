@@ -107,6 +107,7 @@ def write_snapshot(
     save(matrix, vault / made.file)
     (vault / made.file).chmod(0o600)
     with replacing(vault / ABOUT) as partial:
+        partial.touch(0o600)
         partial.write_bytes(msgspec.json.encode(made))
         partial.chmod(0o600)
     sync_folder(vault)

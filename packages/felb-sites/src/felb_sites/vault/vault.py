@@ -57,6 +57,8 @@ REPLIES = 1000
 """Consents and refusals to one proposal: what answers proposal p is numbered from 1000 p."""
 REFUSED_ROUND = 10**9
 """Refusals of rounds are numbered from here, apart from those of proposals."""
+MOST_NUMBER = 10**9
+"""Of envelopes and rounds that a site takes, so that the numbers of its own answers, above, have room."""
 LITTLE = 0.2
 """Share of the budget for all runs below which a person is told."""
 RECEIPT_SECONDS = 0.5
@@ -177,7 +179,8 @@ class Vault:
             log.warning("an envelope could not be kept: %s", error)
             return
         except (FelbError, ValueError) as error:
-            self._note(None, f"an envelope was refused: {error}")
+            said = str(error) if isinstance(error, FelbError) else type(error).__name__
+            self._note(None, f"an envelope was refused: {said}")
         done = self._acknowledged.union(name for came in self._rounds.values() for _, name in came)
         with unless_full():
             self._acknowledge(*(name for name in names if name not in done))
@@ -303,6 +306,8 @@ class Vault:
             raise FederationError("the coordinator has not signed it")
         if not RUN_ID.fullmatch(header.run):
             raise FederationError("it is of no run")
+        if max(header.number, header.round) > MOST_NUMBER:
+            raise FederationError("its number is too large")
         known = self.store.heard(header.run, header.sender, header.kind)
         if known is None and self.store.row("select count(*) as n from heard")["n"] >= 4 * MOST_RUNS:  # type: ignore[index]
             raise FederationError("too many runs are known here")

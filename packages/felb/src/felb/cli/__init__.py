@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from felb._version import __version__
-from felb.errors import FelbError
+from felb.errors import FelbError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,7 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 def tell(message: str, error: BaseException) -> None:
     """Print a message and the notes of the exception on stderr."""
-    click.echo("; ".join([message, *getattr(error, "__notes__", ())]), err=True)
+    click.echo(printable("; ".join([message, *getattr(error, "__notes__", ())])), err=True)
 
 
 def option_of(error: FelbError) -> str:

@@ -8,7 +8,7 @@ import click
 
 from felb.cli import options
 from felb.cli.options import COUNT, PATH, option
-from felb.cli.output import print_json, print_rows, step_progress, warnings_as_notes
+from felb.cli.output import echo, print_json, print_rows, step_progress, warnings_as_notes
 
 
 @click.command("stability")
@@ -186,4 +186,4 @@ def choose_k_command(
             for row in choice.scores
         ]
     )
-    click.echo(f"* chosen by held-out cells: {choice.best_k}; shortest description: {choice.shortest_k}")
+    echo(f"* chosen by held-out cells: {choice.best_k}; shortest description: {choice.shortest_k}")

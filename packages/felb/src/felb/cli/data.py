@@ -9,7 +9,7 @@ import click
 
 from felb.cli import options
 from felb.cli.options import COUNT, PATH, option
-from felb.cli.output import new_table, plain_console, print_facts, print_json, row_progress, warnings_as_notes
+from felb.cli.output import echo, new_table, plain_console, print_facts, print_json, row_progress, warnings_as_notes
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def diff_command(old: str, new: str, as_json: bool) -> int:
         print_json({"same": first.digest == second.digest, "differences": found})
     else:
         for line in found or ["the schemas give the same matrix"]:
-            click.echo(line)
+            echo(line)
     return 0 if first.digest == second.digest else DIFFERENT
 
 
@@ -203,7 +203,7 @@ def _print_schema(schema: Schema, facts: dict[str, Any], skipped: dict[str, str]
     console.print()
     console.print(table)
     for column, reason in skipped.items():
-        click.echo(f"note: no feature of {column!r}: it {reason}", err=True)
+        echo(f"note: no feature of {column!r}: it {reason}", err=True)
 
 
 @click.command("convert")
@@ -249,7 +249,7 @@ def convert_command(source: str, target: str, force: bool, as_json: bool, **read
         print_json({"source": source, "target": target, "bytes": Path(target).stat().st_size, **facts})
     else:
         told = f", {unknown} unknown" if unknown else ""
-        click.echo(f"{target}: {rows} records x {columns} features, {matrix.nnz} ones{told}")
+        echo(f"{target}: {rows} records x {columns} features, {matrix.nnz} ones{told}")
 
 
 SPAN = {"type": (float, float), "metavar": "LOW HIGH"}
@@ -288,4 +288,4 @@ def generate_command(out: str, n: int, m: int, force: bool, as_json: bool, **set
         print_json({name: str(path) for name, path in written.items()})
     else:
         for name, path in written.items():
-            click.echo(f"{WHAT[name]:<20}{path}")
+            echo(f"{WHAT[name]:<20}{path}")

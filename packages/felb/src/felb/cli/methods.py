@@ -14,6 +14,7 @@ from felb.cli.analysis import Numbers
 from felb.cli.options import COUNT, PATH, option
 from felb.cli.output import (
     advising,
+    echo,
     marked_grid,
     plain_console,
     print_facts,
@@ -144,4 +145,4 @@ def cite_command(method: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo("\n\n".join(found.values()))
+        echo("\n\n".join(found.values()))

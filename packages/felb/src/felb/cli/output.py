@@ -27,11 +27,13 @@ from rich.progress import (
 from rich.table import Table
 
 from felb.cli.options import PATH, option
-from felb.errors import ConnectionLostError
+from felb.errors import ConnectionLostError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from rich.text import Text
 
     from felb.federated.loop import RunProgress
     from felb.report.tables import MarkedTable
@@ -46,7 +48,7 @@ def print_json(data: Any) -> None:
     """Print plain data as JSON."""
     from felb.records import replace_nonfinite
 
-    click.echo(json.dumps(replace_nonfinite(data), indent=1, allow_nan=False))
+    echo(json.dumps(replace_nonfinite(data), indent=1, allow_nan=False))
 
 
 def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHOWN_FEATURES) -> None:
@@ -74,12 +76,24 @@ def print_result(result: Result, folder: str, *, as_json: bool, shown: int = SHO
     console.print()
     console.print(component_table(result.described(), shown=shown, schema=result.schema))
     for sentence in [*remarks(result), *result.conflicts()]:
-        click.echo(f"warning: {sentence}", err=True)
+        echo(f"warning: {sentence}", err=True)
 
 
 def plain_console() -> Console:
-    """Return a console that prints names unchanged: no markup, emoji or highlighting."""
-    return Console(markup=False, emoji=False, highlight=False)
+    """Return a console that prints names as they are: no markup, emoji or highlighting, and nothing to be obeyed."""
+    return _PlainConsole(markup=False, emoji=False, highlight=False)
+
+
+class _PlainConsole(Console):
+    """Replaces what a terminal would obey, such as escapes and marks of direction, in every text and cell."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print a line; what a terminal would obey is replaced."""
+    click.echo(printable(text), err=err)
 
 
 def new_table(*columns: str, right: Collection[str] = (), **options: Any) -> Table:
@@ -199,7 +213,7 @@ def print_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     wrapper.subsequent_indent = " " * indent
     for name, fact in facts.items():
         wrapper.initial_indent = f"{name:{indent}}"
-        click.echo(wrapper.fill(", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)))
+        echo(wrapper.fill(", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)))
 
 
 WIDTH = 80
@@ -242,7 +256,7 @@ def warnings_as_notes() -> Iterator[None]:
                 for warning in caught
                 if issubclass(warning.category, UserWarning | RuntimeWarning)
             ):
-                click.echo(f"warning: {note}", err=True)
+                echo(f"warning: {note}", err=True)
 
 
 # -- Commands that take long: their progress bars, and how to resume them after an interruption ----------------------

@@ -11,7 +11,7 @@ from rich.padding import Padding
 
 from felb.cli import options
 from felb.cli.options import COUNT, PATH, option
-from felb.cli.output import new_table, plain_console, print_json, print_rows
+from felb.cli.output import echo, new_table, plain_console, print_json, print_rows
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def plan(
     if as_json:
         print_json({"epsilon": spec.epsilon, "delta": found.delta, "mu": found.mu, "releases": releases})
         return
-    click.echo(f"(epsilon, delta) = ({spec.epsilon:g}, {found.delta:.3g}) in total per record; mu = {found.mu:.3g}")
+    echo(f"(epsilon, delta) = ({spec.epsilon:g}, {found.delta:.3g}) in total per record; mu = {found.mu:.3g}")
     forms = {"share": "{:.0%}", "rounds": "{}", "mu": "{:.3g}", "sigma_client": "{:,.1f}", "sigma_sum": "{:,.1f}"}
     titles = ("share", "rounds", "mu", "sd at a client", "sd of the sum")
     print_rows(
@@ -181,7 +181,7 @@ def statement(run: str, as_json: bool) -> None:
     lines = outbound_lines(run)
     plain_console().print("This run has no privacy specification: no noise was added, and nothing is guaranteed.")
     if not lines:
-        click.echo("There is no outbound log: the data was centralized, or the logs are at the sites.")
+        echo("There is no outbound log: the data was centralized, or the logs are at the sites.")
         return
     plain_console().print(
         "Records did not leave their clients. These exact values, computed from them, did:", end="\n\n"
@@ -193,4 +193,4 @@ def print_statement(text: str) -> None:
     """Print a statement, wrapped to the width of the terminal."""
     width = max(60, plain_console().width)
     for line in text.splitlines():
-        click.echo(textwrap.fill(line, width, subsequent_indent=" " * HANGING, break_on_hyphens=False))
+        echo(textwrap.fill(line, width, subsequent_indent=" " * HANGING, break_on_hyphens=False))

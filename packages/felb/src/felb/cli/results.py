@@ -13,6 +13,7 @@ from felb.cli.options import COUNT, PATH, option
 from felb.cli.output import (
     SHOWN_FEATURES,
     describe,
+    echo,
     list_first,
     new_table,
     plain_console,
@@ -148,11 +149,11 @@ def certify_command(data: str, as_json: bool, **parameters: Any) -> None:
     if as_json:
         print_json({"data": data, **asdict(found), "gap": found.gap, "optimal": found.optimal})
         return
-    click.echo(f"lower bound  {found.lower} wrong cells with {found.n_components} components (by {found.bound})")
+    echo(f"lower bound  {found.lower} wrong cells with {found.n_components} components (by {found.bound})")
     if found.errors is not None:
-        click.echo(f"result       {found.errors} wrong cells")
+        echo(f"result       {found.errors} wrong cells")
         proven = "none; the result is optimal" if found.optimal else f"at most {found.gap:.1%} of them can be avoided"
-        click.echo(f"gap          {proven}")
+        echo(f"gap          {proven}")
 
 
 PAGE = "report.html"
@@ -332,23 +333,23 @@ def apply_command(
 def _print_applied(found: Applied, data: str, out: str, rows: int) -> None:
     from felb.runs.apply import NO_DRIFT
 
-    click.echo(f"{out}: {found.U.shape[0]} records x {found.U.shape[1]} components")
+    echo(f"{out}: {found.U.shape[0]} records x {found.U.shape[1]} components")
     columns = found.alignment
     if columns.missing:
-        click.echo(f"missing features, whose cells are unknown: {_listed(columns.missing)}")
+        echo(f"missing features, whose cells are unknown: {_listed(columns.missing)}")
     if columns.new:
-        click.echo(f"new columns, which are ignored: {_listed(columns.new)}")
+        echo(f"new columns, which are ignored: {_listed(columns.new)}")
     if columns.reordered:
-        click.echo("the columns were in another order")
-    click.echo()
+        echo("the columns were in another order")
+    echo()
     console = plain_console()
     console.print(score_table({data: found.counts.total.scores()}))
-    click.echo()
+    echo()
     if found.drift is None:
-        click.echo(f"{NO_DRIFT} (option --reference)")
+        echo(f"{NO_DRIFT} (option --reference)")
         return
     drift = found.drift
-    click.echo(
+    echo(
         f"against the {drift.records[0]} records of the fit: F1 {drift.f1[0]:.4f}, now {drift.f1[1]:.4f}; "
         f"wrong cells {drift.wrong.fit or 0:.2%}, now {drift.wrong.new or 0:.2%}"
     )
@@ -358,7 +359,7 @@ def _print_applied(found: Applied, data: str, out: str, rows: int) -> None:
         ("feature", ("ones", "wrong"), features),
         ("component", ("records", "ones"), components),
     ):
-        click.echo()
+        echo()
         console.print(_tabulate_drift(of, shares, changes, rows))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from felb.errors import InputError
+from felb.errors import CellError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -178,8 +178,14 @@ def _refuse(values: NDArray[Any], bad: NDArray[np.bool_], locate: Locate, what: 
     position = tuple(int(i) for i in np.unravel_index(np.argmax(bad), bad.shape))
     where = locate(position)
     if what is None:
-        raise InputError(f"{where} holds {values[position]!s}; {NOT_BINARY}", parameter="binarize_threshold")
-    raise InputError(f"{where} {what}", parameter="missing" if SAY_MISSING in what else None)
+        said, place = f"{where} holds {values[position]!s}; {NOT_BINARY}", _name_position(position)
+        raise CellError(said, place=place, parameter="binarize_threshold")
+    parameter = "missing" if SAY_MISSING in what else None
+    raise CellError(f"{where} {what}", place=_name_position(position), parameter=parameter)
+
+
+def _name_position(position: tuple[int, ...]) -> str:
+    return "position " + ", ".join(map(str, position))
 
 
 def _to_numbers(values: NDArray[Any], locate: Locate) -> NDArray[Any]:
@@ -191,8 +197,9 @@ def _to_numbers(values: NDArray[Any], locate: Locate) -> NDArray[Any]:
         except OverflowError:
             flat[position] = np.inf if value > 0 else -np.inf
         except (TypeError, ValueError):
-            raise InputError(
-                f"{locate(position)} holds {to_python(value)!r}, which is not a number; values must be 0 or 1"
+            raise CellError(
+                f"{locate(position)} holds {to_python(value)!r}, which is not a number; values must be 0 or 1",
+                place=_name_position(position),
             ) from None
     return flat
 

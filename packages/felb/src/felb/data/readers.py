@@ -41,8 +41,8 @@ from felb.data.coercion import (
     to_checked_csr,
 )
 from felb.data.isolated_reader import BYTES_A_SECOND
-from felb.errors import InputError, missing_extra, shortened
-from felb.records import open_regular, read_text
+from felb.errors import CellError, InputError, missing_extra, shortened
+from felb.records import open_regular, read_text, unguard_cell
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -352,7 +352,7 @@ def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str)
                     f"check for missing or unquoted separators ({delimiter!r})"
                 )
             if client is not None:
-                label = cells[client].strip()
+                label = unguard_cell(cells[client].strip())
                 if not label:
                     raise InputError(f"line {line} has no client in column {options.client_column!r}; fill it")
                 clients.append(known.setdefault(label, label))  # one string per client, not per row
@@ -395,7 +395,7 @@ def text_records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tupl
 
 
 def _header_names(cells: list[str], header: bool | None) -> tuple[str, ...]:
-    names = [cell.strip() for cell in cells]
+    names = [unguard_cell(cell.strip()) for cell in cells]
     try:
         return check_column_names(names, len(names)) or ()
     except InputError as error:
@@ -434,21 +434,24 @@ class _CellBlock:
         """Return the error for a cell that is not 0 or 1."""
         cell = cells[column].strip()
         name = f" ({self._columns[column]!r})" if self._columns is not None else ""
-        where = f"row {self.n_rows} (line {line}), column {column}{name}"
+        place = f"row {self.n_rows} (line {line}), column {column}"
+        where = f"{place}{name}"
         advice = self.advice if self.n_rows == 0 else ""
         if cell.lower() in MISSING_WORDS:
-            return InputError(f"{where} {MISSING}{SAY_MISSING}{advice}", parameter="missing")
+            return CellError(f"{where} {MISSING}{SAY_MISSING}{advice}", place=place, parameter="missing")
         number = _number(cell)
         if number is not None and math.isinf(number):
-            return InputError(f"{where} is infinite (inf); clip it, felb does not guess{advice}")
+            return CellError(f"{where} is infinite (inf); clip it, felb does not guess{advice}", place=place)
         if number is not None:
-            return InputError(f"{where} holds {cell}; {NOT_BINARY}{advice}", parameter="binarize_threshold")
+            said = f"{where} holds {cell}; {NOT_BINARY}{advice}"
+            return CellError(said, place=place, parameter="binarize_threshold")
         if len(cells) == 1 and any(mark in cell for mark in ";,\t|"):
             advice = "; .csv files are separated by commas and .tsv files by tabs"
         else:
             advice += "; a raw table needs a schema, which `felb schema infer` proposes"
         shown = cell if len(cell) <= 60 else cell[:60] + "..."
-        return InputError(f"{where} holds {shown!r}, which is not a number; values must be 0 or 1{advice}")
+        said = f"{where} holds {shown!r}, which is not a number; values must be 0 or 1{advice}"
+        return CellError(said, place=place)
 
 
 class _Meanings(dict[str, int]):
@@ -558,9 +561,10 @@ def _parse_items(block: bytes, first_line: int) -> tuple[NDArray[np.int64], NDAr
         except (ValueError, OverflowError):
             wrong = (w for w in words if not re.fullmatch(rb"-?\d+", w) or abs(int(w[:30])) > np.iinfo(np.int64).max)
             shown = next(wrong, line)[:60].decode("utf-8", errors="replace")
-            raise InputError(
+            raise CellError(
                 f"line {number} holds {shown!r}; items must be integers separated by blanks; items with names need a "
-                "schema, which `felb schema infer` proposes"
+                "schema, which `felb schema infer` proposes",
+                place=f"line {number}",
             ) from None
         counts.append(len(row))
     return np.array(counts, np.int64), np.array(items, np.int64)

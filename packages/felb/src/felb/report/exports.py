@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from felb.errors import InputError
 from felb.metrics.interpretation import component_rules
-from felb.records import replace_nonfinite, replacing
+from felb.records import replace_nonfinite, replacing, write_csv
 from felb.report import figures
 from felb.report.pages import arrange_overlap, build_comparison_page
 from felb.report.tables import comparison_csv, comparison_latex, comparison_markdown
@@ -81,7 +80,7 @@ def write_columns(columns: Mapping[str, list[Any]], path: str) -> None:
 
 def _write_csv(path: str | os.PathLike[str], rows: Iterable[Iterable[Any]]) -> None:
     with replacing(Path(path)) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
+        write_csv(file, rows)
 
 
 def interpret(inputs: ReportInputs) -> dict[str, Any]:

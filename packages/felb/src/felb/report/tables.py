@@ -5,7 +5,6 @@ One table is written for a terminal, as Markdown and as LaTeX (booktabs); a temp
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from felb.records import write_csv
 from felb.runs.compare import SCORES, SHOWN
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _write_trials(one: Trials, write: Callable[[float], str]) -> str:
 def format_csv(rows: Iterable[Iterable[Any]]) -> str:
     """Return the text of a CSV file; nothing stands where there is no value."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
+    write_csv(out, rows, lineterminator="\n")
     return out.getvalue()
 
 

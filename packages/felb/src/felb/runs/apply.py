@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from felb.data.coercion import Alignment
 from felb.data.files import check_named, read_data
 from felb.errors import InputError, missing_extra
 from felb.metrics.comparison import NO_MATCH, drift_between, match_components
-from felb.records import replace_nonfinite, replacing
+from felb.records import replace_nonfinite, replacing, write_csv
 from felb.runs.result import Result
 
 if TYPE_CHECKING:
@@ -76,9 +75,8 @@ def _free(target: Path, *, force: bool) -> Path:
 
 def _write_csv(path: Path, U: NDArray[np.bool_], records: Sequence[str]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow([RECORD, *component_names(U.shape[1])])
-        writer.writerows([name, *row] for name, row in zip(records, U.astype(int).tolist(), strict=True))
+        write_csv(file, [[RECORD, *component_names(U.shape[1])]])
+        write_csv(file, ([name, *row] for name, row in zip(records, U.astype(int).tolist(), strict=True)))
 
 
 def _write_parquet(path: Path, U: NDArray[np.bool_], records: Sequence[str]) -> None:
@@ -137,11 +135,10 @@ def write_drift(path: str | os.PathLike[str], drift: Drift, *, force: bool = Fal
         if target.suffix.lower() == ".json":
             json.dump(replace_nonfinite(drift.to_json()), file, indent=1, allow_nan=False)
             return
-        writer = csv.writer(file)
-        writer.writerow(["of", "name", "share", "fit", "new", "z", "changed"])
+        write_csv(file, [["of", "name", "share", "fit", "new", "z", "changed"]])
         for of, name, entry, shares in found:
-            for share, values in ((share, getattr(entry, share)) for share in shares):
-                writer.writerow([of, name, share, values.fit, values.new, values.z, int(entry.changed)])
+            changes = ((share, getattr(entry, share)) for share in shares)
+            write_csv(file, ([of, name, share, c.fit, c.new, c.z, int(entry.changed)] for share, c in changes))
 
 
 NO_DRIFT = "The result does not keep how the records of the fit are explained; give them as the reference to see drift."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
@@ -31,7 +30,7 @@ from felb.federated.journal import pack, unpack
 from felb.federated.protocol import Outcome
 from felb.metrics.counts import Counts, FeatureCounts, History
 from felb.optim.belief import Belief
-from felb.records import Natural, open_regular, read_bounded, read_record, replace_nonfinite, replacing
+from felb.records import Natural, open_regular, read_bounded, read_record, replace_nonfinite, replacing, write_csv
 from felb.runs import MODEL_SUFFIX, RESULT, check_result_folder, is_model_file
 from felb.tables.schema import Schema, conflicts
 
@@ -331,12 +330,9 @@ class Result:
         """Write all files into an existing folder; `felb.records.replace_folder` then puts it in its place."""
         sp.save_npz(folder / COMPONENTS, sp.csr_array(self.components))
         with (folder / "components.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["component", "support", "size", "features"])
-            for c in self.described():
-                writer.writerow([c.number, c.support, len(c.features), "; ".join(c.features)])
-            for number in self.withheld:
-                writer.writerow([number, "", "", WITHHELD])
+            described = ([c.number, c.support, len(c.features), "; ".join(c.features)] for c in self.described())
+            withheld = ([number, "", "", WITHHELD] for number in self.withheld)
+            write_csv(file, [["component", "support", "size", "features"], *described, *withheld])
         (folder / ASSIGNMENTS).mkdir(exist_ok=True)
         for client, U in assignments.items():
             sp.save_npz(folder / ASSIGNMENTS / f"{file_stem(client)}.npz", sp.csr_array(U))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from felb.data.binary import BinaryMatrix
-from felb.errors import InputError
+from felb.errors import CellError, InputError
 from felb.tables.schema import Handling
 from felb.tables.sources import (
     POSITION,
@@ -244,9 +244,11 @@ class _Application:
             "(number IS NULL OR isnan(number)) AND item IN (SELECT item FROM felb_ranges) ORDER BY item LIMIT 1"
         ).fetchone()
         if wrong:
-            raise InputError(
-                f"{self._where(self._items[wrong[0]].name, wrong[1])} holds {wrong[1]!r}, which is not a number; list "
-                "it with is, or among the missing_values of the schema"
+            name = self._items[wrong[0]].name
+            raise CellError(
+                f"{self._where(name, wrong[1])} holds {wrong[1]!r}, which is not a number; list it with is, or among "
+                "the missing_values of the schema",
+                place=f"a value of column {name!r}",
             )
         if not self._layout.long:
             self._apply(facts)
@@ -306,10 +308,11 @@ class _Application:
                 count, first = absent[item]
                 self._missing[about.name] = count
                 if about.handling.missing == "error":
-                    raise InputError(
+                    raise CellError(
                         f"{self._source.name}: {self._layout.name_of(first)} has no value of {about.name!r} ({count} "
                         f"records have none); set missing of [columns.{about.name}] to unknown, zero or category in "
-                        "the schema"
+                        "the schema",
+                        place=f"column {about.name!r} without a value in {count} records",
                     )
 
     def _refuse_unlisted(self, about: _Item, value: str, row: int) -> NoReturn:
@@ -318,12 +321,15 @@ class _Application:
         else:
             where = self._where(about.name, value)
         if about.is_code:
-            raise InputError(f"{where} holds {value!r}; a column of a code holds 0 or 1")
+            raise CellError(
+                f"{where} holds {value!r}; a column of a code holds 0 or 1", place=f"a value of column {about.name!r}"
+            )
         known = ", ".join(list(self._schema.listed(about.name))[:20])
-        raise InputError(
+        raise CellError(
             f"{where} holds {value!r}, which the schema does not list"
             + (f"; it lists {known}" if known else " in any bin")
-            + "; add it, or set unlisted to ignore or other"
+            + "; add it, or set unlisted to ignore or other",
+            place=f"a value of column {about.name!r}, which the schema does not list,",
         )
 
     def _where(self, column: str, value: str) -> str:
@@ -358,9 +364,10 @@ class _Application:
             self._note(item, dict(unlisted[:100]), sum(count for _, count in unlisted), schema.codes)
             if schema.codes.unlisted == "error":
                 code = unlisted[0][0]
-                raise InputError(
+                raise CellError(
                     f"{self._where(item, code)} holds the code {code!r}, which the schema does not list; add it, or "
-                    "set unlisted of [codes] to ignore or other"
+                    "set unlisted of [codes] to ignore or other",
+                    place=f"a code of column {item!r}, which the schema does not list,",
                 )
         self._make_table("felb_codes", pairs, item="VARCHAR", feature="INTEGER")
         self._keep(f"SELECT row, feature, time FROM {EVENTS} JOIN felb_codes USING (item) JOIN {ROWS} USING (key)")
@@ -548,7 +555,8 @@ class _Layout:
         found = self.source.rows(f"SELECT {text} FROM {self.source.relation} WHERE {wrong} LIMIT 1")
         if found:
             place = self.source.place(f"{wrong} AND {text} = {literal(found[0][0])}", self.roles.record)
-            raise InputError(
+            raise CellError(
                 f"{self.source.name}: {place}: column {column!r} holds {found[0][0]!r}, which is no date such as "
-                "2024-12-31"
+                "2024-12-31",
+                place=f"a date of column {column!r}",
             )

@@ -29,7 +29,7 @@ from felb.data.readers import (
     to_objects,
 )
 from felb.errors import InputError, missing_extra
-from felb.records import file_size, is_url, open_regular, read_text
+from felb.records import file_size, is_url, open_regular, read_text, unguard_cell
 from felb.tables.schema import Roles
 
 if TYPE_CHECKING:
@@ -374,7 +374,8 @@ def read_header_names(path: Path, delimiter: str) -> list[str]:
     try:
         bounds = Limits().of(file_size(path))
         with open_text(path, bounds) as text:
-            _, names = next(text_records(text, delimiter, bounds), (1, []))
+            _, cells = next(text_records(text, delimiter, bounds), (1, []))
+            names = [unguard_cell(cell) for cell in cells]
     except (OSError, EOFError, UnicodeDecodeError, InputError) as error:
         raise InputError(f"{path}: the first line cannot be read ({error}); save the file as UTF-8 text") from error
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
@@ -600,6 +601,9 @@ def connect(address: Address, connection: duckdb.DuckDBPyConnection, folder: Pat
         with explain_errors(address.name):
             connection.execute(f"ATTACH {literal(str(_database_file(address)))} AS felb_database (READ_ONLY)")
             connection.execute("USE felb_database")
+            # A view of the file, or a query of the address, must not read other files.
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
         yield Database(connection, address.name)
 
 
