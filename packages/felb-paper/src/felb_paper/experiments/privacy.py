@@ -119,7 +119,7 @@ class PrivacyStudy(PlantedStudy):
                 f"in {len(shaped)} of {len(whole)} curves" + ("" if not whole else "; " + _told(whole)),
             ),
             claim(
-                "FELB-MU stands noise better than FELB",
+                "FELB-MU stands noise better than FELB (mean F1 over all levels)",
                 holds_if_any(whole, area[FELB_MU] > area[FELB]),
                 f"mean F1 over all levels: FELB {area[FELB]:.3f}, FELB-MU {area[FELB_MU]:.3f}",
             ),
