@@ -49,7 +49,7 @@ def agreeing(name):
         if cell.panel == "XOR":
             return {"f1": 0.5 if cell.place < 0.01 else 0.4 if cell.place < 0.1 else 0.1, "rmsd": 0.3}
         sharp = 0.1 if "clipped" in cell.panel else 0.3
-        middle = 0.2 < cell.place < 0.5
+        middle = 0.2 < cell.place < 0.75
         level = 0.95 if cell.place <= 0.2 else 0.2 + sharp if middle else 0.2
         return {"f1": level + (0.04 if cell.method == "FELB-MU" else 0.0), "rmsd": 0.3}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from felb.errors import InputError
 from felb.records import replacing
 from felb.runs.cells import CELLS, CellRecord
-from felb_paper.cells import InvaderData, PlantedData, SourceData, fingerprint_method
+from felb_paper.cells import InvaderData, PlantedData, SourceData, _manifest, fingerprint_method
 from felb_paper.study import read_codes, write_codes
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ def unpack_runs(study: Study, store: Path, folder: Path) -> tuple[int, int]:
             CellRecord(**parameters).write(folder)
             codes[key] = code
     if kept:
+        _manifest(study).write_manifest(folder)
         write_codes(folder, codes)
     return kept, stale
 

@@ -39,11 +39,11 @@ def load_genomes(path: str | PathLike[str], *, min_frequency: float = 0.0) -> Ta
     carriers: list[np.ndarray] = []
     for raw in find_files(path, FILES):
         with raw.open() as file:
-            samples = _read_samples(file)
+            samples, header = _read_samples(file)
             if persons is not None and samples != persons:
                 raise InputError("the samples are not those of the other files, or in another order; load them apart")
             persons = samples
-            for name, found in _variants(file, len(samples)):
+            for name, found in _variants(file, len(samples), header):
                 if found.size and found.size >= min_frequency * len(samples):
                     names.append(name)
                     carriers.append(found)
@@ -59,32 +59,31 @@ def load_genomes(path: str | PathLike[str], *, min_frequency: float = 0.0) -> Ta
     return Table(BinaryMatrix.of(matrix.tocsr(), columns=_unique(names)), rows=persons)
 
 
-def _read_samples(file: IO[bytes]) -> tuple[str, ...]:
-    """Skip the lines about the file and return the samples of its header."""
+def _read_samples(file: IO[bytes]) -> tuple[tuple[str, ...], int]:
+    """Skip the lines about the file and return the samples of its header, and the number of that line."""
     for number, line in enumerate(file, 1):
         if line.startswith(b"##"):
             continue
         cells = decode(line, number).rstrip("\r\n").split("\t")
         if cells[0] != "#CHROM" or len(cells) <= FIXED:
             raise InputError(f"line {number} should be the header, #CHROM ... FORMAT and the samples, tab-separated")
-        return tuple(cells[FIXED:])
+        return tuple(cells[FIXED:]), number
     raise InputError("there is no header; expected a VCF file with a line that begins with #CHROM")
 
 
-def _variants(file: IO[bytes], persons: int) -> Iterator[tuple[str, np.ndarray]]:
+def _variants(file: IO[bytes], persons: int, header: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the name of each variant and the numbers of its carriers."""
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(file, header + 1):
         if not line.strip():
             continue
         cells = decode(line, number).rstrip("\r\n").split("\t")
         if len(cells) != FIXED + persons:
             raise InputError(
-                f"line {number} after the header has {len(cells)} fields, expected {FIXED + persons}; the file may be "
-                "incomplete"
+                f"line {number} has {len(cells)} fields, expected {FIXED + persons}; the file may be incomplete"
             )
         chromosome, position, identifier, reference, alternative = cells[:5]
         if cells[FIXED - 1].split(":")[0] != "GT":
-            raise InputError(f"line {number} after the header has no genotypes (FORMAT should begin with GT)")
+            raise InputError(f"line {number} has no genotypes (FORMAT should begin with GT)")
         name = f"{chromosome}:{position}:{reference}>{alternative}" if identifier == "." else identifier
         carried = [_carries(cell.partition(":")[0], number) for cell in cells[FIXED:]]
         yield name, np.flatnonzero(carried)
@@ -94,7 +93,7 @@ def _carries(genotype: str, number: int) -> bool:
     """Whether one of the alleles of 0|1, 1/1 or 2 is not that of the reference."""
     alleles = genotype.replace("/", "|").split("|")
     if not all(allele == "." or allele.isdigit() for allele in alleles):
-        raise InputError(f"line {number} after the header has the genotype {genotype!r}; expected such as 0|1")
+        raise InputError(f"line {number} has the genotype {genotype!r}; expected such as 0|1")
     return any(allele not in ("0", ".") for allele in alleles)
 
 

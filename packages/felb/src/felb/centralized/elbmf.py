@@ -51,8 +51,8 @@ class ELBMFMethod(RelaxedMethod):
         published = self.setting == "published"
         weight, rule = Geometric(self.l2, self.l2_rate), Lipschitz()
         Vt = np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=self.dtype).T)
-        U = uniform_columns(seed + 1, len(A), k, dtype=self.dtype) if published else rule.first_rows(A, Vt)
-        point = Point.start(U, Vt)
+        first = uniform_columns(seed + 1, len(A), k, dtype=self.dtype) if published else rule.first_rows(A, Vt)
+        point = Point.start(first, Vt)
         objective = Objective(kappa=self.l1, exact=self.exact_prox, upper=np.inf if published else 1.0)
         rows: list[dict[str, float]] = []
         with one_blas_thread():
@@ -63,4 +63,6 @@ class ELBMFMethod(RelaxedMethod):
                 rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
         relaxed, gap = np.ascontiguousarray(point.Vt.T), rows[-1]["integrality_gap"]
         V = relaxed > 0.5
-        return self.factors(np.asarray(point.U > 0.5) if published else assign_rows(A, V), V, relaxed=relaxed, gap=gap, rows=rows)
+        return self.factors(
+            np.asarray(point.U > 0.5) if published else assign_rows(A, V), V, relaxed=relaxed, gap=gap, rows=rows
+        )
