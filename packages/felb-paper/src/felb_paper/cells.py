@@ -215,11 +215,11 @@ def _fingerprint(method: str, parameters: str) -> str:
 
     if is_path(method):
         return source_digest(method)[:FINGERPRINT]
-    toy = planted(60, 16, 3, noise=0.05, heights=(0.3, 0.5), widths=(0.3, 0.5), seed=0)
-    model = make_any_federated(method, n_components=3, random_state=0, **json.loads(parameters))
+    toy = planted(90, 24, 4, noise=0.2, heights=(0.2, 0.4), widths=(0.2, 0.4), seed=0)  # hard enough to tell methods
+    model = make_any_federated(method, n_components=4, random_state=0, **json.loads(parameters))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        U = model.fit_transform(toy.A, groups=partition.even(60, 3, seed=0))
+        U = model.fit_transform(toy.A, groups=partition.even(90, 3, seed=0))
     found = np.packbits(U).tobytes() + np.packbits(model.components_).tobytes()
     return hashlib.blake2b(found, digest_size=FINGERPRINT // 2).hexdigest()
 

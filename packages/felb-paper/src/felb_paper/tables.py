@@ -251,7 +251,7 @@ def to_markdown(
         lines += [f"[{runs}]({runs}) lists all runs; its digest is `{digest_text(runs_to_csv(record))}`.", ""]
     if record.codes:
         lines += [
-            f"Methods, with the fingerprint of what they found on a small problem then: {codes_text(record)}.",
+            f"Methods, with fingerprints of what they found on a small problem then: {codes_text(record)}.",
             "",
         ]
     return "\n".join(lines)
