@@ -127,8 +127,8 @@ experiments: $(STAMP)  ## the paper's ten experiments in quick form, about ten m
 	$(BIN)/felb experiment run all --quick --out experiments-output
 	$(BIN)/felb experiment pages experiments-output --to docs/results
 
-experiments-full: $(STAMP)  ## the same in full form, many hours; goes on where it stopped; writes docs/results/full
-	$(BIN)/felb experiment run all --out experiments-full
+experiments-full: $(STAMP)  ## the same in full form, many hours; goes on where it stopped, here or elsewhere; writes docs/results/full
+	$(BIN)/felb experiment run all --out experiments-full --store docs/results/runs
 	$(BIN)/felb experiment pages experiments-full --to docs/results/full
 
 clean:  ## remove the virtual environment and every cache

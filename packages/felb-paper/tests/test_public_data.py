@@ -20,7 +20,8 @@ def test_entries_are_complete(entry):
     assert entry.licence
     assert len(entry.attribution) > 10
     assert entry.home.startswith("https://")
-    assert 0 < entry.density < 1
+    assert (entry.shape is None) == (entry.density is None)
+    assert entry.density is None or 0 < entry.density < 1
     assert entry.shipped != bool(entry.files) == bool(entry.download) == bool(entry.loader)
     if entry.loader:
         assert callable(getattr(sources, entry.loader))
@@ -84,3 +85,9 @@ def test_data_that_grows_has_no_fixed_shape(tmp_path):
 def test_shipped_data_takes_no_file(tmp_path):
     with pytest.raises(InputError, match="zoo"):
         load_raw("zoo", tmp_path)
+
+
+def test_data_without_a_published_size_is_loaded_whatever_its_size(tmp_path):
+    path = tmp_path / "arxiv-metadata-oai-snapshot.json"
+    path.write_text('{"id": "1", "categories": "cs.LG", "abstract": "The networks"}\n')
+    assert load_raw("cs.LG-R", path).matrix.columns == ("networks", "the")

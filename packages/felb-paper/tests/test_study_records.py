@@ -97,6 +97,6 @@ def test_figures_are_paired_by_trial():
 
 
 def test_claims_are_kept(tmp_path):
-    claims = [Claim("it works", "reproduced", "1 > 0"), Claim("it flies", "not reproduced", "0 < 1")]
+    claims = [Claim("it works", "reproduced", "1 > 0"), Claim("it flies", "contradicted", "0 < 1")]
     write_claims(tmp_path, claims)
     assert msgspec.json.decode((tmp_path / CLAIMS).read_bytes(), type=list[Claim]) == claims

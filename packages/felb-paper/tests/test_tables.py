@@ -126,11 +126,11 @@ def test_csv_has_a_line_for_every_figure():
 
 
 def test_a_page_has_everything():
-    claims = [Claim("F1* | falls", "not reproduced", "0 < 1"), Claim("It holds", "reproduced", "1")]
+    claims = [Claim("F1* | falls", "contradicted", "0 < 1"), Claim("It holds", "reproduced", "1")]
     page = to_markdown(RECORD, claims, figure="noise.png")
     for part in ("# Noise\n", "How much?", "A note.", "![Noise](noise.png)", "`felb experiment run noise --quick`"):
         assert part in page
-    assert "| F1\\* \\| falls | **not reproduced** | 0 &lt; 1 |" in page
+    assert "| F1\\* \\| falls |  | **contradicted** | 0 &lt; 1 |" in page
     assert "- Asso 10%: no \\| luck" in page
     assert "| Asso | 0.30 ±1.27 | failed |" in page
     assert "| FELB | **0.80** | out of time |" in page

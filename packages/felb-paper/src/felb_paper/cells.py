@@ -5,20 +5,36 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import warnings
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
+import numpy as np
 
+from felb.data import partition, planted
 from felb.errors import FelbError, InputError
 from felb.federated.algorithms.registry import METHODS
 from felb.runs.cells import Cells, claim_folder, measure_cells, missing_cells, provenance
 from felb.sklearn.methods import is_path, source_digest
 from felb_paper.data import keep_source
-from felb_paper.study import MANIFEST, Metric, Place, Planned, StudyRecord, judged_with_missing, name_of, write_claims
+from felb_paper.study import (
+    MANIFEST,
+    Metric,
+    Place,
+    Planned,
+    StudyRecord,
+    judge_by_trials,
+    judged_with_missing,
+    name_of,
+    read_codes,
+    write_claims,
+    write_codes,
+)
 
 if TYPE_CHECKING:
     import os
@@ -29,6 +45,9 @@ if TYPE_CHECKING:
 
 
 # -- A cell of an experiment: one method on one data set with one seed, as plain data that decides its figures -------
+
+FINGERPRINT = 8
+"""Characters of the fingerprint of a method."""
 
 MEASURE = 1
 """Goes up when the same parameters would be measured differently, so that older cells are run again."""
@@ -185,6 +204,26 @@ def cell_of(parameters: Mapping[str, Any]) -> Cell:
     )
 
 
+def fingerprint_method(use: MethodUse) -> str:
+    """Return a digest of what a method finds on a small problem: another one means that its results have changed."""
+    return _fingerprint(use.method, json.dumps(dict(use.parameters), sort_keys=True))
+
+
+@cache
+def _fingerprint(method: str, parameters: str) -> str:
+    from felb_paper.measuring import make_any_federated
+
+    if is_path(method):
+        return source_digest(method)[:FINGERPRINT]
+    toy = planted(90, 24, 4, noise=0.2, heights=(0.2, 0.4), widths=(0.2, 0.4), seed=0)  # hard enough to tell methods
+    model = make_any_federated(method, n_components=4, random_state=0, **json.loads(parameters))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        U = model.fit_transform(toy.A, groups=partition.even(90, 3, seed=0))
+    found = np.packbits(U).tobytes() + np.packbits(model.components_).tobytes()
+    return hashlib.blake2b(found, digest_size=FINGERPRINT // 2).hexdigest()
+
+
 # -- What an experiment is: cells to measure, how to show them, and what the paper says they should show -------------
 
 FELB, FELB_MU, OURS = "FELB", "FELB-MU", "FederatedBMF"
@@ -193,26 +232,37 @@ POST_HOC = (ASSO, GRECOND, MEBF, ZHANG, ELBMF)
 SEVEN = (*POST_HOC, FELB, FELB_MU)
 """The methods that the paper compares."""
 
+PUBLISHED = {"FELB literal": FELB, "FELB-MU literal": FELB_MU, "ELBMF published": ELBMF}
+"""Methods as the papers print them, which stand beside those of felb's own settings in every experiment."""
 LOCAL_STEPS = {"local_steps": 10}
-"""Of the evaluation; the other parameters of FELB and FELB-MU are those that felb recommends."""
+"""Of the evaluation; the other parameters of FELB and FELB-MU are those of their setting."""
 PUBLISHED_ELBMF = {"l1": 0.01, "l2": 0.01, "l2_rate": 1.02, "inertia": 0.01}
 
 
 def post_hoc_methods(aggregation: str = "vote", *, iterations: int = 1000) -> tuple[MethodUse, ...]:
-    """Return the five methods that clients run alone, with the parameters of the evaluation."""
+    """Return the methods that clients run alone, with the parameters of the evaluation; ELBMF in both settings."""
+    elbmf = {**PUBLISHED_ELBMF, "max_iter": iterations}
     return (
         MethodUse(ASSO, f"asso+{aggregation}", {"tau": 1.0, "bonus": 1.0, "penalty": 1.0}),
         MethodUse(GRECOND, f"grecond+{aggregation}"),
         MethodUse(MEBF, f"mebf+{aggregation}", {"threshold": 0.5, "uncovered": 0.05}),
         MethodUse(ZHANG, f"zhang+{aggregation}", {"max_iter": iterations}),
-        MethodUse(ELBMF, f"elbmf+{aggregation}", {**PUBLISHED_ELBMF, "max_iter": iterations}),
+        MethodUse(ELBMF, f"elbmf+{aggregation}", elbmf),
+        MethodUse("ELBMF published", f"elbmf+{aggregation}", {**elbmf, "setting": "published"}),
     )
 
 
-def federated_methods(**changes: Any) -> tuple[MethodUse, ...]:
-    """Return FELB and FELB-MU as felb recommends them, with ten local steps."""
+def federated_methods(setting: str = "recommended", **changes: Any) -> tuple[MethodUse, ...]:
+    """Return FELB and FELB-MU in a setting of felb and in the literal one, with ten local steps."""
     parameters = {**LOCAL_STEPS, **changes}
-    return MethodUse(FELB, "felb", parameters), MethodUse(FELB_MU, "felb-mu", parameters)
+    ours = parameters if setting == "recommended" else {**parameters, "setting": setting}
+    literal = {**parameters, "setting": "literal"}
+    return (
+        MethodUse(FELB, "felb", ours),
+        MethodUse(FELB_MU, "felb-mu", ours),
+        MethodUse("FELB literal", "felb", literal),
+        MethodUse("FELB-MU literal", "felb-mu", literal),
+    )
 
 
 def aligned_methods() -> tuple[MethodUse, ...]:
@@ -230,7 +280,7 @@ def competitors() -> tuple[MethodUse, ...]:
 
 
 def all_methods(*, iterations: int = 1000) -> tuple[MethodUse, ...]:
-    """Return the seven methods of the evaluation, and the default method of felb beside them."""
+    """Return the seven methods of the evaluation, three of them in two settings, and the default method of felb."""
     return (*post_hoc_methods(iterations=iterations), *federated_methods(), MethodUse(OURS, "bmf"))
 
 
@@ -280,13 +330,32 @@ class Study(ABC):
         """Hold what the paper says against stored cells."""
 
     def judge(self, record: StudyRecord) -> list[Claim]:
-        """Return the claims; while cells are missing, each says so and none counts as reproduced."""
+        """Return the claims for the methods as published and as felb recommends them, as far as the trials decide."""
+        return [
+            replace(each, variants=variants)
+            for variants, kept in variants_of(record).items()
+            for each in judge_by_trials(kept, self.claims_so_far)
+        ]
+
+    def claims_so_far(self, record: StudyRecord) -> list[Claim]:
+        """Return the claims by means; while cells are missing, each says so and none counts as reproduced."""
         return judged_with_missing(record, self.claims(record))
 
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain data, for the manifest."""
         hidden = ("form",) if self.reads_data else ("form", "data")
         return {key: value for key, value in asdict(self).items() if key not in hidden}
+
+
+def variants_of(record: StudyRecord) -> dict[str, StudyRecord]:
+    """Return the record with the methods as published, if it has them, and with those of felb's own settings.
+
+    In both they have the plain names, FELB, FELB-MU and ELBMF; methods without variants are in both.
+    """
+    own = record.of_variants({}, PUBLISHED)
+    if own.planned == record.planned:
+        return {"": record}
+    return {"as published": record.of_variants(PUBLISHED, set(PUBLISHED.values())), "as felb recommends": own}
 
 
 def labels(methods: Sequence[MethodUse]) -> tuple[str, ...]:
@@ -333,7 +402,9 @@ def run_study(
     with claim_folder(folder, manifest=MANIFEST, what="experiment"):
         _manifest(study).write_manifest(folder)
         # Matrices are made of raw files once, before the time of any cell begins; what fails is told by the cells.
-        data = (planned[key].data for key in missing_cells(cells, folder, limit=limit))
+        missing = missing_cells(cells, folder, limit=limit)
+        write_codes(folder, {**read_codes(folder), **{key: fingerprint_method(planned[key].use) for key in missing}})
+        data = (planned[key].data for key in missing)
         for name in dict.fromkeys(each.name for each in data if isinstance(each, SourceData)):
             with suppress(FelbError, OSError):
                 keep_source(name, **cells.folders)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from felb.runs.cells import Progress
     from felb_paper.data import Entry
+    from felb_paper.job import Forecast
     from felb_paper.study import Claim, StudyRecord
 
 SUFFIX = ".felb"
@@ -48,9 +50,9 @@ def list_data(as_json: bool) -> None:
         [
             {
                 "name": entry.name,
-                "rows": entry.shape[0],
-                "columns": entry.shape[1],
-                "density": float(f"{entry.density:.4g}"),
+                "rows": "–" if entry.shape is None else entry.shape[0],
+                "columns": "–" if entry.shape is None else entry.shape[1],
+                "density": "–" if entry.density is None else float(f"{entry.density:.4g}"),
                 "raw file": "included in felb" if entry.shipped else "needed",
                 "what": entry.title,
             }
@@ -70,12 +72,11 @@ def info(name: str, as_json: bool) -> None:
     if as_json:
         print_json(_facts(entry))
         return
-    rows, columns = entry.shape
     about = " (of one snapshot; it grows)" if entry.grows else ""
     facts = {
         "name": entry.name,
         "what": entry.title,
-        "matrix": f"{rows} records x {columns} features, {entry.density:.4g} dense{about}",
+        "matrix": _matrix_text(entry) + about,
         "licence": entry.licence,
         "attribution": entry.attribution,
         "publisher": entry.home,
@@ -152,16 +153,34 @@ def load(
         click.echo(f"{out}: {rows} records x {columns} features, {table.matrix.nnz} ones")
         if table.rows:
             click.echo(f"{names}: names of the records")
-    if table.matrix.shape != entry.shape:
+    if entry.shape is not None and table.matrix.shape != entry.shape:
         published = " x ".join(map(str, entry.shape))
         click.echo(f"note: the published matrix is {published}, this one {rows} x {columns}", err=True)
 
 
+def _back_computed_density(entry: Entry) -> float | None:
+    from felb_paper.experiments.real import TABLE
+
+    return next((row.back_computed_density for row in TABLE if row.name == entry.name), None)
+
+
+def _matrix_text(entry: Entry) -> str:
+    """Say size and density: measured for data that comes with felb, as the paper prints them for its own."""
+    if entry.shape is None:
+        return "of no published size"
+    size = f"{entry.shape[0]} records x {entry.shape[1]} features, {entry.density:.4g} dense"
+    found = _back_computed_density(entry)
+    if found is None:
+        return size
+    return f"{size} as the paper prints it; {found:.4g} computed back from an RMSD of its table with F1 = 0"
+
+
 def _facts(entry: Entry) -> dict[str, Any]:
-    rows, columns = entry.shape
+    rows, columns = (None, None) if entry.shape is None else entry.shape
     said = {name: fact for name, fact in asdict(entry).items() if name not in ("title", "shape", "loader")}
     place = {"folder": None if entry.shipped else str(entry.folder), "shipped": entry.shipped}
-    return {**said, "what": entry.title, "rows": rows, "columns": columns, **place}
+    back = {"back_computed_density": _back_computed_density(entry)}
+    return {**said, **back, "what": entry.title, "rows": rows, "columns": columns, **place}
 
 
 # -- ``felb experiment``: the experiments of the paper ---------------------------------------------------------------
@@ -237,6 +256,20 @@ def list_experiments(as_json: bool) -> None:
     "package.module:Class+vote; it is imported, which runs its code. Can be repeated; for experiments that compare "
     "methods.",
 )
+@click.option(
+    "--store",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Folder of stored runs, one compact file for each experiment. Its runs are used if their method still gives "
+    "the same result on a small problem, and all runs are written there at the end, also after an interruption.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="M",
+    help="End after M minutes; runs under way are lost, all others are kept (default: when all runs are done).",
+)
+@click.option("--forecast", is_flag=True, help="Print what the missing runs will cost, and run nothing.")
 @options.as_json
 def run(
     name: str,
@@ -247,6 +280,9 @@ def run(
     trials: int | None,
     data: str | None,
     own: tuple[str, ...],
+    store: str | None,
+    minutes: float | None,
+    forecast: bool,
     as_json: bool,
 ) -> None:
     """Run the experiment NAME, print its table and draw its figure; NAME may be "all".
@@ -257,6 +293,7 @@ def run(
     from felb.kernels.schedule import available_cpus
     from felb_paper.cells import run_study
     from felb_paper.experiments import NAMES, find_study
+    from felb_paper.job import forecast_costs, pack_runs, unpack_runs
     from felb_paper.measuring import with_own_methods
 
     names = NAMES if name == ALL else (name,)
@@ -268,14 +305,32 @@ def run(
         studies.append(
             with_own_methods(find_study(each, quick=quick, trials=trials, data=data if reads else None), own)
         )
-    told = []
+    folders = {study.name: folder_of(study.name, study.form, out, many=name == ALL) for study in studies}
+    place = None if store is None else Path(store)
     for study in studies:
-        folder = folder_of(study.name, study.form, out, many=name == ALL)
-        given = {"out": out, "trials": trials, "time_limit": time_limit, "data": data}
+        stale = 0 if place is None else unpack_runs(study, place, folders[study.name])[1]
+        if stale:
+            click.echo(f"note: {study.name}: {stale} stored runs are of another code and are measured again", err=True)
+    if forecast or place is not None:
+        show_forecast(forecast_costs(studies, folders), jobs or available_cpus(), to_stderr=not forecast)
+    if forecast:
+        return
+    told, end = [], None if minutes is None else time.monotonic() + 60 * minutes
+    for study in studies:
+        folder = folders[study.name]
+        given = {"out": out, "trials": trials, "time_limit": time_limit, "data": data, "store": store}
         advice = partial(resume_advice, name, quick=quick, own=own, **given)
-        with advising(advice), step_progress(study.name) as advance:
-            watch = partial(tell, advance)
-            record = run_study(study, folder, jobs=jobs or available_cpus(), time_limit=time_limit, on_progress=watch)
+        try:
+            with advising(advice), step_progress(study.name) as advance:
+                watch = partial(tell, advance, end=end)
+                cores = jobs or available_cpus()
+                record = run_study(study, folder, jobs=cores, time_limit=time_limit, on_progress=watch)
+        except TimeIsUpError:
+            click.echo(f"note: the time is up; {advice()}", err=True)
+            return
+        finally:
+            if place is not None and folder.is_dir():
+                pack_runs(study, folder, place)
         figure, note = drawn(record, folder / FIGURE)
         if as_json:
             told.append(facts(record, study.judge(record), folder, figure=figure))
@@ -352,9 +407,30 @@ def pages(folder: str, target: str, as_json: bool) -> None:
         click.echo("\n".join(written))
 
 
-def tell(advance: Callable[..., None], progress: Progress) -> None:
-    """Show the progress of an experiment."""
+class TimeIsUpError(Exception):
+    """The minutes of a job are over."""
+
+
+def tell(advance: Callable[..., None], progress: Progress, *, end: float | None = None) -> None:
+    """Show the progress of an experiment, and end it when the time is up."""
     advance(progress.kept + progress.measured, progress.total, progress.last)
+    if end is not None and time.monotonic() >= end and progress.kept + progress.measured < progress.total:
+        raise TimeIsUpError
+
+
+def show_forecast(forecasts: Sequence[Forecast], cores: int, *, to_stderr: bool) -> None:
+    """Print what is done and what the rest costs."""
+    for each in forecasts:
+        cost = "unknown, as no run is done" if each.seconds is None else f"{each.seconds / 3600:.1f} processor hours"
+        line = f"{each.name}: {each.done} of {each.planned} runs done, the rest: {cost}"
+        click.echo(line, err=to_stderr)
+    known = [each.seconds for each in forecasts if each.seconds is not None]
+    if known:
+        hours = sum(known) / 3600
+        rest = "" if len(known) == len(forecasts) else " without those that are unknown"
+        click.echo(
+            f"in all {hours:.1f} processor hours, {hours / cores:.1f} hours on {cores} cores{rest}", err=to_stderr
+        )
 
 
 def folder_of(name: str, form: str, out: str | None, *, many: bool = False) -> Path:

@@ -28,7 +28,8 @@ class Entry:
     ----------
     name : how commands name it
     title : what it is, in a line
-    shape, density : of the matrix that its loader makes of the complete raw data
+    shape, density : of the matrix that its loader makes of the complete raw data, for data of the paper as it prints
+        them; None where it prints none
     licence, attribution : terms of the publisher, and whom to credit
     home : page of the publisher
     files : names of the raw files, any of which will do; empty if the data comes with felb
@@ -39,8 +40,8 @@ class Entry:
 
     name: str
     title: str
-    shape: tuple[int, int]
-    density: float
+    shape: tuple[int, int] | None
+    density: float | None
     licence: str
     attribution: str
     home: str
@@ -97,22 +98,39 @@ ENTRIES = (
         "https://www.10xgenomics.com/datasets/1-3-million-brain-cells-from-e-18-mice-2-standard-1-3-0",
     ),
     Entry(
-        "acs-income", "working adults x answers (ACS Income)", (1_630_167, 998), 0.01002, CENSUS_TERMS, CENSUS,
+        "acs-income", "working adults x answers (ACS Income)", (1_630_167, 998), 0.010, CENSUS_TERMS, CENSUS,
         CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "load_income",
     ),
     Entry(
-        "acs-poverty", "persons x answers (ACS Poverty)", (3_271_346, 836), 0.02392, CENSUS_TERMS, CENSUS,
+        "acs-poverty", "persons x answers (ACS Poverty)", (3_271_346, 836), 0.024, CENSUS_TERMS, CENSUS,
         CENSUS_HOME, CENSUS_FILES, CENSUS_DOWNLOAD, "load_poverty",
     ),
     Entry(
-        "cs.LG", "machine learning papers x words of their abstract", (145_981, 14_570), 0.004619,
+        "cs.LG", "machine learning papers x words of their abstract", (145_981, 14_570), 0.005,
         "CC0 1.0, as Kaggle's page of the metadata says; the papers have licences of their own",
         "arXiv.org, Cornell University: arXiv dataset on Kaggle",
         "https://www.kaggle.com/datasets/Cornell-University/arxiv", ("arxiv-metadata-oai-snapshot.json",),
         "the whole data set, one file (Kaggle wants an account)", "load_arxiv", grows=True,
     ),
     Entry(
-        "goodreads", "readers x books they like", (350_332, 9374), 0.001114,
+        "cs.LG-R", "machine learning papers x words of their abstract, as they are (cs.LG R)", None, None,
+        "CC0 1.0, as Kaggle's page of the metadata says; the papers have licences of their own",
+        "arXiv.org, Cornell University: arXiv dataset on Kaggle",
+        "https://www.kaggle.com/datasets/Cornell-University/arxiv", ("arxiv-metadata-oai-snapshot.json",),
+        "the file of cs.LG; the text of the paper mentions this form, its tables do not have it", "load_arxiv_words",
+    ),
+    Entry(
+        "genomics", "persons x variants that they carry (1000 Genomes)", None, None,
+        "open data of the International Genome Sample Resource, without restrictions; see its data disclaimer",
+        "The 1000 Genomes Project Consortium: A global reference for human genetic variation (2015)",
+        "https://www.internationalgenome.org/data", ("ALL.chr*.vcf",),
+        "phase 3 genotypes of one or more chromosomes, ALL.chr22.phase3_shapeit2_mvncall_integrated_v5b.20130502."
+        "genotypes.vcf.gz and so on, from the folder release/20130502 of the FTP site; the text of the paper mentions "
+        "this data, its tables do not have it, and which chromosomes were taken is not known",
+        "load_genomes",
+    ),
+    Entry(
+        "goodreads", "readers x books they like", (350_332, 9374), 0.001,
         "see book-genome-readme.txt on the source's page; the ratings come from the UCSD Book Graph: academic use "
         "only, no redistribution, no commercial use",
         "D. Kotkov, A. Medlar, A. Maslov, U. R. Satyal, M. Neovius, D. Glowacka: The Tag Genome Dataset for Books "
@@ -122,7 +140,7 @@ ENTRIES = (
         "load_goodreads",
     ),
     Entry(
-        "hpa-brain", "brain cells x genes, read count > 0", (76_533, 20_082), 0.2388,
+        "hpa-brain", "brain cells x genes, read count > 0", (76_533, 20_082), 0.239,
         "changed between releases (CC BY-SA, later CC BY 4.0); see https://www.proteinatlas.org/about/licence, and the "
         "terms of the studies that the counts come from",
         "Human Protein Atlas, proteinatlas.org, single cell type section (M. Karlsson et al., 2021)",
@@ -132,7 +150,7 @@ ENTRIES = (
         "load_brain",
     ),
     Entry(
-        "movielens", "viewers x movies they like (ml-25m)", (162_541, 62_423), 0.001540,
+        "movielens", "viewers x movies they like (ml-25m)", (162_541, 62_423), 0.002,
         "for research, with acknowledgement; no redistribution and no commercial use without permission; the terms are "
         "in the README of the archive",
         "F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context (2015), GroupLens",
@@ -140,7 +158,7 @@ ENTRIES = (
         "load_movielens",
     ),
     Entry(
-        "netflix", "customers x movies they like (Netflix Prize)", (480_189, 17_770), 0.006672,
+        "netflix", "customers x movies they like (Netflix Prize)", (480_189, 17_770), 0.007,
         "for research, with acknowledgement and a copy of publications to Netflix; no redistribution and no commercial "
         "use without permission; the terms are in the README of the archive",
         "Netflix, Inc.: Netflix Prize data (ratings of 1998 to 2005)",
@@ -151,7 +169,7 @@ ENTRIES = (
         "load_netflix",
     ),
     Entry(
-        "tcga", "tissue samples x genes, expression near the gene's maximum", (10_459, 20_530), 0.01889,
+        "tcga", "tissue samples x genes, expression near the gene's maximum", (10_459, 20_530), 0.019,
         "open-access TCGA data under the NIH Genomic Data Sharing policy: participants may not be identified, the data "
         "set must be acknowledged",
         "The Cancer Genome Atlas Research Network; UCSC Xena (M. J. Goldman et al., 2020)",
@@ -222,7 +240,7 @@ def load_raw(
     from felb_paper import sources
 
     table: Table = getattr(sources, entry.loader)(source, **parameters)
-    if table.matrix.shape != entry.shape and not (any_shape or entry.grows):
+    if entry.shape is not None and table.matrix.shape != entry.shape and not (any_shape or entry.grows):
         found, expected = (f"{rows} x {columns}" for rows, columns in (table.matrix.shape, entry.shape))
         raise InputError(
             f"{source}: gives a matrix of {found}, but {entry.name} has {expected}; the file is incomplete or another "
@@ -262,9 +280,9 @@ class Source:
 def at_hand(folder: Path | None = None) -> list[Source]:
     """Return the data sets that come with felb, and those in a folder (by default the data folder).
 
-    A data set of the catalogue is there as a matrix, ``NAME.felb`` or ``NAME.npz``, or as raw files in ``NAME/``. Any
-    other ``.npz`` (SciPy) or ``.felb`` file is a data set, too, called like the file. A file with the name of a data
-    set that comes with felb is not looked at.
+    A data set of the catalogue is there as a matrix, ``NAME.felb`` or ``NAME.npz``, or, if its size is published, as
+    raw files in ``NAME/``. Any other ``.npz`` (SciPy) or ``.felb`` file is a data set, too, called like the file. A
+    file with the name of a data set that comes with felb is not looked at.
     """
     place = data_folder() if folder is None else folder
     shipped = {name: load(name) for name in SHIPPED}
@@ -272,6 +290,8 @@ def at_hand(folder: Path | None = None) -> list[Source]:
     for entry in entries().values():
         raw = (place / entry.name).is_dir()
         if not entry.shipped and raw and _matrix_file(entry.name, place) is None:
+            if entry.shape is None or entry.density is None:
+                continue  # of unknown size until it is loaded
             rows, columns = entry.shape
             found[entry.name] = Source(entry.name, entry.shape, round(entry.density * rows * columns))
     for path in _matrix_files(place):

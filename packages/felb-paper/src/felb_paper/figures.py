@@ -47,6 +47,13 @@ STYLES |= {
     "ProxSkip": ("#2C3E90", "^", "-."),
 }
 
+STYLES |= {
+    "FELB literal": (STYLES["FELB"][0], "x", ":"),
+    "FELB-MU literal": (STYLES["FELB-MU"][0], "+", ":"),
+    "ELBMF published": (STYLES["ELBMF"][0], "1", ":"),
+    "ELBMF published aligned": (STYLES["ELBMF"][0], "2", ":"),
+}
+
 OTHER = ("#8C8C8C", ".", ":")
 
 SETTING = " · "

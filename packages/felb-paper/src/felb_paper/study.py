@@ -6,10 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
+import numpy as np
 
 from felb.errors import InputError
 from felb.metrics.comparison import Interval, mean_interval
@@ -18,23 +20,26 @@ from felb.runs.cells import CELLS, CellRecord
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from felb.runs.cells import Status
 
 
 # experiment.json      name, form, cells that were planned, how to show them, published figures, date and machine
 # cells/*.json         one cell each: method, place on the axis, trial, figures, parameters, provenance
+# code.json            fingerprint of the method of each cell, when it was measured
 # claims.json          which claims of the paper the cells bear out, with the numbers
 
 FORMAT = "felb-experiment-1"
-MANIFEST, CLAIMS = "experiment.json", "claims.json"
+MANIFEST, CLAIMS, CODE = "experiment.json", "claims.json", "code.json"
 
 Place = float | str
 """Where a cell stands on the axis: a number, or the name of a data set."""
 
 Kind = Literal["lines", "rounds", "points", "pictures"]
-Verdict = Literal["reproduced", "not reproduced", "undecided"]
+Verdict = Literal["reproduced", "contradicted", "undecided", "as the paper's table, not as its text"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+AS_THE_TABLE = VERDICTS[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +102,15 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something the paper says, what the cells say about it, and the numbers."""
+    """Something the paper says, what the cells say about it, the numbers, and in which variants methods were taken."""
 
     says: str
     verdict: Verdict
     numbers: str
+    variants: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StudyRecord:
     """A stored experiment: what was planned, and the cells that are there."""
 
@@ -117,6 +123,7 @@ class StudyRecord:
     settings: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     cells: Mapping[str, CellRecord] = field(default_factory=dict)
+    codes: Mapping[str, str] = field(default_factory=dict)
 
     def places(self, panel: str = "") -> list[Place]:
         """Places on the axis of a panel, each once, in the order they were planned."""
@@ -131,9 +138,35 @@ class StudyRecord:
         self, method: str, place: Place | None = None, panel: str = ""
     ) -> Iterator[tuple[int, CellRecord | None]]:
         """Yield the planned trials of a method, at a place or anywhere, each with what came of it."""
-        for cell in self.planned:
-            if (cell.method, cell.panel) == (method, panel) and place in (None, cell.place):
+        for cell in self._by_method.get((method, panel), ()):
+            if place is None or place == cell.place:
                 yield cell.trial, self.cells.get(cell.key)
+
+    @cached_property
+    def _by_method(self) -> dict[tuple[str, str], list[Planned]]:
+        found: dict[tuple[str, str], list[Planned]] = {}
+        for cell in self.planned:
+            found.setdefault((cell.method, cell.panel), []).append(cell)
+        return found
+
+    def of_variants(self, names: Mapping[str, str], without: Collection[str]) -> StudyRecord:
+        """Return the record with some methods under other names, and without those that would have the same.
+
+        A name with something after it, such as "FELB literal · 10 clients", is changed at its beginning.
+        """
+        view = replace(self.view, methods=tuple(_renamed(self.view.methods, names, without)))
+        planned = tuple(
+            replace(cell, method=new) for cell in self.planned for new in _renamed((cell.method,), names, without)
+        )
+        return replace(self, view=view, planned=planned)
+
+    def resample(self, trials: Sequence[int]) -> StudyRecord:
+        """Return the record as if these had been its trials; a trial may be drawn more than once, or not at all."""
+        at: dict[int, list[int]] = {}
+        for new, old in enumerate(trials):
+            at.setdefault(old, []).append(new)
+        planned = tuple(replace(cell, trial=new) for cell in self.planned for new in at.get(cell.trial, ()))
+        return replace(self, planned=planned)
 
     def done(self, method: str, place: Place | None = None, panel: str = "") -> list[CellRecord]:
         """Finished cells of a method in the order of their trials."""
@@ -212,7 +245,7 @@ class StudyRecord:
 
     def write_manifest(self, folder: Path) -> None:
         """Write everything but the cells."""
-        raw = {"format": FORMAT, **{key: value for key, value in asdict(self).items() if key != "cells"}}
+        raw = {"format": FORMAT, **{key: value for key, value in asdict(self).items() if key not in ("cells", "codes")}}
         with replacing(folder / MANIFEST) as partial:
             partial.write_text(json.dumps(replace_nonfinite(raw), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -230,7 +263,20 @@ class StudyRecord:
             raise InputError(f"{path / MANIFEST} is of another version of felb; {advice}")
         found = as_record(raw, cls, source=str(path / MANIFEST), advice=advice)
         stored = {cell.key: CellRecord.read(path / CELLS / f"{cell.key}.json") for cell in found.planned}
-        return replace(found, cells={key: record for key, record in stored.items() if record is not None})
+        cells = {key: record for key, record in stored.items() if record is not None}
+        return replace(found, cells=cells, codes=read_codes(path))
+
+
+def _renamed(methods: Iterable[str], names: Mapping[str, str], without: Collection[str]) -> Iterator[str]:
+    """Yield the methods that are kept, under their new names."""
+    for method in methods:
+        of = max((word for word in (*names, *without) if _is_called(method, word)), key=len, default=None)
+        if of is None or of in names:
+            yield method if of is None else names[of] + method[len(of) :]
+
+
+def _is_called(method: str, name: str) -> bool:
+    return method == name or method.startswith((f"{name} ·", f"{name} aligned"))
 
 
 def name_of(folder: Path) -> str | None:
@@ -239,6 +285,20 @@ def name_of(folder: Path) -> str | None:
         return str(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["name"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def read_codes(folder: Path) -> dict[str, str]:
+    """Return the fingerprints of the methods of a folder's cells; none if the file is missing or damaged."""
+    try:
+        return {str(key): str(code) for key, code in json.loads((folder / CODE).read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def write_codes(folder: Path, codes: Mapping[str, str]) -> None:
+    """Keep the fingerprints of methods beside the cells that they made."""
+    with replacing(folder / CODE) as partial:
+        partial.write_text(json.dumps(codes, indent=0, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def write_claims(folder: Path, claims: Sequence[Claim]) -> None:
@@ -251,12 +311,50 @@ def write_claims(folder: Path, claims: Sequence[Claim]) -> None:
 
 MISSING = "runs are missing"
 
+RESAMPLES, CERTAIN, FEWEST = 200, 0.975, 5
+"""Resamples of the trials; share of them in which a verdict must be the same; trials below which nothing is decided."""
+
+
+def judge_by_trials(record: StudyRecord, judge: Callable[[StudyRecord], list[Claim]]) -> list[Claim]:
+    """Return claims with verdicts that hold for a bootstrap of the trials, and are undecided otherwise.
+
+    All methods of a trial have the same data and the same split, so a resample of the trials keeps methods paired.
+    `judge` compares means. A verdict stands if it is the same on nearly all resamples. Below five trials none stands:
+    five is the smallest number for which equal chances give the same sign to all differences in less than 5% of cases.
+    """
+    found, trials = judge(record), record.trials
+    if trials < FEWEST or all(each.verdict == "undecided" for each in found):
+        few = f"{trials} trial{'' if trials == 1 else 's'}, of which {FEWEST} are needed"
+        return [
+            each
+            if each.verdict == "undecided"
+            else replace(each, verdict="undecided", numbers=said(each.numbers, f"by the means {each.verdict}", few))
+            for each in found
+        ]
+    rng, same = np.random.default_rng(0), Counter[int]()
+    for _ in range(RESAMPLES):
+        again = judge(record.resample(rng.integers(trials, size=trials).tolist()))
+        same.update(
+            number for number, (one, other) in enumerate(zip(found, again, strict=True)) if one.verdict == other.verdict
+        )
+    judged = []
+    for number, each in enumerate(found):
+        share = same[number] / RESAMPLES
+        if each.verdict == "undecided":
+            judged.append(each)
+            continue
+        told = said(
+            each.numbers, f"{'' if share >= CERTAIN else 'by the means '}{each.verdict} in {share:.0%} of the resamples"
+        )
+        judged.append(replace(each, numbers=told, verdict=each.verdict if share >= CERTAIN else "undecided"))
+    return judged
+
 
 def claim(says: str, holds: bool | None, numbers: str) -> Claim:
     """Return a claim with its verdict; `holds` is None where cells to decide it are missing."""
     if holds is None:
         return Claim(says, "undecided", numbers or MISSING)
-    return Claim(says, "reproduced" if holds else "not reproduced", numbers)
+    return Claim(says, "reproduced" if holds else "contradicted", numbers)
 
 
 def best(
@@ -318,7 +416,11 @@ def judged_with_missing(record: StudyRecord, claims: Iterable[Claim]) -> list[Cl
     if not told:
         return list(claims)
     return [
-        Claim(each.says, "undecided" if each.verdict == "reproduced" else each.verdict, said(each.numbers, told))
+        replace(
+            each,
+            verdict="undecided" if each.verdict == "reproduced" else each.verdict,
+            numbers=said(each.numbers, told),
+        )
         for each in claims
     ]
 

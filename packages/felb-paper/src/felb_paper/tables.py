@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,15 @@ from felb.report.tables import (
     mark_best,
     tabulate,
 )
+from felb_paper.cells import variants_of
+from felb_paper.study import CERTAIN, FEWEST, RESAMPLES, VERDICTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from felb_paper.study import Claim, Metric, Place, StudyRecord
 
-
-VERDICTS = {"not reproduced": "**not reproduced**"}
+BOLD = ("contradicted",)
 
 
 def study_tables(record: StudyRecord) -> list[MarkedTable]:
@@ -47,7 +49,9 @@ def study_tables(record: StudyRecord) -> list[MarkedTable]:
         head = (axis, *(place_text(record, place) for place in places))
         title = " · ".join(filter(None, (panel, metric.label)))
         tables.append(tabulate(title, head, trials, better=metric.better, write=write))
-        tables += _rank_tables(record, metric, panel, head=head, title=title)
+        for variants, kept in variants_of(record).items():
+            about = ", ".join(filter(None, (title, variants)))
+            tables += _rank_tables(kept, metric, panel, head=head, title=about)
     return tables + _only_published(record)
 
 
@@ -163,6 +167,20 @@ def provenance_text(record: StudyRecord) -> str:
     return f"felb {', '.join(versions)}, {days}, {facts}{busy}, {software}"
 
 
+def codes_text(record: StudyRecord) -> str:
+    """Say of which code the runs are: the fingerprints of each method."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in record.planned:
+        if cell.key in record.cells and cell.key in record.codes:
+            found.setdefault(cell.method, {})[record.codes[cell.key]] = None
+    return ", ".join(f"{method} `{'` `'.join(codes)}`" for method, codes in found.items())
+
+
+def digest_text(text: str) -> str:
+    """Return a short digest, by which a page names the runs behind it."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
 def to_csv(record: StudyRecord) -> str:
     """Return one line for each panel, method, place and figure, with mean, interval and number of trials."""
     rows = to_rows(record)
@@ -230,17 +248,22 @@ def to_markdown(
         command += " --data FOLDER"
     lines += [f"{mark}# Made by", "", f"`{command}`, {record.form} form; {provenance_text(record)}.", ""]
     if runs is not None:
-        lines += [f"[{runs}]({runs}) lists all runs.", ""]
+        lines += [f"[{runs}]({runs}) lists all runs; its digest is `{digest_text(runs_to_csv(record))}`.", ""]
+    if record.codes:
+        lines += [
+            f"Methods, with fingerprints of what they found on a small problem then: {codes_text(record)}.",
+            "",
+        ]
     return "\n".join(lines)
 
 
 def index_markdown(entries: Sequence[tuple[StudyRecord, Sequence[Claim], str]]) -> str:
     """Return the page that lists experiments, from their records, claims and pages."""
     lines = ["# Experiments", "", "The experiments of the paper, as `felb experiment run` measures them.", ""]
-    lines += ["| experiment | form | runs | claims reproduced | not | undecided |", "|---|---|---|---|---|---|"]
+    lines += ["| experiment | form | runs | " + " | ".join(VERDICTS) + " |", "|---" * (3 + len(VERDICTS)) + "|"]
     for record, claims, page in entries:
         verdicts = [claim.verdict for claim in claims]
-        counts = " | ".join(str(verdicts.count(word)) for word in ("reproduced", "not reproduced", "undecided"))
+        counts = " | ".join(str(verdicts.count(word)) for word in VERDICTS)
         cells = f"{record.count('done')} of {len(record.planned)}"
         lines.append(f"| [{record.title}]({page}) | {record.form} | {cells} | {counts} |")
     if any(record.form == "quick" for record, _, _ in entries):
@@ -255,8 +278,17 @@ def _claims_markdown(claims: Sequence[Claim]) -> list[str]:
     if not claims:
         return ["Nothing to compare.", ""]
     rows = [
-        f"| {escape_markdown(claim.says)} | {VERDICTS.get(claim.verdict, claim.verdict)} "
-        f"| {escape_markdown(claim.numbers)} |"
+        f"| {escape_markdown(claim.says)} | {claim.variants} "
+        f"| {f'**{claim.verdict}**' if claim.verdict in BOLD else claim.verdict} | {escape_markdown(claim.numbers)} |"
         for claim in claims
     ]
-    return ["| claim | | measured |", "|---|---|---|", *rows, ""]
+    return [
+        f"A verdict is that of the means if {CERTAIN:.1%} of {RESAMPLES} bootstrap resamples of the trials agree, in "
+        f"which methods stay paired; otherwise, or with fewer than {FEWEST} trials, a claim is undecided. Thresholds "
+        "that the paper does not give are felb's and stand in brackets.",
+        "",
+        "| claim | methods | | measured |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]

@@ -13,7 +13,9 @@ from felb_paper.data import ENTRIES
 from felb_paper.sources import (
     acs,
     load_arxiv,
+    load_arxiv_words,
     load_brain,
+    load_genomes,
     load_goodreads,
     load_income,
     load_movielens,
@@ -51,6 +53,14 @@ KINDS = {
     "acs-income": Kind(load_income, "psam_p06.csv", ",".join(COLUMNS) + "\n", PERSON, {}, "30000"),
     "acs-poverty": Kind(load_poverty, "psam_p06.csv", ",".join(COLUMNS) + "\n", PERSON, {}, "40"),
     "cs.LG": Kind(load_arxiv, "arxiv-metadata-oai-snapshot.json", "", json.dumps(PAPER) + "\n", {}, '"abstract"'),
+    "cs.LG-R": Kind(
+        load_arxiv_words, "arxiv-metadata-oai-snapshot.json", "", json.dumps(PAPER) + "\n", {}, '"abstract"'
+    ),
+    "genomics": Kind(
+        load_genomes, "ALL.chr22.vcf",
+        "#CHROM\tPOS\tID\tREF\tALT\tQUAL\tFILTER\tINFO\tFORMAT\tHG00096\tHG00097\n",
+        "22\t7\trs1\tA\tG\t100\tPASS\t.\tGT\t0|1\t0|0\n", {}, "0|1",
+    ),
     "goodreads": Kind(
         load_goodreads, "ratings.json", "", '{"item_id": 41335427, "user_id": 0, "rating": 5}\n', {}, "41335427"
     ),

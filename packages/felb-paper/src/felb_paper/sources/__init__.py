@@ -6,14 +6,17 @@ the files are to be had and under which licence.
 """
 
 from felb_paper.sources.acs import load_income, load_poverty
-from felb_paper.sources.arxiv import load_arxiv
+from felb_paper.sources.arxiv import load_arxiv, load_arxiv_words
 from felb_paper.sources.expression import load_brain, load_cells, load_tcga
+from felb_paper.sources.genomes import load_genomes
 from felb_paper.sources.ratings import load_goodreads, load_movielens, load_netflix
 
 __all__ = [
     "load_arxiv",
+    "load_arxiv_words",
     "load_brain",
     "load_cells",
+    "load_genomes",
     "load_goodreads",
     "load_income",
     "load_movielens",

@@ -182,6 +182,14 @@ def load_arxiv(
     return Table(BinaryMatrix.of(counts[:, frequent], columns=names), rows=tuple(papers))
 
 
+def load_arxiv_words(path: str | PathLike[str], *, category: str = CATEGORY, min_frequency: float = FREQUENCY) -> Table:
+    """Load papers x words as they are (cs.LG R): without a lemmatizer, stop words included.
+
+    Parameters are those of `load_arxiv`.
+    """
+    return load_arxiv(path, category=category, min_frequency=min_frequency, lemma=str, stop_words=())
+
+
 def _abstracts(file: IO[bytes], category: str, papers: list[str]) -> Iterator[str]:
     """Yield the abstracts of a category, and note the papers."""
     mention = category.encode()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from felb.centralized.base import RelaxedMethod
+from felb.errors import InputError
 from felb.kernels.assign import assign_rows
 from felb.kernels.schedule import one_blas_thread
 from felb.metrics import integrality_gap
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from felb.progress import Deadline
 
 
+SETTINGS = ("recommended", "published")
+
+
 @dataclass(eq=False, repr=False)
 class ELBMFMethod(RelaxedMethod):
     """The method of `felb.ELBMF`, which describes it and its parameters."""
@@ -31,6 +35,7 @@ class ELBMFMethod(RelaxedMethod):
     l2_rate: float = 1.02
     inertia: float = 0.01
     exact_prox: bool = False
+    setting: str = "recommended"
 
     def check(self) -> None:
         """Raise an `InputError` if a parameter makes no sense."""
@@ -38,13 +43,17 @@ class ELBMFMethod(RelaxedMethod):
             max_iter=(self.max_iter, 1), l1=(self.l1, 0), l2=(self.l2, 0), l2_rate=(self.l2_rate, 0), tol=(self.tol, 0)
         )
         check_inertia(self.inertia)
+        if self.setting not in SETTINGS:
+            raise InputError(f"setting must be one of {', '.join(SETTINGS)}, got {self.setting!r}")
 
     def factorize(self, A: BinaryMatrix, k: int, *, seed: int, deadline: Deadline) -> Factors:
-        """Iterate until Boolean; rows are assigned to the Boolean components."""
+        """Iterate until Boolean; rows are assigned to the Boolean components, or as published keep their own U."""
+        published = self.setting == "published"
         weight, rule = Geometric(self.l2, self.l2_rate), Lipschitz()
         Vt = np.ascontiguousarray(uniform_columns(seed, k, A.shape[1], dtype=self.dtype).T)
-        point = Point.start(rule.first_rows(A, Vt), Vt)
-        objective = Objective(kappa=self.l1, exact=self.exact_prox)
+        first = uniform_columns(seed + 1, len(A), k, dtype=self.dtype) if published else rule.first_rows(A, Vt)
+        point = Point.start(first, Vt)
+        objective = Objective(kappa=self.l1, exact=self.exact_prox, upper=np.inf if published else 1.0)
         rows: list[dict[str, float]] = []
         with one_blas_thread():
             while self.goes_on(rows, deadline):
@@ -54,4 +63,6 @@ class ELBMFMethod(RelaxedMethod):
                 rows.append({"round": t, "loss": loss, "integrality_gap": integrality_gap(point.Vt), "lam": weight(t)})
         relaxed, gap = np.ascontiguousarray(point.Vt.T), rows[-1]["integrality_gap"]
         V = relaxed > 0.5
-        return self.factors(assign_rows(A, V), V, relaxed=relaxed, gap=gap, rows=rows)
+        return self.factors(
+            np.asarray(point.U > 0.5) if published else assign_rows(A, V), V, relaxed=relaxed, gap=gap, rows=rows
+        )

@@ -27,6 +27,9 @@ class ELBMF(ELBMFMethod, CentralizedFactorization):
     max_iter : iterations at most
     tol : stop when the components are Boolean up to `tol` and the loss changes by less than `tol`, relatively
     exact_prox : use the exact minimiser of the regularizer instead of the printed operator
+    setting : "recommended", or "published": U starts at random too, factors are kept non-negative and not in [0, 1],
+        and the U of the last iteration is cut at ½, where the recommended setting assigns every record to the Boolean
+        components anew
     dtype : "float32" or "float64"
     time_limit : seconds after which the iterations end, with what was found until then
     binarize_threshold : values above it become 1; by default X must hold only 0 and 1
