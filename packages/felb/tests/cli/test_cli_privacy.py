@@ -132,7 +132,7 @@ def test_agreements_that_cannot_be_kept_are_refused(felb, table, in_folder, argu
     assert leftovers(in_folder) == ["table.csv"]
 
 
-@pytest.mark.parametrize("package", ["opendp.prelude", "dp_accounting.pld"])
+@pytest.mark.parametrize("package", ["opendp.measurements", "dp_accounting.pld"])
 def test_a_missing_package_is_named_by_its_extra(felb, table, in_folder, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     _sampler.cache_clear()

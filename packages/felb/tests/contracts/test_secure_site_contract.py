@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from secure_play import REQUEST, Sites, some_inputs
 
 from felb.errors import FederationError
+from felb.secure_sum.keys import public_of
 from felb.secure_sum.protocol import (
     Confirmations,
     Context,
@@ -22,7 +23,6 @@ from felb.secure_sum.protocol import (
     new_signing_key,
     offer_text,
     pair_key,
-    public_of,
     seed_key,
     signer,
     survivors_text,

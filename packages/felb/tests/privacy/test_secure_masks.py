@@ -7,16 +7,13 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from felb.privacy.spec import most_colluders, most_dropouts, threshold
+from felb.secure_sum.keys import SECRET, agreed_key, public_of, usable
 from felb.secure_sum.protocol import (
-    SECRET,
     add_mask_into,
-    agreed_key,
     joined_secret,
     opened,
-    public_of,
     sealed,
     split_secret,
-    usable,
 )
 
 KEYS = [bytes([i]) * SECRET for i in range(1, 4)]
