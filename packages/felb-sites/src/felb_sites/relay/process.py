@@ -242,6 +242,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="folder of the coordinator")
     folder: Path = parser.parse_args(arguments).folder
     _log_lines()
+    if os.environ.get("FELB_DIES_WITH_PARENT") == "1" and sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # a local federation ends with its process
     try:
         invitation = Invitation.read(folder / "federation.json")
         settings = read_record(folder / "relay" / "relay.json", RelaySettings, advice="restore it from a backup")
