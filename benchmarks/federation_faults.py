@@ -57,6 +57,7 @@ POLICY = {"auto_approve": ["all"], "require_privacy": False, "exact_after_privat
 KINDS = ("relay", "vault", "courier", "run")
 FAULTS = ("lost request", "lost answer", "delayed", "doubled", "reordered")
 RUNS = ("clear", "masked", "private")
+LOG = "run.log"
 MOST_A_RUN = 8
 """Kills in one run: a request that was begun five times without an end is given up on purpose."""
 FELB = [sys.executable, "-P", "-c", "from felb.cli import main; main()"]
@@ -160,6 +161,7 @@ class Counts:
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
     runs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))
     wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls) -> Counts:
@@ -238,13 +240,14 @@ class Disturbed:
                 self.local.start(name)
             kills += 1
         if code:
-            said = (process.stderr.read() if process.stderr else b"").decode()[-500:]
+            said = (self.folder / LOG).read_text()[-500:]
             raise AssertionError(f"run {run} has ended with {code}: {said}")
         return run, kills
 
     def start(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start `felb run`."""
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with (self.folder / LOG).open("ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
 
     def outcome(self, kind: str, played: tuple[str, int]) -> tuple[Any, ...]:
         """Return what a run has left: its result, the lines of the logs, and the charges."""
@@ -332,6 +335,7 @@ def write(counts: Counts) -> None:
         "",
         f"Runs: {', '.join(f'{number} {name}' for name, number in counts.runs.items())}. Differences: {wrong}.",
         "",
+        *(f"{note}\n" for note in counts.notes),
         *(f"- {name}: {value}" for name, value in facts().items()),
     ]
     write_page(PAGE, "\n".join(lines))
