@@ -244,6 +244,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     folder: Path = given.folder
     _log_lines(_PlainLines() if given.plain else _Lines())
+    if os.environ.get("FELB_DIES_WITH_PARENT") == "1" and sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # a local federation ends with its process
     try:
         invitation = Invitation.read(folder / "federation.json")
         settings = read_record(folder / "relay" / "relay.json", RelaySettings, advice="restore it from a backup")
