@@ -164,11 +164,10 @@ def test_the_steps_of_the_image_lead_to_a_vault_that_runs_without_root_or_networ
     Site.join(root / "site", federation.invitation, name="a")
     for path in (root / "site", *(root / "site").rglob("*")):
         os.chown(path, *map(int, user.split(":")))
-    vault = subprocess.Popen(
-        ["/usr/bin/unshare", "--net", chroot, f"--userspec={user}", root, *command],
-        env=environment,
-        stderr=subprocess.PIPE,
-    )
+    inside = [chroot, f"--userspec={user}", root, *command]
+    with_proc = ["/bin/sh", "-c", 'mount -t proc proc "$0/proc" && exec "$@"', root, *inside]
+    separate = ["/usr/bin/unshare", "--net", "--mount", *with_proc]
+    vault = subprocess.Popen(separate, env=environment, stderr=subprocess.PIPE)
     try:
         while not (root / "site" / "vault" / "operator.sock").exists():
             assert vault.poll() is None, vault.stderr.read().decode()

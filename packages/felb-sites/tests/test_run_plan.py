@@ -37,6 +37,8 @@ def test_both_sides_make_the_same_plan_of_plain_data():
         ({"seed": -1}, "seed"),
         ({"columns": "names.txt"}, "columns"),
         ({"version": "99"}, "same version"),
+        ({"rehearsal": 1}, "rehearsal must be"),
+        ({"rehearsal": True, "resample": True}, "not rehearsed"),
         ({"data": "/etc/passwd"}, "has no 'data'"),
         ({"parameters": [1]}, "parameters"),
         ({"parameters": {"setting": "/etc/passwd"}}, "setting must be a number or a word"),

@@ -25,6 +25,7 @@ REASONS = {
     "unavailable": "the site is not available at the moment",
     "secure": "the site takes part only if sums are masked: secure = true in [terms]",
     "denied": "the site has denied the run",
+    "revoked": "the site is not on the member list any more: it was revoked, or its keys were replaced",
     "known": "the site knows another run of this name; give the run another id",
     "request": "the request is not one that the approved plan asks",
     "behind": "the site misses the sums of earlier rounds",

@@ -11,6 +11,7 @@ from felb.engines.local import run as simulate
 from felb.errors import FederationError, InputError
 from felb_sites.coordinator.run import run_deployed
 from felb_sites.coordinator.settings import DeployedRun
+from felb_sites.reasons import REASONS
 from felb_sites.run_plan import Plan
 from felb_sites.terms import Terms
 
@@ -97,6 +98,51 @@ def test_a_run_goes_on_without_a_site_that_withdraws_if_a_quorum_is_left(loopbac
     missing = [row.get("missing", []) for row in result.history]
     assert missing[0] == []
     assert missing[-1] == ["site-2"]
+
+
+def test_a_site_that_is_revoked_in_the_middle_of_a_run_is_named_with_the_reason(loopback):
+    relay, hosting, told = InMemoryRelay(loopback), host(loopback), []
+
+    def revoke(header):
+        if (header.kind, header.round) == ("sums", 3):
+            hosting.members = loopback.sign_members(2, without=["site-2"])
+
+    relay.before_post = revoke
+    run = settings(quorum=2)
+    result = run_deployed(hosting, run, loopback.folder / "out", client=relay, on_event=told.append)
+    assert result.history[-1]["missing"] == ["site-2"]
+    assert any("without site-2" in line and REASONS["revoked"] in line for line in told)
+
+
+def test_a_rehearsal_is_numbered_after_one_that_is_over_and_leaves_no_result(loopback):
+    relay, hosting, run = InMemoryRelay(loopback), host(loopback), settings()
+    first = run.rehearsal(hosting)
+    assert run.rehearsal(hosting).plan == first.plan
+    run_deployed(hosting, first, None, client=relay)
+    assert [first.plan.run_id, run.rehearsal(hosting).plan.run_id] == ["r1-rehearsal-1", "r1-rehearsal-2"]
+    with pytest.raises(InputError, match="rehearsal has none"):
+        run_deployed(hosting, run.rehearsal(hosting), loopback.folder / "out", client=relay)
+    assert not (loopback.folder / "out").exists()
+    assert play(loopback, run, relay) is not None, "the run itself is not touched by it"
+
+
+def test_a_rehearsal_that_was_interrupted_goes_on_under_its_name(loopback):
+    relay, hosting, run = InMemoryRelay(loopback), host(loopback), settings()
+    relay.die_at = 12
+    with pytest.raises(Killed):
+        run_deployed(hosting, run.rehearsal(hosting), None, client=relay)
+    assert run.rehearsal(hosting).plan.run_id == "r1-rehearsal-1"
+    assert run_deployed(hosting, run.rehearsal(hosting), None, client=relay).history
+
+
+def test_a_rehearsal_that_a_site_has_denied_is_followed_by_another_one(loopback):
+    relay, hosting, run = InMemoryRelay(loopback), host(loopback), settings()
+    relay.before_post = lambda header: (
+        loopback.vaults["site-2"].deny(header.run, by="ada") if (header.kind, header.round) == ("sums", 1) else None
+    )
+    with pytest.raises(FederationError, match="site-2"):
+        run_deployed(hosting, run.rehearsal(hosting), None, client=relay)
+    assert run.rehearsal(hosting).plan.run_id == "r1-rehearsal-2"
 
 
 def test_a_run_without_a_quorum_stops_and_says_who_is_missing(loopback):

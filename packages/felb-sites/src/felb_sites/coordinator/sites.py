@@ -269,7 +269,7 @@ class Correspondence:
     def refusal(self, site: str, of_round: int) -> str | None:
         """Return the word by which a site has refused a round, or takes no part any more; None if it has not."""
         if self.listed.find(site) is None:
-            return "denied"
+            return "revoked"
         number, word = self._refused.get(site, (-1, ""))
         if number == of_round:
             return word
