@@ -145,7 +145,8 @@ def tabulate(choices: Mapping[str, Any], score: Callable[..., Scores], seeds: in
             for method in METHODS:
                 runs = [score(problems[seed][name], method, choice, seed) for seed in range(seeds)]
                 means[label, name, method] = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-        print(f"{label}: {time.perf_counter() - start:.0f} s", flush=True)
+        told = {f"{name}, {method}": means[label, name, method] for name in names for method in METHODS}
+        print(f"{label}: {time.perf_counter() - start:.0f} s, {told}", flush=True)
     parts = []
     for key, digits in (("F1*", 3), ("F1", 3), ("rounds", 0)):
         shown = [name for name in names if any(key in means[label, name, "FELB"] for label in choices)]

@@ -206,7 +206,7 @@ PRIVACY = (
         **QUICK,
         rows=1000,
         clients=5,
-        levels=(0.0, 0.1, 0.6, 10.0),
+        levels=(0.0, 0.1, 0.6, 4.0, 10.0),
         flips=(0.0, 0.4),
         epsilons=(1.0, 4.0),
         theta=7.5,

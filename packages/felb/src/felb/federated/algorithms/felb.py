@@ -1,7 +1,8 @@
 """The choices that the paper leaves open in Alg. 1, and the parameters of a run of FELB or FELB-MU.
 
 `RECOMMENDED` minimises what pooling the rows would minimise, in units that follow the data;
-docs/explanation/felb-setting.md derives it. `LITERAL` is the algorithm as printed.
+docs/explanation/felb-setting.md derives it. `LITERAL` is the algorithm as printed, with the readings of
+docs/explanation/readings.md where the print leaves something open.
 """
 
 from __future__ import annotations
