@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from felb.runs.model import load, save
     from felb.runs.result import Result
     from felb.sklearn.binarizer import Binarizer
-    from felb.sklearn.centralized import ELBMF, MEBF, Asso, GreConD, Zhang
+    from felb.sklearn.centralized import (
+        ELBMF,
+        MEBF,
+        Asso,
+        GreConD,
+        GreConDPlus,
+        GreEss,
+        Zhang,
+    )
     from felb.sklearn.federated import FELB, FELBMU, FederatedBMF, FedNMF, FedProx, PostHoc, ProxSkip, Scaffold
 
 __all__ = [
@@ -44,6 +52,8 @@ __all__ = [
     "FelbError",
     "FelbSetting",
     "GreConD",
+    "GreConDPlus",
+    "GreEss",
     "InputError",
     "Job",
     "Participation",
@@ -83,6 +93,8 @@ _LAZY = {
     "FelbError": "felb.errors",
     "FelbSetting": "felb.federated.algorithms.felb:Setting",
     "GreConD": "felb.sklearn.centralized",
+    "GreConDPlus": "felb.sklearn.centralized",
+    "GreEss": "felb.sklearn.centralized",
     "InputError": "felb.errors",
     "Job": "felb.runs.job",
     "MEBF": "felb.sklearn.centralized",

@@ -60,7 +60,7 @@ EXEMPTED_FOR = {
 
 FITTED_LIKE = {
     **dict.fromkeys(("FELBMU", "FedNMF", "FedProx", "Scaffold", "ProxSkip"), "FELB"),
-    **dict.fromkeys(("GreConD", "MEBF"), "Asso"),
+    **dict.fromkeys(("GreConD", "MEBF", "GreEss", "GreConDPlus"), "Asso"),
     "PostHoc, aligned": "PostHoc",
 }
 """Estimators that share the code which takes data with another, for which all of scikit-learn's checks are run.

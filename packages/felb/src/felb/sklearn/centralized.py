@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from felb.centralized.asso import AssoMethod
 from felb.centralized.elbmf import ELBMFMethod
 from felb.centralized.grecond import GreConDMethod
+from felb.centralized.grecond_plus import GreConDPlusMethod
+from felb.centralized.greess import GreEssMethod
 from felb.centralized.mebf import MEBFMethod
 from felb.centralized.zhang import ZhangMethod
 from felb.sklearn.base import CentralizedFactorization
@@ -217,4 +219,79 @@ class Zhang(ZhangMethod, CentralizedFactorization):
     >>> U = model.fit_transform(data.A)
     >>> U.shape, len(model.thresholds_)
     ((300, 3), 2)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class GreConDPlus(GreConDPlusMethod, CentralizedFactorization):
+    """Boolean matrix factorization of centralized data by formal concepts that may cover some zeros.
+
+    A concept is found as in `GreConD`. Then rows and columns are added to it: a line gains its ones that are not
+    covered and loses `penalty` for each of its zeros. Rows that gain are added first, then the column that gains most,
+    until no line gains. Earlier components whose ones are all covered by others are dropped, and so are added lines.
+
+    Parameters
+    ----------
+    n_components : int
+    penalty : loss w >= 0 of a covered zero; a large one gives `GreConD` but for the components that it drops
+    time_limit, binarize_threshold : as in `ELBMF`
+    random_state : taken because all estimators take it; nothing here is random
+
+    Attributes
+    ----------
+    components_, supports_, complete_ : as in `ELBMF`
+    n_iter_ : components found; the others are empty, because nothing was left to cover
+
+    References
+    ----------
+    R. Belohlavek and M. Trnecka. A new algorithm for Boolean matrix factorization which admits overcovering. Discrete
+    Applied Mathematics 249, 2018.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb.metrics import confusion
+    >>> from felb import GreConDPlus
+    >>> zoo = load("zoo")
+    >>> model = GreConDPlus(n_components=10)
+    >>> counts = confusion(zoo, model.fit_transform(zoo), model.components_)
+    >>> counts.fn, counts.fp
+    (40, 14)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class GreEss(GreEssMethod, CentralizedFactorization):
+    """Boolean matrix factorization of centralized data from below, by the essential ones.
+
+    A one is essential if no row with a one in its column is a proper subset of its row, and no column with a one in its
+    row is a proper subset of its column; concepts that cover all essential ones cover all ones. Concepts of the
+    essential ones are taken greedily, and each stands for an interval of concepts of the data. The components are
+    concepts of different intervals, in each step the one that covers most of what is not covered yet. No zero is ever
+    covered, and fewer components than those of `GreConD` make the factorization exact on most data.
+
+    Parameters
+    ----------
+    n_components : int
+    time_limit, binarize_threshold : as in `ELBMF`
+    random_state : taken because all estimators take it; nothing here is random
+
+    Attributes
+    ----------
+    components_, supports_, complete_ : as in `ELBMF`
+    n_iter_ : components found; the others are empty, because nothing was left to cover
+    n_intervals_ : intervals from which no component was taken
+
+    References
+    ----------
+    R. Belohlavek and M. Trnecka. From-below approximations in Boolean matrix factorization: Geometry and new algorithm.
+    Journal of Computer and System Sciences 81(8), 2015.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb import GreEss
+    >>> model = GreEss(n_components=17).fit(load("zoo"))
+    >>> model.n_iter_, round(model.score(load("zoo")), 3)
+    (17, 0.992)
     """

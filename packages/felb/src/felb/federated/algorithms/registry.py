@@ -112,6 +112,10 @@ CENTRALIZED = (
                 "geometric segmentation around the median column or row", ("wan2020fast",)),
     MethodEntry("zhang", "felb.centralized.zhang:ZhangMethod",
                 "multiplicative steps with a penalty, thresholds by a grid", ("zhang2007binary",)),
+    MethodEntry("grecond-plus", "felb.centralized.grecond_plus:GreConDPlusMethod",
+                "formal concepts that grow beyond the ones, at a penalty", ("belohlavek2018new",)),
+    MethodEntry("greess", "felb.centralized.greess:GreEssMethod",
+                "formal concepts from intervals of essential ones, never a false positive", ("belohlavek2015below",)),
 )
 # fmt: on
 POST_HOC = tuple(
