@@ -10,6 +10,7 @@ from felb.centralized.grecond import GreConDMethod
 from felb.centralized.grecond_plus import GreConDPlusMethod
 from felb.centralized.greess import GreEssMethod
 from felb.centralized.mebf import MEBFMethod
+from felb.centralized.primp import PanPalMethod, PrimpMethod
 from felb.centralized.zhang import ZhangMethod
 from felb.sklearn.base import CentralizedFactorization
 
@@ -294,4 +295,80 @@ class GreEss(GreEssMethod, CentralizedFactorization):
     >>> model = GreEss(n_components=17).fit(load("zoo"))
     >>> model.n_iter_, round(model.score(load("zoo")), 3)
     (17, 0.992)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class Primp(PrimpMethod, CentralizedFactorization):
+    """Boolean factorization of centralized data whose number of components follows from description length.
+
+    Minimises μ/2 ‖A − UV‖² + ½G(U, V) + Σ Λ(U) + Σ Λ(V) over [0, 1] by proximal alternating linearized minimization,
+    where G bounds the length of a code table of the components and Λ(x) = 1 − |1 − 2x| draws entries to 0 and 1. The
+    factors are rounded by the pair of thresholds of the least description length. Beginning with `rank_step` random
+    components, as many are added as long as at most one of them is not needed. Components without which the
+    description is shorter are dropped. The result is never longer than the description without components.
+
+    Parameters
+    ----------
+    n_components : components at most; those that are not needed are empty
+    rank_step : components that are added at a time
+    grid : thresholds to try for each factor
+    max_iter : iterations at most for each number of components
+    tol : stop when the objective decreases by less than this share
+    dtype : "float32" or "float64"
+    time_limit : seconds after which the iterations end; thresholds are still sought for what was found until then
+    binarize_threshold, random_state : as in `ELBMF`
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features; the last ones are empty if fewer are needed
+    rank_ : components that are not empty
+    cost_, empty_cost_ : description length of the result, and without any component
+    relaxed_components_ : V before the thresholds; components that were dropped are there
+    thresholds_ : for U and for V
+    history_ : loss, objective and integrality gap per iteration
+    integrality_gap_, converged_, n_iter_, supports_, complete_ : as in `ELBMF`
+
+    References
+    ----------
+    S. Hess, K. Morik and N. Piatkowski. The PRIMPing routine: Tiling through proximal alternating linearized
+    minimization. Data Mining and Knowledge Discovery 31(4), 2017.
+
+    Examples
+    --------
+    >>> from felb.data import planted
+    >>> from felb import Primp
+    >>> model = Primp(n_components=20, random_state=0).fit(planted(500, 100, 5, noise=0.05, seed=1).A)
+    >>> model.rank_, model.cost_ < model.empty_cost_
+    (5, True)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class PanPal(PanPalMethod, CentralizedFactorization):
+    """PRIMP with a simpler cost: wrong cells plus the ones of both factors, |A ⊕ U∘V| + |U| + |V|.
+
+    The relaxed objective is ½‖A − UV‖² + ½|U| + ½|V| + Σ Λ(U) + Σ Λ(V). All else is as in `Primp`. A component must
+    cover more cells than it has rows and columns, so that small or noisy components are not found.
+
+    Parameters
+    ----------
+    n_components, rank_step, grid, max_iter, tol, dtype, time_limit, binarize_threshold, random_state : as in `Primp`
+
+    Attributes
+    ----------
+    cost_, empty_cost_ : cost of the result, and the number of ones of the data
+    components_, rank_, relaxed_components_, thresholds_, history_, n_iter_ : as in `Primp`
+
+    References
+    ----------
+    As for `Primp`.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb import PanPal
+    >>> model = PanPal(n_components=10, random_state=0).fit(load("zoo"))
+    >>> model.cost_ < model.empty_cost_
+    True
     """

@@ -116,6 +116,10 @@ CENTRALIZED = (
                 "formal concepts that grow beyond the ones, at a penalty", ("belohlavek2018new",)),
     MethodEntry("greess", "felb.centralized.greess:GreEssMethod",
                 "formal concepts from intervals of essential ones, never a false positive", ("belohlavek2015below",)),
+    MethodEntry("primp", "felb.centralized.primp:PrimpMethod",
+                "proximal steps; finds the number of components by description length", ("hess2017primping",)),
+    MethodEntry("panpal", "felb.centralized.primp:PanPalMethod",
+                "PRIMP with the ones of the factors as their cost", ("hess2017primping",)),
 )
 # fmt: on
 POST_HOC = tuple(
