@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         GreEss,
         PanPal,
         Primp,
+        Sofa,
         Zhang,
     )
     from felb.sklearn.federated import FELB, FELBMU, FederatedBMF, FedNMF, FedProx, PostHoc, ProxSkip, Scaffold
@@ -65,6 +66,7 @@ __all__ = [
     "ProxSkip",
     "Result",
     "Scaffold",
+    "Sofa",
     "Zhang",
     "__version__",
     "choose_k",
@@ -109,6 +111,7 @@ _LAZY = {
     "ProxSkip": "felb.sklearn.federated",
     "Result": "felb.runs.result",
     "Scaffold": "felb.sklearn.federated",
+    "Sofa": "felb.sklearn.centralized",
     "Zhang": "felb.sklearn.centralized",
     "choose_k": "felb.analysis.rank_choice",
     "data": "felb.data:",

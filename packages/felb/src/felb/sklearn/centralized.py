@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from felb.centralized.asso import AssoMethod
+from felb.centralized.base import check_parameters
 from felb.centralized.elbmf import ELBMFMethod
 from felb.centralized.grecond import GreConDMethod
 from felb.centralized.grecond_plus import GreConDPlusMethod
 from felb.centralized.greess import GreEssMethod
 from felb.centralized.mebf import MEBFMethod
 from felb.centralized.primp import PanPalMethod, PrimpMethod
+from felb.centralized.sofa import SofaMethod
 from felb.centralized.zhang import ZhangMethod
-from felb.sklearn.base import CentralizedFactorization
+from felb.metrics.counts import History
+from felb.sklearn.base import CentralizedFactorization, draw_seed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(eq=False, repr=False)
@@ -372,3 +381,76 @@ class PanPal(PanPalMethod, CentralizedFactorization):
     >>> model.cost_ < model.empty_cost_
     True
     """
+
+
+@dataclass(eq=False, repr=False)
+class Sofa(SofaMethod, CentralizedFactorization):
+    """Boolean factorization of a stream of rows: one pass for the components, a second one for the rows.
+
+    The first pass keeps centres of rows. A centre counts the columns of the rows that joined it; its pattern is those
+    that occur in at least half of them. A row joins the centres that cover it, greedily, and what none of them covers
+    opens a new one in place of the lightest. The components are the patterns, or single columns, that cover a sample of
+    the rows best, chosen greedily as in `Asso`. Memory is O(centres · features + sample); it does not depend on the
+    number of rows. The result depends on their order, but not on the blocks in which they come.
+
+    Parameters
+    ----------
+    n_components : int
+    centres : centres that are kept; by default 8 for each component and at least 64
+    overlap : share of a pattern that a row must hold to join its centre
+    rest : share of the columns of a row that opens a new centre if no centre covers them
+    sample : rows among which components are chosen, drawn uniformly from the stream
+    time_limit : seconds after which the first pass ends, with what was found until then
+    binarize_threshold, random_state : as in `ELBMF`
+
+    Attributes
+    ----------
+    components_, supports_, complete_ : as in `ELBMF`; supports are not known after `partial_fit`
+    n_iter_ : components found; the others are empty
+    n_records_ : rows seen
+
+    References
+    ----------
+    S. Neumann and P. Miettinen. Biclustering and Boolean Matrix Factorization in Data Streams. PVLDB 13(10), 2020.
+
+    Examples
+    --------
+    >>> from felb.data import planted
+    >>> from felb import Sofa
+    >>> data, model = planted(3000, 100, 5, noise=0.05, seed=1), Sofa(n_components=5, random_state=0)
+    >>> for block in data.A.row_blocks(500):
+    ...     _ = model.partial_fit(block)
+    >>> model.n_records_, round(model.score(data.signal), 2)
+    (3000, 1.0)
+    """
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
+        """Add rows of a stream and choose the components by all rows so far; `fit` starts anew.
+
+        Choosing takes the time of some thousand rows, so blocks should not be much smaller.
+
+        Parameters
+        ----------
+        X : records × features, 0/1; the next rows
+        """
+        check_parameters(self)
+        self.check()
+        begun = hasattr(self, "_stream")
+        A = self._matrix(X, reset=not begun)
+        if not begun:
+            k = self.check_rank(self.n_components, (A.shape[1], A.shape[1]))
+            self._stream = self.open_stream(A.shape[1], k, draw_seed(self.random_state))
+        self._stream.add(A)
+        self.components_ = self._stream.components(int(self.n_components), A.shape[1])
+        self.n_iter_ = int(np.count_nonzero(self.components_.any(axis=1)))
+        self.n_records_, self.supports_, self.complete_ = self._stream.sample.seen, None, True
+        self.history_, self.integrality_gap_, self.converged_ = History(), 0.0, True
+        return self
+
+    def fit_transform(  # type: ignore[override]
+        self, X: Any, y: Any = None, *, verbose: bool = False
+    ) -> NDArray[np.bool_]:
+        """Fit in one pass over the rows of X, and return the assignment of a second one."""
+        if hasattr(self, "_stream"):
+            del self._stream
+        return super().fit_transform(X, y, verbose=verbose)

@@ -120,6 +120,9 @@ CENTRALIZED = (
                 "proximal steps; finds the number of components by description length", ("hess2017primping",)),
     MethodEntry("panpal", "felb.centralized.primp:PanPalMethod",
                 "PRIMP with the ones of the factors as their cost", ("hess2017primping",)),
+    MethodEntry("sofa", "felb.centralized.sofa:SofaMethod",
+                "one pass over a stream of rows, in memory that does not depend on their number",
+                ("neumann2020biclustering",)),
 )
 # fmt: on
 POST_HOC = tuple(
