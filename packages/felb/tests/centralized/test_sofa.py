@@ -24,7 +24,7 @@ def test_planted_components_are_recovered_in_one_pass(noise):
     assert confusion(data.signal, model.fit_transform(data.A), model.components_).f1 > 0.98
 
 
-@pytest.mark.parametrize("size", [3, 700, 3000])
+@pytest.mark.parametrize("size", [70, 700, 3000])
 def test_blocks_of_rows_give_the_result_of_a_single_fit(size):
     whole, parts = (Sofa(5, centres=16, sample=100, random_state=0) for _ in range(2))
     whole.fit(DATA.A)

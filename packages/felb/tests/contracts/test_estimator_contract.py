@@ -42,6 +42,7 @@ ESTIMATORS = {
     "ProxSkip": maker(felb.ProxSkip, max_iter=60),
     "ELBMF": maker(felb.ELBMF, max_iter=200),
     "Zhang": maker(felb.Zhang, max_iter=50),
+    "FastStep": maker(felb.FastStep, max_iter=20),
     "Primp": maker(felb.Primp, max_iter=200),
     "PanPal": maker(felb.PanPal, max_iter=200),
     "PostHoc": post_hoc("vote"),

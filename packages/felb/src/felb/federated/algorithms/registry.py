@@ -123,6 +123,8 @@ CENTRALIZED = (
     MethodEntry("sofa", "felb.centralized.sofa:SofaMethod",
                 "one pass over a stream of rows, in memory that does not depend on their number",
                 ("neumann2020biclustering",)),
+    MethodEntry("faststep", "felb.centralized.faststep:FastStepMethod",
+                "non-negative factors whose product is cut by a step", ("araujo2016faststep",)),
 )
 # fmt: on
 POST_HOC = tuple(
