@@ -68,6 +68,12 @@ ALGORITHMS = {
     "grecond+aligned-vote": method("grecond+aligned-vote"),
     "mebf+vote": method("mebf+vote"),
     "zhang+aligned-mean": method("zhang+aligned-mean", max_iter=10),
+    "grecond-plus+vote": method("grecond-plus+vote"),
+    "greess+aligned-or": method("greess+aligned-or"),
+    "primp+vote": method("primp+vote", max_iter=20),
+    "panpal+aligned-mean": method("panpal+aligned-mean", max_iter=20),
+    "sofa+vote": method("sofa+vote"),
+    "faststep+or": method("faststep+or", max_iter=5),
     "asso+or, refined": method("asso+or", refine=True),
     "bmf, private": method("bmf", effort="fast", privacy={"epsilon": 8.0}),
     "bmf, private, scores": method("bmf", effort="fast", privacy={"epsilon": 8.0, "score_share": 0.2}),
@@ -79,8 +85,8 @@ ALGORITHMS = {
 }
 """Name -> makes the algorithm, for M features. What stands before a comma is a method of the command line.
 
-Of the thirty post-hoc methods there is one for each centralized model, and among them each plain aggregation and two
-aligned ones: a model and an aggregation know nothing of each other. The fingerprints play all thirty.
+Of the post-hoc methods there is one for each centralized model, and among them each plain aggregation and some aligned
+ones: a model and an aggregation know nothing of each other.
 """
 
 

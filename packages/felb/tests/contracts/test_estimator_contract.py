@@ -42,6 +42,9 @@ ESTIMATORS = {
     "ProxSkip": maker(felb.ProxSkip, max_iter=60),
     "ELBMF": maker(felb.ELBMF, max_iter=200),
     "Zhang": maker(felb.Zhang, max_iter=50),
+    "FastStep": maker(felb.FastStep, max_iter=20),
+    "Primp": maker(felb.Primp, max_iter=200),
+    "PanPal": maker(felb.PanPal, max_iter=200),
     "PostHoc": post_hoc("vote"),
     "PostHoc, aligned": post_hoc("aligned-vote"),
 }
@@ -60,7 +63,8 @@ EXEMPTED_FOR = {
 
 FITTED_LIKE = {
     **dict.fromkeys(("FELBMU", "FedNMF", "FedProx", "Scaffold", "ProxSkip"), "FELB"),
-    **dict.fromkeys(("GreConD", "MEBF"), "Asso"),
+    **dict.fromkeys(("GreConD", "MEBF", "GreEss", "GreConDPlus"), "Asso"),
+    "PanPal": "Primp",
     "PostHoc, aligned": "PostHoc",
 }
 """Estimators that share the code which takes data with another, for which all of scikit-learn's checks are run.

@@ -92,7 +92,7 @@ def fit_command(**given: Any) -> None:
     block (assignments/client-NN.npz).
 
     Ctrl-C keeps the completed rounds in OUT.unfinished, and --resume OUT continues from there, with --dask at another
-    scheduler if the first one was lost. The centralized methods (elbmf, asso, grecond, mebf, zhang) cannot be resumed.
+    scheduler if the first one was lost. Methods for centralized data (such as asso and grecond) cannot be resumed.
     """
     run_job("fit", **given)
 

@@ -71,9 +71,8 @@ def compare_command(
     """Compare methods on DATA and write the tables and a page to the folder OUT.
 
     Every method is run with every number of components and every seed; federated methods over the clients, methods for
-    centralized data (elbmf, asso, grecond, mebf, zhang) on all rows. A run is stored when it has
-    ended: execute the command again to resume an interrupted comparison, or to add methods, numbers of components or
-    seeds.
+    centralized data (such as asso and grecond) on all rows. A run is stored when it has ended: execute the command
+    again to resume an interrupted comparison, or to add methods, numbers of components or seeds.
 
     OUT contains table.csv, table.md, table.tex (bold: best, underlined: second best of a column) and comparison.html.
     Seconds are processor time of a run without compilation.

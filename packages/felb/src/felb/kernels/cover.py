@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from felb.data.binary import BinaryMatrix
-from felb.kernels.bits import count_bits, lowest_bit, pack_binary, pack_row_into, popcount, unpack, words_for
+from felb.kernels.bits import (
+    count_bits,
+    group_masks,
+    lowest_bit,
+    pack,
+    pack_binary,
+    pack_row_into,
+    popcount,
+    unpack,
+    words_for,
+)
 from felb.kernels.compiler import kernel
 from felb.kernels.cooccurrence import cooccurrence, split_work, transpose
 
@@ -298,14 +308,15 @@ class ConceptCover:
         columns: NDArray[np.bool_] = unpack(self._intent[None], self._shape[1])[0]
         return columns
 
-    def grow(self) -> Iterator[None]:
+    def grow(self, *, every_column: bool = False) -> Iterator[None]:
         """Look for a concept that covers many of the ones that are left.
 
         In every round the column is added after which the concept covers most, the first of equals, until no column
-        makes it cover more. Columns without uncovered ones at the beginning are not considered.
+        makes it cover more. Columns without uncovered ones at the beginning are considered with `every_column` only.
         """
         self._forget()
-        holds = unpack(np.bitwise_or.reduce(self._uncovered, axis=0)[None], self._shape[1])[0]
+        words = self._A if every_column else self._uncovered
+        holds = unpack(np.bitwise_or.reduce(words, axis=0)[None], self._shape[1])[0]
         candidates = np.flatnonzero(holds)
         row_left = count_bits(self._uncovered)
         on_their_own = True
@@ -344,6 +355,67 @@ class ConceptCover:
         self._uncovered[self.rows] &= ~self._intent
         self.left -= self.value
         self._forget()
+
+    def take_block(self, rows: NDArray[np.bool_], columns: NDArray[np.bool_]) -> int:
+        """Cover the ones of any block and return how many of them were not covered before."""
+        words, pattern = self._uncovered[rows], pack(columns[None])[0]
+        fresh = int(count_bits(words & pattern).sum())
+        if fresh:
+            self._uncovered[rows] = words & ~pattern
+            self.left -= fresh
+        return fresh
+
+    def share(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the columns that the given rows share; all columns if there are no rows."""
+        shared: NDArray[np.bool_] = unpack(np.bitwise_and.reduce(self._A[rows], axis=0)[None], self._shape[1])[0]
+        return shared
+
+    def hold(self, columns: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the rows that hold all of the given columns."""
+        pattern = pack(columns[None])[0]
+        held: NDArray[np.bool_] = ~((self._A & pattern) ^ pattern).any(axis=1)
+        return held
+
+    def expand(self, penalty: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return the rows and columns by which the concept at hand should grow beyond the ones.
+
+        A line gains its ones in the block that are not covered, less `penalty` times its zeros in the block. As long
+        as rows gain, they are added; otherwise the column that gains most, the first of equals; until no line gains.
+        """
+        rows, columns = self.rows.copy(), self.columns
+        added = np.zeros(rows.size, dtype=bool), np.zeros(columns.size, dtype=bool)
+        by_row = self._row_gains(columns, penalty)
+        by_column = self._column_gains(rows, penalty)
+        while True:
+            fresh = ~rows & (by_row > 0)
+            if fresh.any():
+                by_column += self._column_gains(fresh, penalty)
+                rows |= fresh
+                added[0][fresh] = True
+                continue
+            by_column[columns] = -np.inf
+            j = int(np.argmax(by_column))
+            if not by_column[j] > 0:
+                return added
+            fresh = np.zeros(columns.size, dtype=bool)
+            fresh[j] = columns[j] = added[1][j] = True
+            by_row += self._row_gains(fresh, penalty)
+
+    def _row_gains(self, columns: NDArray[np.bool_], penalty: float) -> NDArray[np.float64]:
+        pattern = pack(columns[None])[0]
+        words = np.flatnonzero(pattern)
+        ones = count_bits(self._A[:, words] & pattern[words])
+        gains: NDArray[np.float64] = count_bits(self._uncovered[:, words] & pattern[words]) - penalty * (
+            np.count_nonzero(columns) - ones
+        )
+        return gains
+
+    def _column_gains(self, rows: NDArray[np.bool_], penalty: float) -> NDArray[np.float64]:
+        which, counts = np.flatnonzero(rows), np.zeros((2, self._shape[1]), dtype=np.int64)
+        count_columns_into(counts[0], self._uncovered, which)
+        count_columns_into(counts[1], self._A, which)
+        gains: NDArray[np.float64] = counts[0] - penalty * (which.size - counts[1])
+        return gains
 
     def _extent(self, rows: NDArray[np.bool_], j: int) -> NDArray[np.bool_]:
         extent: NDArray[np.bool_] = np.zeros(self._shape[0], dtype=bool)
@@ -438,6 +510,96 @@ def share_columns_into(shared: Any, words: Any, A: Any, rows: Any, value: int) -
         if last == rows.shape[0]:
             return n_words
         first, last = last, min(2 * last, rows.shape[0])
+
+
+@kernel
+def count_columns_into(counts: Any, words: Any, rows: Any) -> None:
+    """Add the bits of some packed rows to the counts of their columns."""
+    for r in rows:
+        for w in range(words.shape[1]):
+            left = words[r, w]
+            while left != np.uint64(0):
+                counts[(w << 6) + lowest_bit(left)] += 1
+                left &= left - np.uint64(1)
+
+
+# -- How often each one is covered by blocks, and the essential ones -------------------------------------------------
+
+
+class Coverage:
+    """How many of some blocks cover each one of A; zeros are not counted."""
+
+    def __init__(self, A: BinaryMatrix) -> None:
+        self._A, self._times = A, np.zeros(A.nnz, dtype=np.int32)
+
+    def add(self, rows: NDArray[np.int64], columns: NDArray[np.bool_], by: int = 1) -> None:
+        """Count the block of some row numbers and a mask of columns, or stop counting it with −1."""
+        add_block_into(self._times, self._A.indptr, self._A.indices, rows, columns, by)
+
+    def covered_by_others(self, rows: NDArray[np.int64], columns: NDArray[np.bool_]) -> bool:
+        """Whether every one inside a counted block is covered by another block, too."""
+        return bool(fewest_of_block(self._times, self._A.indptr, self._A.indices, rows, columns) >= 2)
+
+
+@kernel
+def add_block_into(times: Any, indptr: Any, indices: Any, rows: Any, columns: Any, by: int) -> None:
+    """Add `by` to the ones inside a block."""
+    for r in rows:
+        for p in range(indptr[r], indptr[r + 1]):
+            if columns[indices[p]]:
+                times[p - indptr[0]] += by
+
+
+@kernel
+def fewest_of_block(times: Any, indptr: Any, indices: Any, rows: Any, columns: Any) -> int:
+    """Return the smallest count of the ones inside a block; 2 if it is no smaller, or if there are none."""
+    for r in rows:
+        for p in range(indptr[r], indptr[r + 1]):
+            if columns[indices[p]] and times[p - indptr[0]] < 2:
+                return int(times[p - indptr[0]])
+    return 2
+
+
+def essential_ones(A: BinaryMatrix) -> BinaryMatrix:
+    """Return the essential ones of A: whoever covers them by concepts covers all ones.
+
+    A one (r, j) is essential if no row with a one in column j is a proper subset of row r, and no column with a one in
+    row r is a proper subset of column j. Takes n²m/64 + m²n/64 steps for n distinct rows and m distinct columns.
+    """
+    columns = transpose(A)
+    by_row, by_column = _without_subsets(A), _without_subsets(columns)
+    kept = by_row.to_scipy(bool).multiply(transpose(by_column).to_scipy(bool))
+    return BinaryMatrix.of(kept.tocsr())
+
+
+def _without_subsets(lines: BinaryMatrix) -> BinaryMatrix:
+    """Return lines without the ones that they share with a line that is a proper subset of them."""
+    distinct, group, _ = group_masks(pack_binary(lines))
+    order = np.argsort(count_bits(distinct), kind="stable")
+    kept = np.empty_like(distinct)
+    remove_subsets_into(kept, distinct, order, count_bits(distinct))
+    return BinaryMatrix.of(unpack(kept[group], lines.shape[1]))
+
+
+@kernel
+def remove_subsets_into(kept: Any, lines: Any, order: Any, sizes: Any) -> None:
+    """Write every line without the union of its proper subsets; `order` takes the lines by ascending size."""
+    for place in range(order.shape[0]):
+        i = order[place]
+        for w in range(lines.shape[1]):
+            kept[i, w] = lines[i, w]
+        for before in range(place):
+            other = order[before]
+            if sizes[other] == sizes[i]:
+                break
+            inside = True
+            for w in range(lines.shape[1]):
+                if lines[other, w] & ~lines[i, w] != np.uint64(0):
+                    inside = False
+                    break
+            if inside:
+                for w in range(lines.shape[1]):
+                    kept[i, w] &= ~lines[other, w]
 
 
 # -- Dense blocks of what is left of a matrix: seeds, those who resemble them, and the removal of a block ------------

@@ -157,12 +157,15 @@ def palm_step(
     beta: float = 0.0,
     target: Array | None = None,
     steps: int | None = None,
+    slopes: tuple[Array, Array] | None = None,
     threads: int | None = None,
 ) -> tuple[Point, Statistics]:
     """Take one Gauss-Seidel step; return the new point and its AᵀU and UᵀU, from which `loss_at` follows.
 
     U ← prox(Ũ − ν(ŨVVᵀ − AVᵀ)) with Ũ = U + β(U − U_before), then V ← prox(Ṽ − ξ(UᵀUṼ − UᵀA)) likewise. With `steps`,
     so many steps of U for fixed V are followed by as many of V for fixed U; one of each is the same but for rounding.
+    `slopes`, which need `steps`, are added to the gradients: a number for each component to that of U, and one for each
+    feature to that of V.
     """
     gram = point.Vt.T @ point.Vt
     step = rule.step(gram, objective.penalty(lam, gram), beta=beta)
@@ -173,11 +176,20 @@ def palm_step(
         U_before = point.U
     else:
         gathered = gather(A, point.Vt, threads=threads)
+        if slopes is not None:
+            gathered -= slopes[0]
         U, U_before = factor_steps(point.U, gathered, gram, steps=steps, rule=step, X_prev=point.U_before, beta=beta)
         AtU, UtU = statistics_pass(A, U, threads=threads)
     step = rule.step(UtU, objective.penalty(lam, UtU), beta=beta)
     Vt, Vt_before = factor_steps(
-        point.Vt, AtU, UtU, steps=steps or 1, rule=step, X_prev=point.Vt_before, beta=beta, target=target
+        point.Vt,
+        AtU if slopes is None else AtU - slopes[1][:, None],
+        UtU,
+        steps=steps or 1,
+        rule=step,
+        X_prev=point.Vt_before,
+        beta=beta,
+        target=target,
     )
     return Point(U, Vt, U_before, Vt_before), Statistics(AtU, UtU)
 

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from felb.centralized.asso import AssoMethod
+from felb.centralized.base import check_parameters
 from felb.centralized.elbmf import ELBMFMethod
+from felb.centralized.faststep import FastStepMethod, count_step_cells
 from felb.centralized.grecond import GreConDMethod
+from felb.centralized.grecond_plus import GreConDPlusMethod
+from felb.centralized.greess import GreEssMethod
 from felb.centralized.mebf import MEBFMethod
+from felb.centralized.primp import PanPalMethod, PrimpMethod
+from felb.centralized.sofa import SofaMethod
 from felb.centralized.zhang import ZhangMethod
-from felb.sklearn.base import CentralizedFactorization
+from felb.errors import InputError
+from felb.metrics.counts import History
+from felb.sklearn.base import CentralizedFactorization, draw_seed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from felb.metrics.counts import Counts
 
 
 @dataclass(eq=False, repr=False)
@@ -221,3 +238,283 @@ class Zhang(ZhangMethod, CentralizedFactorization):
     >>> U.shape, len(model.thresholds_)
     ((300, 3), 2)
     """
+
+
+@dataclass(eq=False, repr=False)
+class GreConDPlus(GreConDPlusMethod, CentralizedFactorization):
+    """Boolean matrix factorization of centralized data by formal concepts that may cover some zeros.
+
+    A concept is found as in `GreConD`. Then rows and columns are added to it: a line gains its ones that are not
+    covered and loses `penalty` for each of its zeros. Rows that gain are added first, then the column that gains most,
+    until no line gains. Earlier components whose ones are all covered by others are dropped, and so are added lines.
+
+    Parameters
+    ----------
+    n_components : int
+    penalty : loss w >= 0 of a covered zero; a large one gives `GreConD` but for the components that it drops
+    time_limit, binarize_threshold : as in `ELBMF`
+    random_state : taken because all estimators take it; nothing here is random
+
+    Attributes
+    ----------
+    components_, supports_, complete_ : as in `ELBMF`
+    n_iter_ : components found; the others are empty, because nothing was left to cover
+
+    References
+    ----------
+    R. Belohlavek and M. Trnecka. A new algorithm for Boolean matrix factorization which admits overcovering. Discrete
+    Applied Mathematics 249, 2018.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb.metrics import confusion
+    >>> from felb import GreConDPlus
+    >>> zoo = load("zoo")
+    >>> model = GreConDPlus(n_components=10)
+    >>> counts = confusion(zoo, model.fit_transform(zoo), model.components_)
+    >>> counts.fn, counts.fp
+    (40, 14)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class GreEss(GreEssMethod, CentralizedFactorization):
+    """Boolean matrix factorization of centralized data from below, by the essential ones.
+
+    A one is essential if no row with a one in its column is a proper subset of its row, and no column with a one in its
+    row is a proper subset of its column; concepts that cover all essential ones cover all ones. Concepts of the
+    essential ones are taken greedily, and each stands for an interval of concepts of the data. The components are
+    concepts of different intervals, in each step the one that covers most of what is not covered yet. No zero is ever
+    covered, and fewer components than those of `GreConD` make the factorization exact on most data.
+
+    Parameters
+    ----------
+    n_components : int
+    time_limit, binarize_threshold : as in `ELBMF`
+    random_state : taken because all estimators take it; nothing here is random
+
+    Attributes
+    ----------
+    components_, supports_, complete_ : as in `ELBMF`
+    n_iter_ : components found; the others are empty, because nothing was left to cover
+    n_intervals_ : intervals from which no component was taken
+
+    References
+    ----------
+    R. Belohlavek and M. Trnecka. From-below approximations in Boolean matrix factorization: Geometry and new algorithm.
+    Journal of Computer and System Sciences 81(8), 2015.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb import GreEss
+    >>> model = GreEss(n_components=17).fit(load("zoo"))
+    >>> model.n_iter_, round(model.score(load("zoo")), 3)
+    (17, 0.992)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class Primp(PrimpMethod, CentralizedFactorization):
+    """Boolean factorization of centralized data whose number of components follows from description length.
+
+    Minimises μ/2 ‖A − UV‖² + ½G(U, V) + Σ Λ(U) + Σ Λ(V) over [0, 1] by proximal alternating linearized minimization,
+    where G bounds the length of a code table of the components and Λ(x) = 1 − |1 − 2x| draws entries to 0 and 1. The
+    factors are rounded by the pair of thresholds of the least description length. Beginning with `rank_step` random
+    components, as many are added as long as at most one of them is not needed. Components without which the
+    description is shorter are dropped. The result is never longer than the description without components.
+
+    Parameters
+    ----------
+    n_components : components at most; those that are not needed are empty
+    rank_step : components that are added at a time
+    grid : thresholds to try for each factor
+    max_iter : iterations at most for each number of components
+    tol : stop when the objective decreases by less than this share
+    dtype : "float32" or "float64"
+    time_limit : seconds after which the iterations end; thresholds are still sought for what was found until then
+    binarize_threshold, random_state : as in `ELBMF`
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features; the last ones are empty if fewer are needed
+    rank_ : components that are not empty
+    cost_, empty_cost_ : description length of the result, and without any component
+    relaxed_components_ : V before the thresholds; components that were dropped are there
+    thresholds_ : for U and for V
+    history_ : loss, objective and integrality gap per iteration
+    integrality_gap_, converged_, n_iter_, supports_, complete_ : as in `ELBMF`
+
+    References
+    ----------
+    S. Hess, K. Morik and N. Piatkowski. The PRIMPing routine: Tiling through proximal alternating linearized
+    minimization. Data Mining and Knowledge Discovery 31(4), 2017.
+
+    Examples
+    --------
+    >>> from felb.data import planted
+    >>> from felb import Primp
+    >>> model = Primp(n_components=20, random_state=0).fit(planted(500, 100, 5, noise=0.05, seed=1).A)
+    >>> model.rank_, model.cost_ < model.empty_cost_
+    (5, True)
+    """
+
+
+@dataclass(eq=False, repr=False)
+class PanPal(PanPalMethod, CentralizedFactorization):
+    """PRIMP with a simpler cost: wrong cells plus the ones of both factors, |A ⊕ U∘V| + |U| + |V|.
+
+    The relaxed objective is ½‖A − UV‖² + ½|U| + ½|V| + Σ Λ(U) + Σ Λ(V). All else is as in `Primp`. A component must
+    cover more cells than it has rows and columns, so that small or noisy components are not found.
+
+    Parameters
+    ----------
+    n_components, rank_step, grid, max_iter, tol, dtype, time_limit, binarize_threshold, random_state : as in `Primp`
+
+    Attributes
+    ----------
+    cost_, empty_cost_ : cost of the result, and the number of ones of the data
+    components_, rank_, relaxed_components_, thresholds_, history_, n_iter_ : as in `Primp`
+
+    References
+    ----------
+    As for `Primp`.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb import PanPal
+    >>> model = PanPal(n_components=10, random_state=0).fit(load("zoo"))
+    >>> model.cost_ < model.empty_cost_
+    True
+    """
+
+
+@dataclass(eq=False, repr=False)
+class Sofa(SofaMethod, CentralizedFactorization):
+    """Boolean factorization of a stream of rows: one pass for the components, a second one for the rows.
+
+    The first pass keeps centres of rows. A centre counts the columns of the rows that joined it; its pattern is those
+    that occur in at least half of them. A row joins the centres that cover it, greedily, and what none of them covers
+    opens a new one in place of the lightest. The components are the patterns, or single columns, that cover a sample of
+    the rows best, chosen greedily as in `Asso`. Memory is O(centres · features + sample); it does not depend on the
+    number of rows. The result depends on their order, but not on the blocks in which they come.
+
+    Parameters
+    ----------
+    n_components : int
+    centres : centres that are kept; by default 8 for each component and at least 64
+    overlap : share of a pattern that a row must hold to join its centre
+    rest : share of the columns of a row that opens a new centre if no centre covers them
+    sample : rows among which components are chosen, drawn uniformly from the stream
+    time_limit : seconds after which the first pass ends, with what was found until then
+    binarize_threshold, random_state : as in `ELBMF`
+
+    Attributes
+    ----------
+    components_, supports_, complete_ : as in `ELBMF`; supports are not known after `partial_fit`
+    n_iter_ : components found; the others are empty
+    n_records_ : rows seen
+
+    References
+    ----------
+    S. Neumann and P. Miettinen. Biclustering and Boolean Matrix Factorization in Data Streams. PVLDB 13(10), 2020.
+
+    Examples
+    --------
+    >>> from felb.data import planted
+    >>> from felb import Sofa
+    >>> data, model = planted(3000, 100, 5, noise=0.05, seed=1), Sofa(n_components=5, random_state=0)
+    >>> for block in data.A.row_blocks(500):
+    ...     _ = model.partial_fit(block)
+    >>> model.n_records_, round(model.score(data.signal), 2)
+    (3000, 1.0)
+    """
+
+    def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
+        """Add rows of a stream and choose the components by all rows so far; `fit` starts anew.
+
+        Choosing takes the time of some thousand rows, so blocks should not be much smaller.
+
+        Parameters
+        ----------
+        X : records × features, 0/1; the next rows
+        """
+        check_parameters(self)
+        self.check()
+        begun = hasattr(self, "_stream")
+        A = self._matrix(X, reset=not begun)
+        if not begun:
+            k = self.check_rank(self.n_components, (A.shape[1], A.shape[1]))
+            self._stream = self.open_stream(A.shape[1], k, draw_seed(self.random_state))
+        self._stream.add(A)
+        self.components_ = self._stream.components(int(self.n_components), A.shape[1])
+        self.n_iter_ = int(np.count_nonzero(self.components_.any(axis=1)))
+        self.n_records_, self.supports_, self.complete_ = self._stream.sample.seen, None, True
+        self.history_, self.integrality_gap_, self.converged_ = History(), 0.0, True
+        return self
+
+    def fit_transform(  # type: ignore[override]
+        self, X: Any, y: Any = None, *, verbose: bool = False
+    ) -> NDArray[np.bool_]:
+        """Fit in one pass over the rows of X, and return the assignment of a second one."""
+        if hasattr(self, "_stream"):
+            del self._stream
+        return super().fit_transform(X, y, verbose=verbose)
+
+
+@dataclass(eq=False, repr=False)
+class FastStep(FastStepMethod, CentralizedFactorization):
+    """Factorization of centralized data by a step: A ≈ [UVᵀ >= τ] with real U, V > 0.
+
+    Minimises Σ_{ones} log(1 + exp(τ − X_ij)) + Σ_{zeros} X_ij²/(4τ) for X = UVᵀ by Newton steps in single coordinates,
+    each halved until the loss does not grow. The zeros enter by UᵀU and VᵀV, so that only ones are visited. A block of
+    which half are ones has its best X at τ. The factors are not Boolean: `step_counts` counts the cells of the step
+    reconstruction, and `components_` are V cut at the threshold with the fewest wrong cells after rows are assigned.
+
+    Parameters
+    ----------
+    n_components : int
+    tau : where the step is, τ > 0
+    max_iter : iterations at most
+    tol : stop when the loss decreases by less than this share
+    grid : thresholds to try, equidistant on [0, 1], but for 0
+    dtype : of `relaxed_components_` of trivial data; all else is computed in double precision
+    time_limit : seconds after which the iterations end; a threshold is still sought for what was found until then
+    binarize_threshold, random_state : as in `ELBMF`
+
+    Attributes
+    ----------
+    components_ : bool array, n_components × n_features
+    step_rows_, step_columns_ : U and V, records × components and features × components; None for trivial data
+    relaxed_components_ : Vᵀ, each component divided by its typical entry, at most 1
+    threshold_ : at which `relaxed_components_` are cut
+    history_ : loss per iteration
+    integrality_gap_, converged_, n_iter_, supports_, complete_ : as in `ELBMF`
+
+    References
+    ----------
+    M. Araujo, P. Ribeiro and C. Faloutsos. FastStep: Scalable Boolean Matrix Decomposition. PAKDD 2016.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb import FastStep
+    >>> model = FastStep(n_components=10, random_state=0).fit(load("zoo"))
+    >>> model.step_counts(load("zoo")).f1 > 0.8
+    True
+    """
+
+    def step_counts(self, X: Any) -> Counts:
+        """Count the cells of [UVᵀ >= τ] against the data of the fit.
+
+        Parameters
+        ----------
+        X : the records of the fit, in their order
+        """
+        check_is_fitted(self)
+        A = self._matrix(X, reset=False)
+        if self.step_rows_ is None or len(A) != len(self.step_rows_):
+            raise InputError("step_counts needs the records of the fit, and data that is not trivial")
+        return count_step_cells(A, self.step_rows_, self.step_columns_, self.tau)

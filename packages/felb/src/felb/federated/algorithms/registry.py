@@ -112,6 +112,19 @@ CENTRALIZED = (
                 "geometric segmentation around the median column or row", ("wan2020fast",)),
     MethodEntry("zhang", "felb.centralized.zhang:ZhangMethod",
                 "multiplicative steps with a penalty, thresholds by a grid", ("zhang2007binary",)),
+    MethodEntry("grecond-plus", "felb.centralized.grecond_plus:GreConDPlusMethod",
+                "formal concepts that grow beyond the ones, at a penalty", ("belohlavek2018new",)),
+    MethodEntry("greess", "felb.centralized.greess:GreEssMethod",
+                "formal concepts from intervals of essential ones, never a false positive", ("belohlavek2015below",)),
+    MethodEntry("primp", "felb.centralized.primp:PrimpMethod",
+                "proximal steps; finds the number of components by description length", ("hess2017primping",)),
+    MethodEntry("panpal", "felb.centralized.primp:PanPalMethod",
+                "PRIMP with the ones of the factors as their cost", ("hess2017primping",)),
+    MethodEntry("sofa", "felb.centralized.sofa:SofaMethod",
+                "one pass over a stream of rows, in memory that does not depend on their number",
+                ("neumann2020biclustering",)),
+    MethodEntry("faststep", "felb.centralized.faststep:FastStepMethod",
+                "non-negative factors whose product is cut by a step", ("araujo2016faststep",)),
 )
 # fmt: on
 POST_HOC = tuple(
