@@ -56,10 +56,10 @@ VERBS = [("fit", "-k", 2), ("simulate", *SMALL)]
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ([[1, 0], [1, 2]], ("row 1 (line 3)", "column 1 ('b')", "holds 2", "--binarize-threshold")),
-        ([[0.5, 0], [1, 1]], ("row 0 (line 2)", "column 0 ('a')", "holds 0.5", "--binarize-threshold")),
-        ([[1, 0], ["nan", 1]], ("row 1 (line 3)", "column 0 ('a')", "missing", "--missing")),
-        ([[1, 0], ["", 1]], ("row 1 (line 3)", "column 0 ('a')", "missing", "--missing")),
+        ([[1, 0], [1, 2]], ("line 3", "column 2 ('b')", "holds 2", "--binarize-threshold")),
+        ([[0.5, 0], [1, 1]], ("line 2", "column 1 ('a')", "holds 0.5", "--binarize-threshold")),
+        ([[1, 0], ["nan", 1]], ("line 3", "column 1 ('a')", "missing", "--missing")),
+        ([[1, 0], ["", 1]], ("line 3", "column 1 ('a')", "missing", "--missing")),
         ([[1, 0], [1]], ("line 3 has 1 cells", "2 were expected")),
         ([], ("holds no rows",)),
     ],

@@ -80,9 +80,9 @@ def test_header_can_be_told(tmp_path):
     assert read(numbers, header=True).matrix.columns == ("0", "1")
     assert read(numbers, header=True).matrix.shape == (1, 2)
     assert read(numbers, header=False).matrix.shape == (2, 2)
-    with pytest.raises(InputError, match=r"row 0 \(line 1\), column 1 holds 2; .* header"):
+    with pytest.raises(InputError, match=r"line 1, column 2 holds 2; .* header"):
         read(write(tmp_path / "m.csv", "0,2\n1,0\n"))
-    with pytest.raises(InputError, match=r"row 0 \(line 1\), column 0 holds 'a'"):
+    with pytest.raises(InputError, match=r"line 1, column 1 holds 'a'"):
         read(write(tmp_path / "h.csv", "a,b\n1,0\n"), header=False)
 
 
@@ -98,16 +98,16 @@ def test_header_can_be_told(tmp_path):
         ("a,b\r\n1,0\r\n1\r\n", "line 3 has 1 cells"),
         ('"a\n\n",b\n1,0\n1\n', "line 5 has 1 cells"),
         ("a,b\n1,0\n\n1,1\n", "line 3 is empty"),
-        ("a,b\n1,0\n0,0.5\n", r"row 1 \(line 3\), column 1 \('b'\) holds 0\.5; .*binarize_threshold"),
-        ("a,b\n1,0\n0,2\n", r"row 1 \(line 3\), column 1 \('b'\) holds 2; .*binarize_threshold"),
-        ("a,b\n1,0\n-1,0\n", r"row 1 \(line 3\), column 0 \('a'\) holds -1; .*binarize_threshold"),
-        ('"a\nx",b\n1,0\n0,inf\n', r"row 1 \(line 4\), column 1 \('b'\) is infinite"),
-        ("1,0\n0,0.5\n", r"row 1 \(line 2\), column 1 holds 0\.5; .*binarize_threshold"),
-        ("a,b\n1,\n", r"row 0 \(line 2\), column 1 \('b'\) is missing"),
-        ("1,NaN\n", r"row 0 \(line 1\), column 1 is missing"),
-        ("1,NA\n", r"row 0 \(line 1\), column 1 is missing"),
-        ("a,b\n1,?\n", r"column 1 \('b'\) is missing"),
-        ("a,b\n1,x\n", r"row 0 \(line 2\), column 1 \('b'\) holds 'x'"),
+        ("a,b\n1,0\n0,0.5\n", r"line 3, column 2 \('b'\) holds 0\.5; .*binarize_threshold"),
+        ("a,b\n1,0\n0,2\n", r"line 3, column 2 \('b'\) holds 2; .*binarize_threshold"),
+        ("a,b\n1,0\n-1,0\n", r"line 3, column 1 \('a'\) holds -1; .*binarize_threshold"),
+        ('"a\nx",b\n1,0\n0,inf\n', r"line 4, column 2 \('b'\) is infinite"),
+        ("1,0\n0,0.5\n", r"line 2, column 2 holds 0\.5; .*binarize_threshold"),
+        ("a,b\n1,\n", r"line 2, column 2 \('b'\) is missing"),
+        ("1,NaN\n", r"line 1, column 2 is missing"),
+        ("1,NA\n", r"line 1, column 2 is missing"),
+        ("a,b\n1,?\n", r"column 2 \('b'\) is missing"),
+        ("a,b\n1,x\n", r"line 2, column 2 \('b'\) holds 'x'"),
         ("a,b\n1,1_0\n", r"holds '1_0'"),
         ("a;b\n1;0\n", r"holds '1;0'.*commas"),
         ("a,a\n1,0\n", "line 1.* column name 'a' occurs more than once.*header"),
@@ -129,7 +129,7 @@ def test_csv_refused(content, message, tmp_path):
 
 def test_column_numbers_are_those_of_the_matrix(tmp_path):
     path = write(tmp_path / "c.csv", "site,a,b\nx,0,1\ny,0,7\n")
-    with pytest.raises(InputError, match=r"row 1 \(line 3\), column 1 \('b'\) holds 7"):
+    with pytest.raises(InputError, match=r"line 3, column 2 \('b'\) holds 7"):
         read(path, client_column="site")
 
 
@@ -139,7 +139,7 @@ def test_csv_threshold(tmp_path):
     for threshold in (-1.0, 0.0, 0.3):
         expected = values > threshold
         np.testing.assert_array_equal(read(path, binarize_threshold=threshold).matrix.toarray(), expected)
-    with pytest.raises(InputError, match=r"row 0 \(line 2\), column 0 \('a'\) is missing"):
+    with pytest.raises(InputError, match=r"line 2, column 1 \('a'\) is missing"):
         read(write(tmp_path / "n.csv", "a\nnan\n"), binarize_threshold=0)
 
 
@@ -154,7 +154,7 @@ def test_csv_written_by_pandas(tmp_path):
     frame("bool").to_csv(tmp_path / "p.csv", index=False)
     np.testing.assert_array_equal(read(tmp_path / "p.csv").matrix.toarray(), DENSE)
     frame().to_csv(tmp_path / "i.csv")
-    with pytest.raises(InputError, match=r"row 2 \(line 4\), column 0 \(''\) holds 2"):
+    with pytest.raises(InputError, match=r"line 4, column 1 \(''\) holds 2"):
         read(tmp_path / "i.csv")
     clients = read(tmp_path / "i.csv", client_column="").clients  # even the row labels may say who a row is from
     assert clients == tuple(str(i) for i in range(30))
@@ -264,5 +264,5 @@ def test_sparse_items_are_not_densified(tmp_path):
 def test_an_infinite_cell_is_refused_with_a_threshold_too(word, tmp_path):
     (tmp_path / "a.csv").write_text(f"1,0\n{word},1\n")
     for threshold in (None, 0.5):
-        with pytest.raises(InputError, match=r"row 1 \(line 2\), column 0 is infinite"):
+        with pytest.raises(InputError, match=r"line 2, column 1 is infinite"):
             read(tmp_path / "a.csv", binarize_threshold=threshold)

@@ -55,7 +55,7 @@ Exit codes:
   130  interrupted (Ctrl-C); 143 terminated, 129 terminal closed
 """
 FAILED = 1
-OPTIONS = {"header": "--header/--no-header", "n_components": "--components"}
+OPTIONS = {"header": "--header/--no-header", "n_components": "--components", "label_column": "--labels"}
 """Options of parameters that do not have the same name."""
 
 

@@ -209,7 +209,8 @@ SHOWN = 6
 @options.data_of_run
 @option(
     "--labels",
-    "Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data.",
+    "Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data, "
+    "which may be a feature or not.",
     "SOURCE",
 )
 @option("--sets", "Write the components as sets of features to this GMT file (.gmt).", "FILE")

@@ -57,6 +57,9 @@ def to_binary(
     if isinstance(data, BinaryMatrix):
         _check_binary_threshold(binarize_threshold)
         return data if columns is None else data.with_columns(columns)
+    held = getattr(data, "binary_matrix", None)
+    if isinstance(held, BinaryMatrix) and held.nnz == data.nnz and np.array_equal(data.indices, held.indices):
+        return to_binary(held, columns=columns, binarize_threshold=binarize_threshold)
     if hasattr(data, "tocsr"):
         check_sparse(binarize_threshold, data.dtype, data.ndim)
         return from_csr(to_checked_csr(data), columns=columns, binarize_threshold=binarize_threshold)
