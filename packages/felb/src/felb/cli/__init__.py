@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import signal
 import sys
 import threading
@@ -115,6 +117,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         with stopping_on_signals():
             outcome: Any = felb.main(args=args, prog_name="felb", standalone_mode=False)
     except click.ClickException as error:
+        suggest_command(error)
         error.show()
         sys.exit(error.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
@@ -132,6 +135,17 @@ def main(args: list[str] | None = None) -> NoReturn:
         tell(f"error: {where}{error.strerror or error}; check the path, its permissions and the free space", error)
         sys.exit(FAILED)
     sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def suggest_command(error: click.ClickException) -> None:
+    """Add the command that may have been meant to the error about one that does not exist."""
+    ctx = getattr(error, "ctx", None)
+    found = re.match(r"No such command '(.*)'\.$", error.message)
+    if found is None or ctx is None or not isinstance(ctx.command, click.Group):
+        return
+    close = difflib.get_close_matches(found[1], ctx.command.list_commands(ctx), n=1)
+    if close and "Did you mean" not in error.format_message():  # newer versions of click say it of loaded commands
+        error.message += f" Did you mean {close[0]!r}?"
 
 
 def tell(message: str, error: BaseException) -> None:

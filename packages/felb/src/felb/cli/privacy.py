@@ -120,7 +120,7 @@ def log(run: str, client: str | None, as_json: bool) -> None:
 @option(
     "--ones-per-record", "Median number of ones per record: the row bound, unless the specification has one.", COUNT, 20
 )
-@options.privacy_spec
+@options.privacy_spec("required")
 @options.as_json
 def plan(
     records: int, features: int, clients: int, ones_per_record: int, privacy: dict[str, Any] | None, as_json: bool

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 @options.result
 @options.other_result
 @option("--features", "Maximum number of feature names per component.", COUNT, SHOWN_FEATURES)
+@option("--table", "Also write a CSV file with a line for each component and feature.", "FILE")
+@options.force
 @options.as_json
-def show_command(result: str, other: str | None, features: int, as_json: bool) -> None:
+def show_command(result: str, other: str | None, features: int, table: str | None, force: bool, as_json: bool) -> None:
     """Show the provenance, the scores and the components of the result in the folder RESULT.
 
     The support of a component is the number of records that have it. Its size is the number of its features.
@@ -47,8 +49,10 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
     With a second result, OTHER, both are shown side by side, and their components are matched one to one by the
     Jaccard index of their features.
     """
-    from felb.runs.result import Result
+    from felb.runs.result import Result, write_long_table
 
+    if table is not None:
+        write_long_table(Result.read(result), table, force=force)
     if other is not None:
         print_pair([Result.read(result), Result.read(other)], [result, other], as_json=as_json, shown=features)
         return

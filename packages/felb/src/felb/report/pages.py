@@ -585,6 +585,8 @@ def report_model(model: BooleanFactorization, path: str | os.PathLike[str], X: A
         U, V = model._assign(rows), model.components_
         measured = Measured(rows, U, V, source=UNSTORED, same=None, stored=False, rows_of=None)
         inputs = replace(inputs, measured=measured, absent=None)
+    if Path(path).exists() and not force:
+        raise InputError(f"{path} exists; choose another file, or replace it by force", parameter="force")
     build_result_page(inputs).write(Path(path), force=force)
 
 

@@ -333,7 +333,7 @@ class Result:
             writer = csv.writer(file)
             writer.writerow(["component", "support", "size", "features"])
             for c in self.described():
-                writer.writerow([c.number, c.support, len(c.features), "; ".join(c.features)])
+                writer.writerow([c.number, c.support, len(c.features), join_names(c.features)])
             for number in self.withheld:
                 writer.writerow([number, "", "", WITHHELD])
         (folder / ASSIGNMENTS).mkdir(exist_ok=True)
@@ -402,13 +402,39 @@ class Result:
         if target.suffix != MODEL_SUFFIX:
             raise InputError(f"{target} does not end in {MODEL_SUFFIX}, by which a model file is known; name it so")
         if target.exists() and not force:
-            raise InputError(f"{target} exists; choose another name, or replace it with force=True")
+            raise InputError(f"{target} exists; choose another name, or replace it by force", parameter="force")
         with tempfile.TemporaryDirectory(prefix="felb-model-") as scratch, replacing(target) as partial:
             self.write(Path(scratch), {})
             with zipfile.ZipFile(partial, "w") as archive:
                 for file in (Path(scratch) / name for name in MEMBERS):
                     if file.is_file():
                         archive.writestr(zipfile.ZipInfo(file.name, WRITTEN), file.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names separated by "; "; a name that holds a semicolon or a quotation mark is quoted as in CSV files.
+
+    Examples
+    --------
+    >>> join_names(["fever", "cough; dry"])
+    'fever; "cough; dry"'
+    """
+    quoted = (
+        '"' + name.replace('"', '""') + '"' if {";", '"'} & set(name) or name != name.strip() else name
+        for name in names
+    )
+    return "; ".join(quoted)
+
+
+def write_long_table(result: Result, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write the components as a CSV file with a line for each component and feature."""
+    target = Path(path)
+    if target.exists() and not force:
+        raise InputError(f"{target} exists; choose another name, or replace it by force", parameter="force")
+    with replacing(target) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["component", "support", "feature"])
+        writer.writerows([c.number, c.support, name] for c in result.described() for name in c.features)
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OUTPUTS = ("sparse", "matrix")
 
 
-class BinarizedRows(sp.csr_array):  # type: ignore[misc]
+class BinarizedRows(sp.csr_array):
     """0/1 features as a SciPy CSR array, which any estimator takes; felb's find names and unknown cells in it.
 
     A part or a product of it is an array without them.

@@ -408,7 +408,7 @@ def _added(name: str, a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
 def write_proposal(summary: Summary, path: str | PathLike[str], *, prefixes: bool, force: bool = False) -> None:
     """Write what a site proposes as JSON, for a person to look at before it is sent."""
     if Path(path).exists() and not force:
-        raise InputError(f"{path} exists; choose another name or replace it with force=True")
+        raise InputError(f"{path} exists; choose another name, or replace it by force", parameter="force")
     with replacing(Path(path)) as partial:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(Proposal(summary, prefixes)), indent=1))
 
