@@ -5,7 +5,6 @@ import pytest
 from felb.errors import InputError
 from felb_sites.cli.site import check_hook
 
-
 NOT_CALLABLE = ["cat | mail me", "cat > log.txt", "true && true", "echo $(date)", "no-such-program", "'x"]
 
 
