@@ -233,6 +233,8 @@ def read_names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
         ) from error
 
 
+INDEX = "(row names)"
+"""Name of a first column without a name, as pandas and R write the names of rows."""
 TEXT_COLUMNS = {"clients": "client_column", "rows": "record_column", "labels": "label_column"}
 """Columns that are no features: which part of a `Table` they give, and the option that names them."""
 
@@ -246,6 +248,8 @@ def find_text_columns(options: ReadOptions, columns: Sequence[str] | None) -> di
             continue
         if columns is None:
             raise InputError(f"{option}={name!r} needs column names, but the file has no header line", parameter=option)
+        if name == "" and columns[0] == INDEX:
+            name = INDEX
         if name not in columns:
             shown = ", ".join(repr(column) for column in columns[:10])
             more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
@@ -347,7 +351,7 @@ def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str)
     (`missing` is not "error"), a first line of numbers and empty cells could be either, and is refused. Columns that
     are not asked for are left out, whatever they hold; a table without names is read as a whole.
     """
-    header = options.header
+    header, delimiter = options.header, find_separator(path, bounds, delimiter)
     with open_text(path, bounds) as file:
         records = text_records(file, delimiter, bounds)
         first = next(records, None)
@@ -369,6 +373,8 @@ def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str)
             )
         names = _header_names(first[1], header) if named else None
         texts = find_text_columns(options, names)
+        if names is not None and names[0] == INDEX and "rows" not in texts:
+            texts["rows"] = 0  # pandas and R write the names of rows under an empty heading
         kept, ignored = split_columns(names or width, options.columns, texts=texts)
         if not kept:
             others = " and the ".join(TEXT_COLUMNS[part].replace("_", " ") for part in texts)
@@ -411,6 +417,20 @@ def _lines(file: IO[str], bounds: Bounds) -> Iterator[str]:
         yield line
 
 
+SEPARATORS = (";", "\t", "|")
+"""What separates cells in text files of other programs than the suffix says, in the order in which they are tried."""
+
+
+def find_separator(path: Path, bounds: Bounds, usual: str) -> str:
+    """Return what separates the cells of the first line: `usual`, or another separator if the line has none of it."""
+    try:
+        with open_text(path, bounds) as file:
+            line = file.readline(bounds.line + 1)
+    except (OSError, EOFError, UnicodeDecodeError):  # reading the file says what is wrong with it
+        return usual
+    return usual if usual in line else next((mark for mark in SEPARATORS if mark in line), usual)
+
+
 def text_records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tuple[int, list[str]]]:
     """Yield (number of its first line, cells) of every record; empty lines may only stand at the end."""
     reader = csv.reader(_lines(file, bounds), delimiter=delimiter, strict=True)
@@ -432,6 +452,8 @@ def text_records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tupl
 
 def _header_names(cells: list[str], header: bool | None) -> tuple[str, ...]:
     names = [cell.strip() for cell in cells]
+    if len(names) > 1 and not names[0] and INDEX not in names:
+        names[0] = INDEX
     try:
         return check_column_names(names, len(names)) or ()
     except InputError as error:
