@@ -67,3 +67,19 @@ def test_names_of_features_can_be_told_apart_in_tables(felb, in_folder):
     assert again.code == 1
     assert "--force" in again.err
     assert join_names(['say "x"', "y"]) == '"say ""x"""; y'
+
+
+def test_a_changed_result_is_shown_on_request_and_says_so(felb, in_folder):
+    assert felb("fit", "zoo", "--method", "grecond", "-k", 3, "-o", "out").code == 0
+    path = in_folder / "out" / "components.csv"
+    path.write_text(path.read_text().replace("milk", "silk"))
+    for verb in (["show", "out"], ["score", "out", "zoo"], ["interpret", "out"], ["report", "out", "--force"]):
+        done = felb(*verb)
+        assert done.code == 1
+        assert "components.csv is not the file" in done.err
+        done = felb(*verb, "--unverified", "--json")
+        assert done.code == 0, done.err
+        assert "warning: unverified" in done.err
+        assert done.json["unverified"]
+    assert "unverified" in felb("show", "out", "--unverified").out
+    assert "unverified" in (in_folder / "out" / "report.html").read_text(encoding="utf-8")

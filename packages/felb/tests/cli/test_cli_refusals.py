@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cli_files import leftovers, write_csv
+from results import reseal
 
 from felb.runs.result import Result
 
@@ -280,7 +281,7 @@ def test_folders_that_hold_no_result(refused, in_folder, good):
 def test_damaged_results(refused, result, verb):
     record, components = result / "result.json", result / "components.npz"
     whole, raw = record.read_bytes(), components.read_bytes()
-    for damaged in (b"", b"{", whole[: len(whole) // 2], b"[]", b"{}", b"\xff\xfe", b'{"format": "felb-result-2"}'):
+    for damaged in (b"", b"{", whole[: len(whole) // 2], b"[]", b"{}", b"\xff\xfe", b'{"format": "felb-result-3"}'):
         record.write_bytes(damaged)
         refused(*verb, words=("result.json is damaged", "make the result again"))
     record.write_text(json.dumps({**json.loads(whole), "format": "felb-result-9"}))
@@ -288,10 +289,13 @@ def test_damaged_results(refused, result, verb):
     record.write_bytes(whole)
     for size in (0, 10, len(raw) // 2, len(raw) - 1):
         components.write_bytes(raw[:size])
+        refused(*verb, words=("components.npz is not the file", "make the result again", "--unverified"))
+        reseal(result)
         refused(*verb, words=("components.npz is damaged or missing", "make the result again"))
     components.unlink()
-    refused(*verb, words=("components.npz is damaged or missing",))
+    refused(*verb, words=("components.npz is missing",))
     sp.save_npz(components, sp.csr_array(np.eye(7)))
+    reseal(result)
     refused(
         *verb,
         words=(

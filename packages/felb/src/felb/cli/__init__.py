@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -55,8 +56,10 @@ Exit codes:
   2    the command line is not valid
   3    the run is finished, but a site has missed rounds (felb run)
   130  interrupted (Ctrl-C); 143 terminated, 129 terminal closed
+  141  nobody reads the output any more (felb show RESULT | head -1)
 """
-FAILED = 1
+FAILED, PIPE = 1, 13
+"""Exit code of an error; number of the signal that other tools die of when nobody reads their output."""
 OPTIONS = {"header": "--header/--no-header", "n_components": "--components", "label_column": "--labels"}
 """Options of parameters that do not have the same name."""
 
@@ -130,11 +133,32 @@ def main(args: list[str] | None = None) -> NoReturn:
     except MemoryError as error:
         tell("error: not enough memory; use fewer workers or a larger machine", error)
         sys.exit(FAILED)
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # click ends so when who reads the output has enough
+            silence_output()
+            sys.exit(128 + PIPE)
+        raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         tell(f"error: {where}{error.strerror or error}; check the path, its permissions and the free space", error)
         sys.exit(FAILED)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence_output()
+        sys.exit(128 + PIPE)
+    except OSError as error:
+        silence_output()
+        tell(f"error: the output cannot be written: {error.strerror or error}", error)
+        sys.exit(FAILED)
     sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def silence_output() -> None:
+    """Let nothing more be written to stdout, so that Python does not fail again when it ends."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
 
 
 def suggest_command(error: click.ClickException) -> None:

@@ -8,7 +8,7 @@ import click
 
 from felb.cli import options
 from felb.cli.options import COUNT, PATH, option
-from felb.cli.output import print_json, print_rows, step_progress, warnings_as_notes
+from felb.cli.output import print_json, print_rows, step_progress, unverified_option, warnings_as_notes
 
 
 @click.command("stability")
@@ -25,6 +25,7 @@ from felb.cli.output import print_json, print_rows, step_progress, warnings_as_n
 @options.client_column_of_data
 @options.reading
 @options.as_json
+@unverified_option
 def stability_command(
     result: str, n_resamples: int, refits: tuple[str, ...], seed: int, as_json: bool, **data: Any
 ) -> None:

@@ -11,7 +11,7 @@ from rich.padding import Padding
 
 from felb.cli import options
 from felb.cli.options import COUNT, PATH, option
-from felb.cli.output import new_table, plain_console, print_json, print_rows
+from felb.cli.output import new_table, plain_console, print_json, print_rows, unverified_option
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def plan(
 @privacy_command.command("statement")
 @click.argument("run", **PATH)
 @options.as_json
+@unverified_option
 def statement(run: str, as_json: bool) -> None:
     """Show the privacy guarantee of the result in the folder RUN: unit, attackers, budget and conditions."""
     from felb.runs.folder import outbound_lines

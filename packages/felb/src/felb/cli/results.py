@@ -21,6 +21,7 @@ from felb.cli.output import (
     print_result,
     print_rows,
     score_table,
+    unverified_option,
     warnings_as_notes,
 )
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @option("--table", "Also write a CSV file with a line for each component and feature.", "FILE")
 @options.force
 @options.as_json
+@unverified_option
 def show_command(result: str, other: str | None, features: int, table: str | None, force: bool, as_json: bool) -> None:
     """Show the provenance, the scores and the components of the result in the folder RESULT.
 
@@ -103,6 +105,7 @@ def _tabulate_pairs(pairs: Sequence[Pair], shown: int) -> Table:
 @options.client_column_left_out
 @options.reading
 @options.as_json
+@unverified_option
 def score_command(result: str, data: str, as_json: bool, **reading: Any) -> None:
     """Assign the records of DATA to the components of RESULT and score the reconstruction.
 
@@ -137,6 +140,7 @@ def score_command(result: str, data: str, as_json: bool, **reading: Any) -> None
 @options.client_column_left_out
 @options.reading
 @options.as_json
+@unverified_option
 def certify_command(data: str, as_json: bool, **parameters: Any) -> None:
     """Prove a lower bound on the number of wrong cells of any Boolean factorization of DATA.
 
@@ -177,6 +181,7 @@ PAGE = "report.html"
 @options.reading
 @options.force
 @options.as_json
+@unverified_option
 def report_command(
     result: str, out: str | None, png: str | None, csv: str | None, force: bool, as_json: bool, **sources: Any
 ) -> None:
@@ -223,6 +228,7 @@ SHOWN = 6
 @options.client_column_of_data
 @options.reading
 @options.as_json
+@unverified_option
 def interpret_command(
     result: str, labels: str | None, sets: str | None, rules: str | None, table: str | None, as_json: bool, **data: Any
 ) -> None:
@@ -293,6 +299,7 @@ SHOWN_NAMES = 5
 @options.reading
 @options.force
 @options.as_json
+@unverified_option
 def apply_command(
     result: str, data: str, out: str, drift_file: str | None, rows: int, force: bool, as_json: bool, **reading: Any
 ) -> None:
