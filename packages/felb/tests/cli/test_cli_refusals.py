@@ -339,3 +339,14 @@ def test_parameters_are_checked_before_rounds_are_counted(refused, good):
 def test_endless_numbers_and_endless_nesting_are_refused(refused, good):
     refused("choose-k", good, "-k", "1-999999999999", words=("compare fewer",), code=2)
     refused("fit", good, "-k", 2, "-o", "x", "-p", "nothing=" + "[" * 100_000, words=("nothing",))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes")
+def test_names_that_no_record_can_hold_are_refused_before_work_starts(refused, in_folder):
+    name = os.fsdecode(b"gr\xfc\xdfe.csv")
+    (in_folder / name).write_text("a,b\n" + "1,0\n0,1\n" * 10)
+    words = ("is not UTF-8", "rename the file")
+    refused("simulate", name, "--method", "grecond+or", "-k", "1", "-o", "out", words=words)
+    refused("fit", name, "--method", "grecond", "-k", "1", "-o", "out", words=words)
+    refused("schema", "infer", name, "-o", "s.toml", words=words)
+    refused("compare", name, "--methods", "grecond", "-k", "1", "-o", "out", words=words)

@@ -116,6 +116,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # characters that the terminal cannot show must not fail the command
+    output = sys.stdout
     try:
         with stopping_on_signals():
             outcome: Any = felb.main(args=args, prog_name="felb", standalone_mode=False)
@@ -134,7 +135,8 @@ def main(args: list[str] | None = None) -> NoReturn:
         tell("error: not enough memory; use fewer workers or a larger machine", error)
         sys.exit(FAILED)
     except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # click ends so when who reads the output has enough
+        # Who reads the output has enough: click replaces the stream, and rich ends on the error.
+        if sys.stdout is not output or isinstance(error.__context__, BrokenPipeError):
             silence_output()
             sys.exit(128 + PIPE)
         raise

@@ -90,7 +90,7 @@ class Limits:
         for entry in fields(self):
             value = getattr(self, entry.name)
             optional = value is None and entry.name in ("max_rows", "max_columns")
-            number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
             if not optional and not (number and value > 0):
                 raise InputError(f"{entry.name} must be a positive number, got {value!r}")
 

@@ -31,7 +31,7 @@ from felb.data.readers import (
     to_objects,
 )
 from felb.errors import InputError, missing_extra
-from felb.records import file_size, open_regular, read_text
+from felb.records import check_storable, file_size, open_regular, read_text
 from felb.tables.schema import Roles
 
 if TYPE_CHECKING:
@@ -341,6 +341,7 @@ def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str, name:
 
 
 def _open_file(path: Path, connection: duckdb.DuckDBPyConnection, needed: Needed | None) -> RawSource:
+    check_storable(str(path))
     suffix, packed = split_suffix(path)
     if suffix not in KNOWN or (packed and suffix not in (*SEPARATORS, *ITEM_LISTS)):
         raise InputError(
