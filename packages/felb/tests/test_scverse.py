@@ -54,3 +54,34 @@ def test_wrong_input_is_named(cells):
     cells.var_names = ["same"] * 30
     with pytest.raises(felb.InputError, match="unique"):
         felb.scverse.bmf(cells, 2)
+
+
+def test_scaled_values_are_noted(cells):
+    cells.X = cells.layers["counts"] - cells.layers["counts"].mean(axis=0)
+    with pytest.warns(UserWarning, match="have been scaled"):
+        felb.scverse.bmf(cells, 2, effort="fast")
+
+
+def test_raw_counts_are_used_on_request(cells):
+    cells.X = cells.layers["counts"]
+    cells.raw = cells
+    few = cells[:, :20].copy()
+    felb.scverse.bmf(few, 2, use_raw=True, effort="fast")
+    assert few.raw.varm["bmf"].shape == (cells.n_vars, 2)
+    assert few.uns["bmf"]["params"]["use_raw"]
+    with pytest.raises(felb.InputError, match="use_raw"):
+        felb.scverse.bmf(few, 2, use_raw=True, layer="counts")
+    few.raw = None
+    with pytest.raises(felb.InputError, match=r"adata\.raw is empty"):
+        felb.scverse.bmf(few, 2, use_raw=True)
+
+
+def test_components_are_columns_for_plots_by_name(cells, tmp_path):
+    felb.scverse.bmf(cells, 3, layer="counts", effort="fast")
+    felb.scverse.bmf(cells, 2, layer="counts", effort="fast")
+    assert [name for name in cells.obs if name.startswith("bmf")] == ["bmf_0", "bmf_1"]
+    assert ((cells.obs["bmf_1"] == "yes") == (cells.obsm["X_bmf"][:, 1] == 1)).all()
+    genes = cells.uns["bmf"]["genes"]
+    assert len(genes) == cells.varm["bmf"].sum()
+    assert set(genes["gene"]) <= set(cells.var_names)
+    cells.write_h5ad(tmp_path / "cells.h5ad")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import errno
+import functools
 import hashlib
 import math
+import numbers
 import os
 import platform
 import re
@@ -15,10 +17,11 @@ import stat
 import sys
 import time
 import tomllib
-from collections.abc import Mapping
+import types
+from collections.abc import Collection, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -220,6 +223,15 @@ def is_url(data: Any) -> bool:
     return isinstance(data, str) and "://" in data and not Path(data).exists()
 
 
+def check_storable(text: str) -> None:
+    """Raise unless a name can stand in a record, which is UTF-8 text; names of files may hold other bytes."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        shown = text.encode("utf-8", "replace").decode("utf-8")
+        raise InputError(f"the name {shown!r} is not UTF-8, so that no record can hold it; rename the file") from error
+
+
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a regular file for reading, by its name or through links; anything else is an `InputError`."""
     return open(path, "rb", opener=_opener)  # Path.open takes no opener
@@ -248,6 +260,71 @@ def _opener(path: str, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise InputError(f"{path} is no regular file but a pipe or a device; copy its content to a file first")
+
+
+# Values that a caller gives are compared with declared types before anything is done with them.
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number of at most 63 bits",
+    float: "a number",
+    str: "text",
+    bool: "True or False",
+    type(None): "None",
+}
+
+
+def check_fields(record: Any, *, of: str = "") -> None:
+    """Raise unless every field of a dataclass has a value of its declared type; `of` begins the message."""
+    values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    check_types(values, _hints(type(record)), of=of)
+
+
+def check_types(values: Mapping[str, Any], hints: Mapping[str, Any], *, of: str = "") -> None:
+    """Raise an `InputError` that names the first value that is not of its declared type.
+
+    Whole numbers have at most 63 bits. Words of a `Literal` are compared by whoever knows what they mean.
+    """
+    for name, value in values.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise InputError(f"{of}{name} must be {_describe(hints[name])}, got {shortened(repr(value), 60)}")
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in inner)
+    if origin is Literal:
+        return isinstance(value, str)
+    if hint in (int, float):
+        number = isinstance(value, numbers.Integral if hint is int else numbers.Real) and not isinstance(value, bool)
+        return number and (not isinstance(value, numbers.Integral) or -(1 << 63) <= int(value) < 1 << 63)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(
+            _fits(key, inner[0]) and _fits(item, inner[1]) for key, item in value.items()
+        )
+    if isinstance(origin, type) and issubclass(origin, Collection):
+        return isinstance(value, list | tuple) and all(_fits(item, inner[0]) for item in value)
+    return isinstance(value, origin or hint)
+
+
+def _describe(hint: Any) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_describe, inner))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a table"
+    if isinstance(origin, type) and issubclass(origin, Collection):
+        return "a list"
+    return _WORDS.get(hint, getattr(hint, "__name__", str(hint)))
 
 
 # A record is a frozen dataclass or a `msgspec.Struct`. What is read has no more bytes, no deeper nesting and no other

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import felb
-from felb.analysis.refits import FILE, Stability, cheapest_refit, resampled, shards_of
+from felb.analysis.refits import FILE, Stability, cheapest_refit, resampled, shards_of, stability_among
 from felb.data import planted
 
 DATA = planted(400, 60, 4, noise=0.05, heights=(0.1, 0.3), widths=(0.1, 0.3), seed=0)
@@ -123,3 +123,25 @@ def test_wrong_input_is_named():
     private.components_, private.n_features_in_ = MODEL.components_, 60
     with pytest.raises(felb.InputError, match="budget"):
         felb.stability(private, DATA.A)
+
+
+def test_found_is_relative_to_chance():
+    V, W = np.zeros((2, 40), dtype=bool), np.zeros((2, 40), dtype=bool)
+    V[0, :10], V[1, 5:39] = True, True
+    W[0, :7], W[1, :26] = True, True
+    stable = stability_among(V, [W], seed=0)
+    # The first component is found with a Jaccard index of 0.7; the second has most of the features, so that two random
+    # sets of its size are alike, and 0.54 is hardly more than chance.
+    np.testing.assert_allclose(stable.match[0], [0.7, 21 / 39])
+    assert stable.chance[0, 0] < 0.2
+    assert stable.chance[0, 1] > 0.5
+    assert stable.found.tolist() == [1.0, 0.0]
+
+
+def test_the_chance_is_stored(tmp_path):
+    V = np.eye(3, 6, dtype=bool)
+    stable = stability_among(V, [V, V[::-1]], seed=0)
+    stable.write(tmp_path / "s.json")
+    again = Stability.read(tmp_path / "s.json")
+    np.testing.assert_allclose(again.chance, stable.chance, atol=1e-4)
+    assert again.found.tolist() == [1.0, 1.0, 1.0]

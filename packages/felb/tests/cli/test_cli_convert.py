@@ -69,7 +69,7 @@ def test_an_existing_target_needs_force(felb, table, in_folder):
 @pytest.mark.parametrize(
     ("source", "target", "words"),
     [
-        ("bad.csv", "t.felb", ("bad.csv", "row 1 (line 3)", "holds 7", "--binarize-threshold")),
+        ("bad.csv", "t.felb", ("bad.csv", "line 3", "holds 7", "--binarize-threshold")),
         ("none.csv", "t.felb", ("none.csv", "No such file")),
         ("bad.csv", "t.npz", ("t.npz does not end in .felb; use t.felb",)),
         ("bad.csv", "none/t.felb", ("cannot write none/t.felb", "No such file")),

@@ -70,3 +70,34 @@ def test_refusals_say_what_to_do(felb, in_folder):
     assert felb("interpret", "out", "--labels", "nothing").code == 1
     assert felb("interpret", "out", "--sets", "sets.txt").code == 1
     assert not (in_folder / "sets.txt").exists()
+
+
+def _labels_of(done):
+    assert done.code == 0, done.err
+    return {label["label"] for entry in done.json["components"] for label in entry["labels"]}
+
+
+@pytest.mark.parametrize(("column", "labels"), [("word", {"a", "b"}), ("flag", {"0", "1"}), ("f1", {"0", "1"})])
+def test_a_column_of_the_data_gives_labels(felb, table, in_folder, column, labels):
+    assert felb("fit", "table.csv", "--method", "grecond", "-k", 2, "-o", "out").code == 0
+    lines = table.read_text().splitlines()
+    added = [f"{line},{'ab'[i % 2]},{i % 2}" for i, line in enumerate(lines[1:])]
+    (in_folder / "more.csv").write_text("\n".join([f"{lines[0]},word,flag", *added]) + "\n")
+    assert _labels_of(felb("interpret", "out", "--data", "more.csv", "--labels", column, "--json")) == labels
+    assert felb("report", "out", "--data", "more.csv", "--labels", column).code == 0
+    unknown = felb("interpret", "out", "--labels", "word")
+    assert unknown.code == 1
+    assert "'word' is not a column" in unknown.err
+
+
+@pytest.mark.parametrize("column", ["kind", "sex"])
+def test_a_column_of_a_table_under_a_schema_gives_labels(felb, in_folder, column):
+    rows = [f"{'FM'[i % 2]},{'yn'[i % 3 > 0]},{'FM'[i % 2]}" for i in range(60)]
+    (in_folder / "raw.csv").write_text("\n".join(["sex,smokes,kind", *rows]) + "\n")
+    assert felb("schema", "infer", "raw.csv", "-o", "raw.toml", "--leave-out", "kind").code == 0
+    done = felb("fit", "raw.csv", "--schema", "raw.toml", "--method", "grecond", "-k", 2, "-o", "out")
+    assert done.code == 0, done.err
+    assert _labels_of(felb("interpret", "out", "--labels", column, "--json")) == {"F", "M"}
+    unknown = felb("interpret", "out", "--labels", "sort")
+    assert unknown.code == 1
+    assert "'sort'" in unknown.err

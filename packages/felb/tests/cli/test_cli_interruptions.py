@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from cli_files import leftovers
@@ -155,3 +157,27 @@ def test_the_command_line_runs_in_any_thread(table, capsys):
     thread.start()
     thread.join()
     assert codes == [1]
+
+
+def test_output_that_nobody_reads_ends_the_command_silently(felb, in_folder):
+    assert felb("fit", "zoo", "--method", "grecond", "-k", 3, "-o", "out").code == 0
+    for command in (["show", "out"], ["show", "out", "--json"], ["--help"]):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "felb", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        process.stderr.close()
+        assert process.wait() == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_is_an_error_without_a_traceback(felb, in_folder):
+    assert felb("fit", "zoo", "--method", "grecond", "-k", 3, "-o", "out").code == 0
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "felb", "show", "out"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "No space left" in done.stderr

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cli_files import leftovers, write_csv
+from results import reseal
 
 from felb.runs.result import Result
 
@@ -56,10 +57,10 @@ VERBS = [("fit", "-k", 2), ("simulate", *SMALL)]
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ([[1, 0], [1, 2]], ("row 1 (line 3)", "column 1 ('b')", "holds 2", "--binarize-threshold")),
-        ([[0.5, 0], [1, 1]], ("row 0 (line 2)", "column 0 ('a')", "holds 0.5", "--binarize-threshold")),
-        ([[1, 0], ["nan", 1]], ("row 1 (line 3)", "column 0 ('a')", "missing", "--missing")),
-        ([[1, 0], ["", 1]], ("row 1 (line 3)", "column 0 ('a')", "missing", "--missing")),
+        ([[1, 0], [1, 2]], ("line 3", "column 2 ('b')", "holds 2", "--binarize-threshold")),
+        ([[0.5, 0], [1, 1]], ("line 2", "column 1 ('a')", "holds 0.5", "--binarize-threshold")),
+        ([[1, 0], ["nan", 1]], ("line 3", "column 1 ('a')", "missing", "--missing")),
+        ([[1, 0], ["", 1]], ("line 3", "column 1 ('a')", "missing", "--missing")),
         ([[1, 0], [1]], ("line 3 has 1 cells", "2 were expected")),
         ([], ("holds no rows",)),
     ],
@@ -280,7 +281,7 @@ def test_folders_that_hold_no_result(refused, in_folder, good):
 def test_damaged_results(refused, result, verb):
     record, components = result / "result.json", result / "components.npz"
     whole, raw = record.read_bytes(), components.read_bytes()
-    for damaged in (b"", b"{", whole[: len(whole) // 2], b"[]", b"{}", b"\xff\xfe", b'{"format": "felb-result-2"}'):
+    for damaged in (b"", b"{", whole[: len(whole) // 2], b"[]", b"{}", b"\xff\xfe", b'{"format": "felb-result-3"}'):
         record.write_bytes(damaged)
         refused(*verb, words=("result.json is damaged", "make the result again"))
     record.write_text(json.dumps({**json.loads(whole), "format": "felb-result-9"}))
@@ -288,10 +289,13 @@ def test_damaged_results(refused, result, verb):
     record.write_bytes(whole)
     for size in (0, 10, len(raw) // 2, len(raw) - 1):
         components.write_bytes(raw[:size])
+        refused(*verb, words=("components.npz is not the file", "make the result again", "--unverified"))
+        reseal(result)
         refused(*verb, words=("components.npz is damaged or missing", "make the result again"))
     components.unlink()
-    refused(*verb, words=("components.npz is damaged or missing",))
+    refused(*verb, words=("components.npz is missing",))
     sp.save_npz(components, sp.csr_array(np.eye(7)))
+    reseal(result)
     refused(
         *verb,
         words=(
@@ -335,3 +339,14 @@ def test_parameters_are_checked_before_rounds_are_counted(refused, good):
 def test_endless_numbers_and_endless_nesting_are_refused(refused, good):
     refused("choose-k", good, "-k", "1-999999999999", words=("compare fewer",), code=2)
     refused("fit", good, "-k", 2, "-o", "x", "-p", "nothing=" + "[" * 100_000, words=("nothing",))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes")
+def test_names_that_no_record_can_hold_are_refused_before_work_starts(refused, in_folder):
+    name = os.fsdecode(b"gr\xfc\xdfe.csv")
+    (in_folder / name).write_text("a,b\n" + "1,0\n0,1\n" * 10)
+    words = ("is not UTF-8", "rename the file")
+    refused("simulate", name, "--method", "grecond+or", "-k", "1", "-o", "out", words=words)
+    refused("fit", name, "--method", "grecond", "-k", "1", "-o", "out", words=words)
+    refused("schema", "infer", name, "-o", "s.toml", words=words)
+    refused("compare", name, "--methods", "grecond", "-k", "1", "-o", "out", words=words)

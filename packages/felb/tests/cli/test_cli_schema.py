@@ -116,3 +116,44 @@ def test_categories_that_exclude_each_other_are_warned_about(felb, in_folder):
     assert felb("show", "out", "--json").json["conflicts"]
     assert felb("report", "out").code == 0
     assert "which exclude each other" in Path("out/report.html").read_text()
+
+
+def test_a_table_of_events_is_told_by_its_repeated_keys(felb, in_folder):
+    events = [f"{order},{'abc'[(order + i) % 3]}" for order in range(40) for i in range(2)]
+    (in_folder / "orders.csv").write_text("\n".join(["order,item", *events]) + "\n")
+    done = felb("schema", "infer", "orders.csv", "-o", "s.toml")
+    assert done.code == 1
+    for word in ("80 rows", "40 different values of 'order'", "--record", "--item", "--leave-out"):
+        assert word in done.err
+    done = felb("schema", "infer", "orders.csv", "-o", "s.toml", "--record", "order", "--item", "item", "--json")
+    assert done.json["records"] == 40
+    assert done.json["features"] == 3
+    assert felb("schema", "infer", "orders.csv", "-o", "t.toml", "--leave-out", "order").code == 0
+
+
+@pytest.mark.parametrize("heading", ["", "Unnamed: 0", "rownames"])
+def test_row_names_of_pandas_and_r_name_records(felb, in_folder, heading):
+    rows = [f"{i},{'FM'[i % 2]}" for i in range(40)]
+    (in_folder / "people.csv").write_text("\n".join([f"{heading},sex", *rows]) + "\n")
+    done = felb("schema", "infer", "people.csv", "-o", "s.toml", "--json")
+    assert done.code == 0, done.err
+    assert [feature["name"] for feature in done.json["rules"]["features"]] == ["sex: F", "sex: M"]
+    assert felb("fit", "people.csv", "--schema", "s.toml", "-k", 1, "--method", "grecond", "-o", "out").code == 0
+
+
+def test_the_word_none_is_counted_and_said(felb, in_folder):
+    rows = [["beer", "wine", "None"][i % 3] for i in range(60)]
+    (in_folder / "drinks.csv").write_text("\n".join(["drink", *rows]) + "\n")
+    done = felb("schema", "infer", "drinks.csv", "-o", "s.toml")
+    assert done.code == 0
+    assert "20 records hold 'None' in 'drink'" in done.err
+
+
+def test_semicolons_and_decimal_commas_are_detected(felb, in_folder):
+    rows = [f"{'FM'[i % 2]};{i},5" for i in range(80)]
+    (in_folder / "people.csv").write_text("\n".join(["sex;age", *rows]) + "\n")
+    done = felb("schema", "infer", "people.csv", "-o", "s.toml", "--json")
+    assert done.code == 0, done.err
+    assert done.json["features"] == 6
+    done = felb("fit", "people.csv", "--schema", "s.toml", "-k", 1, "--method", "grecond", "-o", "out", "--json")
+    assert done.json["provenance"]["data"]["ones"] == 160

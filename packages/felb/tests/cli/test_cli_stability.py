@@ -17,7 +17,7 @@ def zoo(felb, in_folder):
 def test_stability_is_printed_stored_and_shown_in_the_report(felb, in_folder):
     done = felb("stability", "out", "--resamples", 3)
     assert done.code == 0, done.err
-    assert done.out.split()[:6] == ["component", "found", "match", "low", "high", "features"]
+    assert done.out.split()[:7] == ["component", "match", "low", "high", "chance", "found", "features"]
     stored = Stability.read("out/stability.json")
     assert stored.match.shape == (3, 3)
     again = felb("stability", "out", "--resamples", 3, "--json").json

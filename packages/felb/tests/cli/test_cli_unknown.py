@@ -160,7 +160,7 @@ def refused(felb, *args, words):
 
 @pytest.mark.parametrize("verb", ["fit", "simulate"])
 def test_without_the_option_a_missing_cell_is_an_error_that_names_it(felb, files, verb):
-    words = ("partly.csv: row 0 (line 2), column", "is missing", "--missing", "'unknown'", "'zero'")
+    words = ("partly.csv: line 2, column", "is missing", "--missing", "'unknown'", "'zero'")
     refused(felb, verb, "partly.csv", words=words)
 
 

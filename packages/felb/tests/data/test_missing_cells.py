@@ -58,7 +58,7 @@ def blocks(request, monkeypatch):
 def test_they_are_an_error_that_names_the_cell_and_the_way_out(kind, tmp_path, blocks):
     path = write_as(kind, tmp_path)
     for options in ({}, {"missing": "error"}, {"binarize_threshold": 0.5}):
-        with pytest.raises(InputError, match=r"row \d.*, column \d.* is missing .*'unknown'.*'zero'"):
+        with pytest.raises(InputError, match=r"(row|line) \d.*, column \d.* is missing .*'unknown'.*'zero'"):
             read(path, **options)
     with pytest.raises(InputError, match="is missing"):
         convert(path, tmp_path / "t.felb")
@@ -93,7 +93,7 @@ def test_the_words_of_text(word, tmp_path):
 def test_other_words_stay_errors(word, tmp_path):
     (tmp_path / "d.csv").write_text(csv_text(word))
     for missing in ("unknown", "zero"):
-        with pytest.raises(InputError, match=r"row 0 \(line 2\), column 1 \('b'\) holds"):
+        with pytest.raises(InputError, match=r"line 2, column 2 \('b'\) holds"):
             read(tmp_path / "d.csv", missing=missing)
 
 

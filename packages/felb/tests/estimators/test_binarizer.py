@@ -10,7 +10,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.decomposition import NMF
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
 
 import felb
 from felb.errors import SchemaWarning
@@ -30,7 +32,7 @@ def people():
 
 
 def test_it_infers_and_applies_on_frames_of_three_packages(people):
-    binarizer = felb.Binarizer(bins=2).fit(people)
+    binarizer = felb.Binarizer(bins=2, output="matrix").fit(people)
     matrix = binarizer.transform(people)
     assert matrix.columns == tuple(binarizer.get_feature_names_out())
     assert matrix.unknown is not None
@@ -45,8 +47,19 @@ def test_it_stands_before_felb_and_other_estimators(people):
     names = model[0].get_feature_names_out()
     found = [set(names[row]) for row in model[-1].components_]
     assert any("glasses: yes" in features for features in found)
-    other = make_pipeline(felb.Binarizer(output="sparse", missing="zero"), NMF(2, init="nndsvd"))
-    assert other.fit_transform(people).shape == (200, 2)
+    assert model[-1].feature_names_in_.tolist() == names.tolist()
+    assert model[0].transform(people).binary_matrix.unknown is not None
+    for other in (NMF(2, init="nndsvd"), LogisticRegression(), MaxAbsScaler()):
+        assert make_pipeline(felb.Binarizer(bins=2), other).fit(people, people["glasses"]) is not None
+
+
+def test_it_follows_set_output(people):
+    binarizer = felb.Binarizer(bins=2).set_output(transform="pandas").fit(people)
+    frame = binarizer.transform(people)
+    assert list(frame.columns) == list(binarizer.get_feature_names_out())
+    assert frame["town: A"].isna().sum() == people["town"].isna().sum()
+    plain = felb.Binarizer(bins=2, output="matrix").fit(people).transform(people)
+    assert felb.FederatedBMF(2)._read(frame) == plain
 
 
 def test_a_given_schema_is_applied_and_tells_what_is_new(people, tmp_path):

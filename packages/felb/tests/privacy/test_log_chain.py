@@ -125,3 +125,18 @@ def test_a_round_that_was_logged_but_never_sent_is_not_logged_twice(log):
     drop_unsent(log, {3, 4, 5})
     drop_unsent(log, set())
     assert verify(log).lines == 6, "earlier rounds are never dropped"
+
+
+@pytest.mark.parametrize("lines", ["Infinity", "NaN", "-1", "1.5", '"6"', "[]", "null"])
+def test_a_head_that_is_no_head_counts_as_lost(log, lines):
+    (log.parent / f".{log.name}.head").write_text(f'{{"lines": {lines}, "hash": "{START}"}}')
+    assert read_head(log) is None
+    with pytest.raises(InputError, match="last hash is missing"):
+        verify(log)
+
+
+def test_an_emptied_log_without_its_head_is_noticed(log):
+    log.write_bytes(b"")
+    (log.parent / f".{log.name}.head").unlink()
+    with pytest.raises(InputError, match="last hash is missing"):
+        verify(log)

@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from results import reseal
 from stored_runs import Stored, store
-
-from felb.runs.result import fingerprint_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +21,7 @@ def run(tmp_path_factory) -> Stored:
 
 @pytest.fixture
 def rewrite():
-    """Change result.json of a run folder, and let its private.json belong to the changed one."""
+    """Change result.json of a run folder, and seal it anew."""
 
     def change(folder: Path, **fields: Any) -> None:
         path = folder / "result.json"
@@ -33,13 +32,8 @@ def rewrite():
             for parent in parents:
                 target = target[parent]
             target[last] = value
-        content = json.dumps(raw).encode()
-        path.write_bytes(content)
-        if (folder / "private.json").is_file():  # still of this result
-            own = json.loads((folder / "private.json").read_text(encoding="utf-8"))
-            (folder / "private.json").write_text(
-                json.dumps({**own, "result": fingerprint_of(content)}), encoding="utf-8"
-            )
+        path.write_text(json.dumps(raw), encoding="utf-8")
+        reseal(folder)
 
     return change
 

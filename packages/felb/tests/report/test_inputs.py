@@ -92,7 +92,8 @@ def test_stored_assignments_that_do_not_give_the_stored_scores_are_not_trusted(r
 
 def test_missing_assignments_are_made_anew(run, copy):
     shutil.rmtree(copy / "assignments")
-    found = gather(copy, data=str(run.data))
+    with pytest.warns(UserWarning, match="without assignments"):
+        found = gather(copy, data=str(run.data))
     assert found.assignments is None
     assert not found.measured.stored
     assert found.members is not None

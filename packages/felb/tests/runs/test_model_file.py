@@ -13,7 +13,7 @@ import felb
 from felb.data.files import load
 from felb.errors import InputError
 from felb.privacy.disclosure import Disclosure
-from felb.runs.result import FORMAT, MEMBERS, Result, read_assignment
+from felb.runs.result import FORMAT, MEMBERS, Result, digest_record, read_assignment
 
 STORED = Path(__file__).parent / "formats" / f"{FORMAT}.felbmodel"
 ZOO = load("zoo")
@@ -131,9 +131,14 @@ def edited(**changes):
     """Return what changes entries of result.json."""
 
     def change(members):
-        members["result.json"] = json.dumps({**json.loads(members["result.json"]), **changes}).encode()
+        _store(members, {**json.loads(members["result.json"]), **changes})
 
     return change
+
+
+def _store(members, record):
+    """Store a record that was changed by somebody who seals it anew."""
+    members["result.json"] = json.dumps({**record, "digest": digest_record(record)}).encode()
 
 
 def parameter(**changes):
@@ -142,7 +147,7 @@ def parameter(**changes):
     def change(members):
         record = json.loads(members["result.json"])
         record["provenance"]["parameters"] |= changes
-        members["result.json"] = json.dumps(record).encode()
+        _store(members, record)
 
     return change
 

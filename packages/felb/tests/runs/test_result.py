@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import re
+import shutil
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -12,12 +15,14 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from results import reseal
 
 from felb import __version__
 from felb.errors import InputError
 from felb.federated.protocol import Outcome
 from felb.metrics.counts import History
 from felb.records import replace_nonfinite
+from felb.runs import reading_unverified
 from felb.runs.execute import simulate
 from felb.runs.job import Job
 from felb.runs.result import LONGEST_STEM, Component, Provenance, Result, file_stem, read_assignment
@@ -149,6 +154,9 @@ def test_a_truncated_file_is_never_read_as_something_else(tmp_path, result, assi
     whole = path.read_bytes()
     for size in range(0, len(whole), 37):
         path.write_bytes(whole[:size])
+        with pytest.raises(InputError, match=r"components\.npz is not the file"):
+            Result.read(tmp_path)
+        reseal(tmp_path)
         with pytest.raises(InputError, match=r"components\.npz is damaged"):
             Result.read(tmp_path)
 
@@ -165,7 +173,19 @@ def test_unknown_and_damaged_assignments(tmp_path, result, assignments):
 def test_pickled_objects_are_not_loaded(tmp_path, result, assignments):
     result.write(tmp_path, assignments)
     np.savez(tmp_path / "components.npz", format=np.array({"x": 1}, dtype=object))
+    reseal(tmp_path)
     with pytest.raises(InputError, match="damaged"):
+        Result.read(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["S3", "U4", "float16", "complex64", "datetime64[s]", "float64"])
+def test_components_of_another_type_are_refused(tmp_path, result, assignments, kind):
+    result.write(tmp_path, assignments)
+    parts = dict(np.load(tmp_path / "components.npz"))
+    parts["data"] = np.full(parts["data"].shape, 2).astype(kind)
+    np.savez(tmp_path / "components.npz", **parts)
+    reseal(tmp_path)
+    with pytest.raises(InputError, match=r"components\.npz"):
         Result.read(tmp_path)
 
 
@@ -225,7 +245,8 @@ def test_what_tells_the_data_from_other_data_is_not_in_what_is_shared(tmp_path):
     assert set(stored["clients"].values()) == {None}
     assert Result.read(tmp_path / "out").provenance.data == found.provenance.data, "its owner still knows"
     (tmp_path / "out" / "private.json").unlink()  # as it is passed on
-    received = Result.read(tmp_path / "out")
+    with pytest.warns(UserWarning, match=r"without private\.json"):
+        received = Result.read(tmp_path / "out")
     assert received.provenance.data["fingerprint"] is None
     assert received.scores == found.scores
 
@@ -235,5 +256,72 @@ def test_private_facts_of_another_result_are_refused(tmp_path):
         simulate(Job("zoo", "grecond+or", 3, clients=3, seed=seed), tmp_path / f"{seed}")
     own = json.loads((tmp_path / "0" / "private.json").read_text())
     (tmp_path / "1" / "private.json").write_text(json.dumps(own))
-    with pytest.raises(InputError, match=r"private\.json is not of the result\.json"):
+    with pytest.raises(InputError, match=r"private\.json is not the file"):
         Result.read(tmp_path / "1")
+
+
+# -- the seal ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sealed") / "out"
+    simulate(Job("zoo", "grecond+or", 3, clients=3), folder)
+    return folder
+
+
+def _files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_every_file_of_a_result_is_sealed(sealed):
+    listed = json.loads((sealed / "result.json").read_text())["files"]
+    assert [sealed / name for name in sorted(listed)] == [path for path in _files(sealed) if path.name != "result.json"]
+    assert {"components.npz", "components.csv", "private.json", "assignments/client-01.npz"} <= set(listed)
+    assert "outbound/client-01.jsonl" in listed
+
+
+def test_a_flipped_bit_a_lost_line_and_an_exchanged_file_are_refused_by_name(sealed, tmp_path):
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(path.relative_to(sealed) for path in _files(sealed)):
+        folder = tmp_path / str(number)
+        shutil.copytree(sealed, folder)
+        path = folder / name
+        whole = path.read_bytes()
+        for _ in range(20):
+            changed = bytearray(whole)
+            changed[rng.integers(len(whole))] ^= 1 << int(rng.integers(8))
+            path.write_bytes(bytes(changed))
+            with contextlib.suppress(ValueError):
+                if path.name == "result.json" and json.loads(bytes(changed)) == json.loads(whole):
+                    continue  # blanks say nothing
+            with pytest.raises(InputError, match=re.escape(path.name)):
+                Result.read(folder)
+        path.unlink()
+        if path.name == "private.json":
+            with pytest.warns(UserWarning, match="private"):
+                Result.read(folder)
+            continue
+        with pytest.raises(InputError, match=re.escape(path.name) if path.name != "result.json" else "result"):
+            Result.read(folder)
+
+
+def test_a_changed_result_is_read_on_request_and_says_so(sealed, tmp_path):
+    shutil.copytree(sealed, tmp_path / "out")
+    one, other = (tmp_path / "out" / "assignments" / f"client-0{i}.npz" for i in (1, 2))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    with pytest.raises(InputError, match=r"client-01\.npz"):
+        Result.read(tmp_path / "out")
+    with reading_unverified(), pytest.warns(UserWarning, match=r"unverified: .*client-0\d\.npz") as told:
+        assert Result.read(tmp_path / "out").scores == Result.read(sealed).scores
+    assert len(told) == 2
+
+
+def test_private_facts_that_were_not_written_with_the_result_are_refused(sealed, tmp_path, result, assignments):
+    (tmp_path / "out").mkdir()
+    result.write(tmp_path / "out", assignments, own=False)
+    shutil.copy(sealed / "private.json", tmp_path / "out")
+    with pytest.raises(InputError, match=r"private\.json was not written with the result"):
+        Result.read(tmp_path / "out")

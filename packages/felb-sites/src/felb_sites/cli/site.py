@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import os
 import shlex
+import shutil
 import sys
 import time
 from dataclasses import asdict
@@ -36,6 +37,26 @@ CLOCK_SECONDS = 120.0
 NO_LIMIT = "none"
 LIMITS = ("max_epsilon", "max_delta", "total_epsilon", "total_delta")
 """Conditions that the word removes."""
+
+
+SHELL_WORDS = ("|", "||", "&", "&&", ";", ">", ">>", "<", "<<", "2>", "2>&1")
+"""Words that only a shell understands."""
+
+
+def check_hook(command: str) -> None:
+    """Raise unless a command can be called: no shell reads it."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"{command!r} is no command ({error}); check its quotes", parameter="notify") from error
+    for word in words:
+        if word in SHELL_WORDS or word.startswith(tuple("|&;<>")) or word.endswith(";") or "$(" in word or "`" in word:
+            raise InputError(
+                f"{command!r} holds {word!r}, which only a shell understands; put it into a script and give that",
+                parameter="notify",
+            )
+    if not words or shutil.which(words[0]) is None:
+        raise InputError(f"{command!r} names no program that can be run; check its path", parameter="notify")
 
 
 class Limit(click.FloatRange):
@@ -369,6 +390,8 @@ def start(
     if data is not None:
         check_no_password(data)
         check_exists(data)
+    if notify:
+        check_hook(notify)
     config = site.configure(
         **options.given(
             data=data,

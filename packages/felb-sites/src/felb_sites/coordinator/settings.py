@@ -12,7 +12,7 @@ from felb.errors import InputError
 from felb.federated.algorithms.registry import DEFAULT, METHODS
 from felb.privacy.disclosure import Disclosure
 from felb.privacy.spec import LEAST_SITES, MOST_SITES
-from felb.records import read_text, read_toml
+from felb.records import check_types, read_text, read_toml
 from felb.tables.schema import Schema
 from felb_sites.coordinator.record import FINISHED, RUNS, RunRecord
 from felb_sites.run_plan import Plan, fingerprint
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 
     from felb_sites.keys.members import Invitation, SignedMembers
 
-SETTINGS = (
-    "id",
-    "method",
-    "components",
-    "features",
-    "columns",
-    "schema",
-    "seed",
-    "sites",
-    "parameters",
-    "privacy",
-    "terms",
-    "disclosure",
-)
+SETTINGS: dict[str, Any] = {
+    "id": str,
+    "method": str,
+    "components": int | str,
+    "features": int,
+    "columns": str,
+    "schema": str,
+    "seed": int,
+    "sites": list[str],
+    "parameters": dict[str, Any],
+    "privacy": dict[str, Any],
+    "terms": dict[str, Any],
+    "disclosure": str | dict[str, Any],
+}
+"""Settings of a run and their types."""
 
 
 class Hosting(Protocol):
@@ -130,6 +131,7 @@ class DeployedRun:
         missing = [name for name in ("id", "components") if name not in raw]
         if missing or sum(name in raw for name in ("features", "columns", "schema")) != 1:
             raise InputError(f"{path} must say {', '.join(missing or ['either features, columns or schema'])}")
+        check_types(raw, SETTINGS, of=f"{path}: ")
         if without:
             raw["sites"] = _without(raw.get("sites"), without)
         return cls.of(raw, folder=source.parent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -303,7 +304,7 @@ class Policy:
 
 
 def _is_positive(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value) and value > 0
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value <= sys.float_info.max
 
 
 def _listed(words: tuple[str, ...]) -> str:

@@ -117,7 +117,7 @@ def describe(event: Event) -> str:
 def notify(command: str, event: Event) -> None:
     """Call the site's hook with an event as JSON on its standard input; its failure is logged and changes nothing."""
     try:
-        subprocess.run(
+        done = subprocess.run(
             shlex.split(command),
             input=json.dumps(asdict(event)),
             text=True,
@@ -126,6 +126,8 @@ def notify(command: str, event: Event) -> None:
             timeout=NOTIFY_SECONDS,
             check=False,
         )
+        if done.returncode:
+            logging.getLogger("felb.vault").warning("the hook ended with exit code %s", done.returncode)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         logging.getLogger("felb.vault").warning("the hook could not be called: %s", error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -259,6 +260,13 @@ def choose_k(
         raise InputError(f"cv must be at least 1, got {cv}", parameter="cv")
     model = FederatedBMF(effort="fast", objective="hamming") if estimator is None else clone(estimator)
     matrix, labels = one_matrix(model, X, groups, unknown)
+    if max(numbers) > min(matrix.shape):
+        warnings.warn(
+            f"at most {min(matrix.shape)} components can be of use for data of {matrix.shape[0]} x {matrix.shape[1]}; "
+            f"larger numbers, up to {max(numbers)}, only cost time",
+            UserWarning,
+            stacklevel=2,
+        )
     folds = [held_out_cells(matrix, fold=fold, share=share, seed=random_state) for fold in range(cv)]
     found = []
     with steps_shown("numbers of components", lambda: len(numbers), verbose=verbose) as advance:

@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 FORMAT = "felb-stability-1"
 FILE = "stability.json"
 """In the folder of a result."""
-FOUND = 0.75
-"""A component is found by a refit if the Jaccard index with its match is at least this."""
+FOUND = 0.5
+"""A component is found by a refit if its match is at least so far on the way from chance (0) to identity (1)."""
+SAME = 0.75
+"""Jaccard index from which a component of a trial counts as the same, where the cheapest refit is chosen."""
 TAILS = (2.5, 97.5)
 """Percentiles between which 95% of the refits lie."""
 DIGITS = 4
@@ -54,7 +56,9 @@ class Stability:
     """How often the components of a model are found again in refits on resampled records.
 
     Each refit b has components W_b, which are matched one to one with those of the model, V. The match of component l
-    is J_bl = |V_l ∩ W_b,σ(l)| / |V_l ∪ W_b,σ(l)|. The component is found by the refit if J_bl >= 0.75.
+    is J_bl = |V_l ∩ W_b,σ(l)| / |V_l ∪ W_b,σ(l)|. Random sets of the same sizes a and b among m features share ab/m
+    features on average, which gives the chance C_bl = (ab/m) / (a + b − ab/m). The component is found by the refit if
+    (J_bl − C_bl) / (1 − C_bl) >= 1/2: at least half of the way from chance to identity.
 
     Parameters
     ----------
@@ -63,6 +67,7 @@ class Stability:
     records : records × components, share of refits that have found the component and in which the record has it; None
         where it is not known, because it stays with the records
     seed : of the resampling
+    chance : C, refits × components; None if it is not known, and then 0 is taken for it
 
     Examples
     --------
@@ -77,6 +82,7 @@ class Stability:
     features: NDArray[np.float64]
     records: NDArray[np.float64] | None
     seed: int
+    chance: NDArray[np.float64] | None = None
 
     @property
     def n_resamples(self) -> int:
@@ -86,7 +92,7 @@ class Stability:
     @cached_property
     def found(self) -> NDArray[np.float64]:
         """Share of refits that have found each component."""
-        return np.asarray((self.match >= FOUND).mean(axis=0))
+        return np.asarray(is_found(self.match, 0.0 if self.chance is None else self.chance).mean(axis=0))
 
     @cached_property
     def mean(self) -> NDArray[np.float64]:
@@ -101,6 +107,8 @@ class Stability:
     def rows(self) -> list[dict[str, Any]]:
         """Return the table: one row for each component."""
         columns = {"found": self.found, "match": self.mean, "low": self.interval[:, 0], "high": self.interval[:, 1]}
+        if self.chance is not None:
+            columns["chance"] = self.chance.mean(axis=0)
         return [
             {"component": number, **{name: float(values[number]) for name, values in columns.items()}}
             for number in range(self.match.shape[1])
@@ -114,6 +122,7 @@ class Stability:
             "seed": self.seed,
             "components": self.rows(),
             "match": self.match.tolist(),
+            "chance": None if self.chance is None else np.round(self.chance, DIGITS).tolist(),
             "features": np.round(self.features, DIGITS).tolist(),
         }
 
@@ -127,9 +136,11 @@ class Stability:
         """Read a file that `write` has written."""
         stored = read_record(path, _Stored, advice="run `felb stability` again")
         match, features = (np.asarray(values, dtype=np.float64) for values in (stored.match, stored.features))
-        if match.ndim != 2 or features.ndim != 2 or match.shape != (stored.n_resamples, len(features)):
+        chance = match if stored.chance is None else np.asarray(stored.chance, dtype=np.float64)
+        shapes = {match.shape, chance.shape}
+        if features.ndim != 2 or shapes != {(stored.n_resamples, len(features))}:
             raise InputError(f"{path} is damaged (its tables have different sizes); run `felb stability` again")
-        return cls(match, features, None, stored.seed)
+        return cls(match, features, None, stored.seed, None if stored.chance is None else chance)
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -141,6 +152,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     components: list[dict[str, Any]]
     match: list[list[float]]
     features: list[list[float]]
+    chance: list[list[float]] | None = None
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
@@ -254,14 +266,38 @@ def stability_among(
 
     `on_match` is called with the components W of each refit, which of V it has found, and as which of its own.
     """
-    matches, features = [], np.zeros(V.shape, dtype=np.int64)
+    matches, chances, features = [], [], np.zeros(V.shape, dtype=np.int64)
     for W in fitted:
         places, match = match_components(V, W)
-        found = np.flatnonzero((match >= FOUND) & (places != NO_MATCH))
+        chance = expected_match(V, W, places)
+        found = np.flatnonzero(is_found(match, chance) & (places != NO_MATCH))
         features[found] += W[places[found]]
         matches.append(match)
+        chances.append(chance)
         on_match(W, found, places[found])
-    return Stability(np.array(matches), features / len(matches), None, int(seed))
+    return Stability(np.array(matches), features / len(matches), None, int(seed), np.array(chances))
+
+
+def is_found(match: Any, chance: Any) -> NDArray[np.bool_]:
+    """Tell which matches are at least half of the way from chance to identity."""
+    found: NDArray[np.bool_] = np.asarray(match - chance >= FOUND * (1 - chance)) & np.asarray(match > 0)
+    return found
+
+
+def expected_match(V: NDArray[np.bool_], W: NDArray[np.bool_], places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the Jaccard index that random sets of the sizes of V_l and of its match have on average.
+
+    Examples
+    --------
+    >>> expected_match(np.ones((1, 4), bool), np.array([[True, True, False, False]]), np.array([0]))
+    array([0.5])
+    """
+    a = np.count_nonzero(V, axis=1).astype(float)
+    b = np.where(places == NO_MATCH, 0, np.count_nonzero(W, axis=1)[places] if len(W) else 0).astype(float)
+    shared = a * b / V.shape[1]
+    expected: NDArray[np.float64] = np.zeros_like(a)
+    np.divide(shared, a + b - shared, out=expected, where=a + b - shared > 0)
+    return expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +340,7 @@ def cheapest_refit(
     there = V[V.any(axis=1)]
     for number in range(PROBES if recovered else 0):
         W = Refit(fast).components(shards, number=number, seed=seed)
-        if (match_components(there, W)[1] < FOUND).any():
+        if (match_components(there, W)[1] < SAME).any():
             return Refit(clone(refit).set_params(objective="recover"), BELIEF_SAMPLE)
     return Refit(fast)
 

@@ -9,7 +9,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping  # noqa: TC003  # the annotation of a field
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def check_parameters(method: Any) -> None:
             continue
         value, kinds = getattr(method, name), str(parameter.annotation).split(" | ")
         if not any(_is(value, kind) for kind in kinds):
-            wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds)
+            wanted = getattr(method, "wanted", {}).get(name) or " or ".join(_WORDS.get(kind, kind) for kind in kinds)
             raise InputError(f"{name} must be {wanted}, got {shortened(repr(value), 60)}")
     _check_seed(getattr(method, "random_state", None))
     if getattr(method, "n_jobs", None) == 0:
@@ -116,6 +116,8 @@ class Method:
 
     if_collapsed = "a smaller l2, another random_state"
     """What to try if nothing was found, in a warning."""
+    wanted: ClassVar[Mapping[str, str]] = {}
+    """What parameters must be, in words, where their types do not say it."""
     n_components: Any
     time_limit: float | None = None
     binarize_threshold: float | None = None
@@ -178,15 +180,15 @@ class Method:
     def check_rank(n_components: Any, shape: tuple[int, int]) -> int:
         """Return the number of components, or say why it cannot be; more than the data's rank can be is a warning."""
         if not isinstance(n_components, int | np.integer) or isinstance(n_components, bool):
-            raise InputError(f"n_components must be a whole number, got {n_components!r}")
+            raise InputError(f"n_components must be a whole number, got {n_components!r}", parameter="n_components")
         if n_components < 1:
             raise InputError(f"n_components must be at least 1, got {n_components}")
         if n_components > max(MOST_COMPONENTS, 2 * min(shape)):
             raise InputError(f"n_components={n_components} is far more than rows or columns, of {shape}; lower it")
         if n_components > min(shape):
             warnings.warn(
-                f"n_components={n_components} is more than min(rows, columns) = {min(shape)}: some components will be "
-                "empty or repeated",
+                f"n_components={n_components} is more than min(rows, columns) = {min(shape)}: at most {min(shape)} "
+                "components can be of use, and the others will be empty or repeated",
                 UserWarning,
                 stacklevel=3,
             )

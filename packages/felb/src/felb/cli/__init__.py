@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+import re
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -53,9 +56,11 @@ Exit codes:
   2    the command line is not valid
   3    the run is finished, but a site has missed rounds (felb run)
   130  interrupted (Ctrl-C); 143 terminated, 129 terminal closed
+  141  nobody reads the output any more (felb show RESULT | head -1)
 """
-FAILED = 1
-OPTIONS = {"header": "--header/--no-header", "n_components": "--components"}
+FAILED, PIPE = 1, 13
+"""Exit code of an error; number of the signal that other tools die of when nobody reads their output."""
+OPTIONS = {"header": "--header/--no-header", "n_components": "--components", "label_column": "--labels"}
 """Options of parameters that do not have the same name."""
 
 
@@ -111,10 +116,12 @@ def main(args: list[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # characters that the terminal cannot show must not fail the command
+    output = sys.stdout
     try:
         with stopping_on_signals():
             outcome: Any = felb.main(args=args, prog_name="felb", standalone_mode=False)
     except click.ClickException as error:
+        suggest_command(error)
         error.show()
         sys.exit(error.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
@@ -127,11 +134,44 @@ def main(args: list[str] | None = None) -> NoReturn:
     except MemoryError as error:
         tell("error: not enough memory; use fewer workers or a larger machine", error)
         sys.exit(FAILED)
+    except SystemExit as error:
+        # Who reads the output has enough: click replaces the stream, and rich ends on the error.
+        if sys.stdout is not output or isinstance(error.__context__, BrokenPipeError):
+            silence_output()
+            sys.exit(128 + PIPE)
+        raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         tell(f"error: {where}{error.strerror or error}; check the path, its permissions and the free space", error)
         sys.exit(FAILED)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence_output()
+        sys.exit(128 + PIPE)
+    except OSError as error:
+        silence_output()
+        tell(f"error: the output cannot be written: {error.strerror or error}", error)
+        sys.exit(FAILED)
     sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def silence_output() -> None:
+    """Let nothing more be written to stdout, so that Python does not fail again when it ends."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+
+
+def suggest_command(error: click.ClickException) -> None:
+    """Add the command that may have been meant to the error about one that does not exist."""
+    ctx = getattr(error, "ctx", None)
+    found = re.match(r"No such command '(.*)'\.$", error.message)
+    if found is None or ctx is None or not isinstance(ctx.command, click.Group):
+        return
+    close = difflib.get_close_matches(found[1], ctx.command.list_commands(ctx), n=1)
+    if close and "Did you mean" not in error.format_message():  # newer versions of click say it of loaded commands
+        error.message += f" Did you mean {close[0]!r}?"
 
 
 def tell(message: str, error: BaseException) -> None:

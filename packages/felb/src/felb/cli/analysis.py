@@ -8,7 +8,7 @@ import click
 
 from felb.cli import options
 from felb.cli.options import COUNT, PATH, option
-from felb.cli.output import echo, print_json, print_rows, step_progress, warnings_as_notes
+from felb.cli.output import echo, print_json, print_rows, step_progress, unverified_option, warnings_as_notes
 
 
 @click.command("stability")
@@ -25,6 +25,7 @@ from felb.cli.output import echo, print_json, print_rows, step_progress, warning
 @options.client_column_of_data
 @options.reading
 @options.as_json
+@unverified_option
 def stability_command(
     result: str, n_resamples: int, refits: tuple[str, ...], seed: int, as_json: bool, **data: Any
 ) -> None:
@@ -38,9 +39,11 @@ def stability_command(
     its records, and `felb stability RESULT --refit FOLDER --refit FOLDER …` compares what they found.
 
     \b
-    found    share of refits whose match has a Jaccard index of at least 0.75
     match    mean Jaccard index of the features with those of the match
     low/high 95% of the refits lie between these
+    chance   Jaccard index of random sets of the same sizes
+    found    share of refits whose match is at least half of the way from
+             chance to 1
     """  # noqa: D301
     from felb.runs import check_folder_of_result
 
@@ -65,8 +68,8 @@ def stability_command(
     table = [
         {
             "component": component.number,
+            **{name: f"{rows[component.number][name]:.2f}" for name in ("match", "low", "high", "chance")},
             "found": f"{rows[component.number]['found']:.0%}",
-            **{name: f"{rows[component.number][name]:.2f}" for name in ("match", "low", "high")},
             "features": ", ".join(component.features[:6]) + (", …" if len(component.features) > 6 else ""),
         }
         for component in inputs.describe_components()

@@ -65,11 +65,20 @@ def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: A
 
     The most frequent categories and codes become features, and numbers are binned at rounded quantiles.
     """
-    from felb.tables.propose import infer
+    from felb.tables.propose import make_schema, summarize
 
-    schema, skipped = infer(data, **_counting(settings))
+    chosen = {name: settings.pop(name) for name in ("min_count", "max_features", "missing")}
+    summary = summarize(data, **_counting(settings))
+    prefixes = settings["prefix_length"] is not None
+    schema = make_schema(summary, prefixes=prefixes, max_categories=settings["max_categories"], **chosen)
     schema.write(out, force=force)
-    _print_schema(schema, {"schema": out}, skipped, as_json=as_json)
+    _print_schema(schema, {"schema": out, "records": summary.records}, summary.skipped, as_json=as_json)
+    for column, count in summary.doubtful.items():
+        click.echo(
+            f"note: {count} records hold 'None' in {column!r}, which is read as missing; if it is a category, list "
+            "missing_values without it in the schema",
+            err=True,
+        )
 
 
 @schema_command.command("check")

@@ -58,7 +58,7 @@ def run_job(
 @options.weights
 @options.time_limit
 @options.param
-@options.privacy_spec
+@options.privacy_spec(noise=False)
 @option(
     "--dask",
     "Address of a Dask scheduler, for example tcp://host:8786, whose workers fit the data; local starts a "
@@ -136,7 +136,7 @@ def fit_command(**given: Any) -> None:
 @option("--workers", "Number of clients that compute in parallel.", COUNT, 1)
 @options.time_limit
 @options.param
-@options.privacy_spec
+@options.privacy_spec()
 @options.disclosure("none")
 @options.seed
 @options.reading

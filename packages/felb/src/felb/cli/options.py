@@ -213,39 +213,57 @@ def methods(*names_and_summaries: tuple[str, str]) -> str:
     return "\n".join(lines)
 
 
-PRIVACY = (
-    option("--epsilon", "Privacy budget: total ε of the run (default: no privacy).", POSITIVE),
-    option("--delta", "Total δ of the run (default: 1/(10 × number of records), at most 1e-5).", POSITIVE),
-    option(
-        "--mechanism", "Privacy mechanism (default: cooccurrence; uploads with --unit client).", get_args(MechanismName)
-    ),
-    option(
-        "--noise",
-        "Whether each client adds the full noise (client), or only a share of it (distributed; needs secure "
-        "aggregation) (default: client).",
-        get_args(NoisePlace),
-    ),
-    option("--unit", "Protected unit (default: that of the mechanism).", get_args(Unit)),
-    option(
-        "--neighbours",
-        "Neighbouring data sets: one unit added or removed, or replaced (default: add_remove).",
-        get_args(Neighbours),
-    ),
-    option(
-        "--privacy bounds",
-        "Another parameter of the privacy specification, for example row_bound=20; can be repeated.",
-        PAIRS,
-    ),
-)
+def _privacy_options(epsilon: str, *, noise: bool) -> tuple[Decorator, ...]:
+    return (
+        option("--epsilon", f"Privacy budget: total ε of the run ({epsilon}).", POSITIVE),
+        option("--delta", "Total δ of the run (default: 1/(10 × number of records), at most 1e-5).", POSITIVE),
+        option(
+            "--mechanism",
+            "Privacy mechanism (default: cooccurrence; uploads with --unit client).",
+            get_args(MechanismName),
+        ),
+        *(
+            (
+                option(
+                    "--noise",
+                    "Whether each client adds the full noise (client), or only a share of it (distributed; needs "
+                    "secure aggregation) (default: client).",
+                    get_args(NoisePlace),
+                ),
+            )
+            if noise
+            else ()
+        ),
+        option("--unit", "Protected unit (default: that of the mechanism).", get_args(Unit)),
+        option(
+            "--neighbours",
+            "Neighbouring data sets: one unit added or removed, or replaced (default: add_remove).",
+            get_args(Neighbours),
+        ),
+        option(
+            "--privacy bounds",
+            "Another parameter of the privacy specification, for example row_bound=20; can be repeated.",
+            PAIRS,
+        ),
+    )
 
 
-def privacy_spec(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a command, which receives ``privacy``: keywords of `felb.privacy.Privacy`, or None."""
-    names = ("epsilon", "delta", "mechanism", "noise", "unit", "neighbours")
+def privacy_spec(epsilon: str = "default: no privacy", *, noise: bool = True) -> Decorator:
+    """Add the options to a command, which receives ``privacy``: keywords of `felb.privacy.Privacy`, or None.
 
-    @wraps(function)
-    def command(*, bounds: dict[str, Any], **others: Any) -> Any:
-        privacy = given(**{name: others.pop(name) for name in names}) | bounds
-        return function(privacy=privacy or None, **others)
+    Parameters
+    ----------
+    epsilon : what happens without a budget, for the help
+    noise : whether several clients may share the noise
+    """
+    names = ("epsilon", "delta", "mechanism", "unit", "neighbours", *(("noise",) if noise else ()))
 
-    return together(*PRIVACY)(command)
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(*, bounds: dict[str, Any], **others: Any) -> Any:
+            privacy = given(**{name: others.pop(name) for name in names}) | bounds
+            return function(privacy=privacy or None, **others)
+
+        return together(*_privacy_options(epsilon, noise=noise))(command)
+
+    return decorate

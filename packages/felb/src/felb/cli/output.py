@@ -7,8 +7,9 @@ import shlex
 import sys
 import textwrap
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -28,6 +29,7 @@ from rich.table import Table
 
 from felb.cli.options import PATH, option
 from felb.errors import ConnectionLostError, printable
+from felb.runs import UNVERIFIED, reading_unverified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -48,6 +50,8 @@ def print_json(data: Any) -> None:
     """Print plain data as JSON."""
     from felb.records import replace_nonfinite
 
+    if UNVERIFIED.get() and isinstance(data, dict):
+        data = {**data, "unverified": True}
     echo(json.dumps(replace_nonfinite(data), indent=1, allow_nan=False))
 
 
@@ -119,7 +123,7 @@ def describe(result: Result, folder: str) -> dict[str, str]:
     run = f"{total} iterations" if rounds.keys() <= {ITERATION} else f"{total} rounds: {phases}"
     gap = f"{'yes' if result.converged else 'no, rounded at 1/2'} (integrality gap {result.integrality_gap:.2g})"
     facts = {
-        "result": folder,
+        "result": folder + (" (unverified: its files may have been changed)" if UNVERIFIED.get() else ""),
         "method": f"{made.method}, seed {made.seed}, felb {made.felb}",
         "data": f"{source['source']}: "
         + f"{records_in_words(result)} x {source['columns']} features"
@@ -257,6 +261,18 @@ def warnings_as_notes() -> Iterator[None]:
                 if issubclass(warning.category, UserWarning | RuntimeWarning)
             ):
                 echo(f"warning: {note}", err=True)
+
+
+def unverified_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option that reads a result whose files were changed; what has changed is printed as a warning."""
+
+    @wraps(function)
+    def command(*, unverified: bool, **parameters: Any) -> Any:
+        with warnings_as_notes(), reading_unverified() if unverified else nullcontext():
+            return function(**parameters)
+
+    text = "Read the result even if its files are not those that were written with it, and say so."
+    return option("--unverified", text)(command)
 
 
 # -- Commands that take long: their progress bars, and how to resume them after an interruption ----------------------

@@ -11,7 +11,7 @@ from rich.padding import Padding
 
 from felb.cli import options
 from felb.cli.options import COUNT, PATH, option
-from felb.cli.output import echo, new_table, plain_console, print_json, print_rows
+from felb.cli.output import echo, new_table, plain_console, print_json, print_rows, unverified_option
 from felb.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def log(run: str, client: str | None, as_json: bool) -> None:
 @option(
     "--ones-per-record", "Median number of ones per record: the row bound, unless the specification has one.", COUNT, 20
 )
-@options.privacy_spec
+@options.privacy_spec("required")
 @options.as_json
 def plan(
     records: int, features: int, clients: int, ones_per_record: int, privacy: dict[str, Any] | None, as_json: bool
@@ -166,6 +166,7 @@ def plan(
 @privacy_command.command("statement")
 @click.argument("run", **PATH)
 @options.as_json
+@unverified_option
 def statement(run: str, as_json: bool) -> None:
     """Show the privacy guarantee of the result in the folder RUN: unit, attackers, budget and conditions."""
     from felb.runs.folder import outbound_lines

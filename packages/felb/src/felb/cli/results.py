@@ -22,6 +22,7 @@ from felb.cli.output import (
     print_result,
     print_rows,
     score_table,
+    unverified_option,
     warnings_as_notes,
 )
 
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
 @options.result
 @options.other_result
 @option("--features", "Maximum number of feature names per component.", COUNT, SHOWN_FEATURES)
+@option("--table", "Also write a CSV file with a line for each component and feature.", "FILE")
+@options.force
 @options.as_json
-def show_command(result: str, other: str | None, features: int, as_json: bool) -> None:
+@unverified_option
+def show_command(result: str, other: str | None, features: int, table: str | None, force: bool, as_json: bool) -> None:
     """Show the provenance, the scores and the components of the result in the folder RESULT.
 
     The support of a component is the number of records that have it. Its size is the number of its features.
@@ -48,8 +52,10 @@ def show_command(result: str, other: str | None, features: int, as_json: bool) -
     With a second result, OTHER, both are shown side by side, and their components are matched one to one by the
     Jaccard index of their features.
     """
-    from felb.runs.result import Result
+    from felb.runs.result import Result, write_long_table
 
+    if table is not None:
+        write_long_table(Result.read(result), table, force=force)
     if other is not None:
         print_pair([Result.read(result), Result.read(other)], [result, other], as_json=as_json, shown=features)
         return
@@ -100,6 +106,7 @@ def _tabulate_pairs(pairs: Sequence[Pair], shown: int) -> Table:
 @options.client_column_left_out
 @options.reading
 @options.as_json
+@unverified_option
 def score_command(result: str, data: str, as_json: bool, **reading: Any) -> None:
     """Assign the records of DATA to the components of RESULT and score the reconstruction.
 
@@ -134,6 +141,7 @@ def score_command(result: str, data: str, as_json: bool, **reading: Any) -> None
 @options.client_column_left_out
 @options.reading
 @options.as_json
+@unverified_option
 def certify_command(data: str, as_json: bool, **parameters: Any) -> None:
     """Prove a lower bound on the number of wrong cells of any Boolean factorization of DATA.
 
@@ -174,6 +182,7 @@ PAGE = "report.html"
 @options.reading
 @options.force
 @options.as_json
+@unverified_option
 def report_command(
     result: str, out: str | None, png: str | None, csv: str | None, force: bool, as_json: bool, **sources: Any
 ) -> None:
@@ -210,7 +219,8 @@ SHOWN = 6
 @options.data_of_run
 @option(
     "--labels",
-    "Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data.",
+    "Labels of the records: obs:NAME of an .h5ad file, a file with one label per line, or a column of the data, "
+    "which may be a feature or not.",
     "SOURCE",
 )
 @option("--sets", "Write the components as sets of features to this GMT file (.gmt).", "FILE")
@@ -219,6 +229,7 @@ SHOWN = 6
 @options.client_column_of_data
 @options.reading
 @options.as_json
+@unverified_option
 def interpret_command(
     result: str, labels: str | None, sets: str | None, rules: str | None, table: str | None, as_json: bool, **data: Any
 ) -> None:
@@ -289,6 +300,7 @@ SHOWN_NAMES = 5
 @options.reading
 @options.force
 @options.as_json
+@unverified_option
 def apply_command(
     result: str, data: str, out: str, drift_file: str | None, rows: int, force: bool, as_json: bool, **reading: Any
 ) -> None:

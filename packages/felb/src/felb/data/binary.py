@@ -145,6 +145,11 @@ def _where_one(values: NDArray[Any], threshold: float | None, locate: Locate) ->
         return values if threshold is None else np.asarray(values > float(threshold))
     if threshold is not None and values.dtype.kind == "f" and np.isinf(values).any():
         _refuse(values, np.isinf(values), locate, "is infinite (inf); replace it by a number")
+    if values.dtype.kind in "mM":
+        first = tuple(0 for _ in values.shape)
+        raise InputError(
+            f"{locate(first)} holds {values[first]}, a date or a time; make a category of it (felb schema)"
+        )
     if values.dtype.kind not in "uif":
         values = _to_numbers(values, locate)
     if values.dtype.kind == "f" and np.isnan(values).any():

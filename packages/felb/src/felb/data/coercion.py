@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +24,7 @@ from felb.data.binary import (
 from felb.errors import InputError, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,9 +57,13 @@ def to_binary(
             "this is a Dask collection, which only the federated methods take (FederatedBMF, FELB, FELBMU, …); for "
             "others, give data.compute()"
         )
+    _check_tabular(data)
     if isinstance(data, BinaryMatrix):
         _check_binary_threshold(binarize_threshold)
         return data if columns is None else data.with_columns(columns)
+    held = getattr(data, "binary_matrix", None)
+    if isinstance(held, BinaryMatrix) and held.nnz == data.nnz and np.array_equal(data.indices, held.indices):
+        return to_binary(held, columns=columns, binarize_threshold=binarize_threshold)
     if hasattr(data, "tocsr"):
         check_sparse(binarize_threshold, data.dtype, data.ndim)
         return from_csr(to_checked_csr(data), columns=columns, binarize_threshold=binarize_threshold)
@@ -66,6 +73,14 @@ def to_binary(
     if frame is not None:
         return _from_frame(frame, columns, binarize_threshold)
     return BinaryMatrix.vstack(list(convert_dense(data, columns=columns, binarize_threshold=binarize_threshold)))
+
+
+def _check_tabular(data: Any) -> None:
+    """Raise for the name of a file and for a dict, which an array would be made of."""
+    if isinstance(data, str | PathLike):
+        raise InputError(f"{os.fspath(data)!r} is a name; read the file first: felb.data.read(NAME).matrix")
+    if isinstance(data, Mapping):
+        raise InputError("this is a dict; make a frame of it (pandas.DataFrame), or read a file by felb.data.read")
 
 
 def is_dask(data: Any) -> bool:
@@ -472,6 +487,7 @@ def read_partly_known(data: Any, *, binarize_threshold: float | None = None) -> 
 
     Sparse data has none: what it does not store is 0, and a NaN in it is refused.
     """
+    _check_tabular(data)
     frame = Columns.of(data)
     if frame is not None:
         names = check_column_names(frame.names, len(frame.names))

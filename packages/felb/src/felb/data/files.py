@@ -18,6 +18,7 @@ import numpy as np
 from felb.data.binary import MISSING_MEANS, BinaryMatrix, check_threshold
 from felb.data.coercion import is_dask
 from felb.data.readers import (
+    TEXT_COLUMNS,
     Bounds,
     Limits,
     ReadOptions,
@@ -65,6 +66,8 @@ def read(
     limits: Limits | None = None,
     schema: Schema | str | PathLike[str] | None = None,
     columns: Collection[str] | None = None,
+    record_column: str | None = None,
+    label_column: str | None = None,
 ) -> Table:
     r"""Read a data file; the suffix of its name determines the format.
 
@@ -111,6 +114,12 @@ def read(
     columns : collection of str, optional
         Names of the columns to read, of ``.csv``, ``.tsv``, ``.parquet`` and ``.h5ad`` files. Others are left out,
         whatever they hold, and listed in `Table.ignored`; names that the file does not have make no difference.
+    record_column : str, optional
+        Column (of ``.h5ad``: key of ``obs``) with the names of the records, which become `Table.rows`; not a column of
+        the matrix.
+    label_column : str, optional
+        Column (of ``.h5ad``: key of ``obs``) with a label for each record, which become `Table.labels`; not a column of
+        the matrix unless it is among `columns`. A label may be missing.
 
     Returns
     -------
@@ -134,13 +143,9 @@ def read(
     >>> read("partly.csv", missing="unknown").matrix
     BinaryMatrix(2 x 2 named, 2 ones, 1 unknown, 0.6667 dense)
     """
-    options = ReadOptions(client_column, header, binarize_threshold, missing, columns)
+    options = ReadOptions(client_column, header, binarize_threshold, missing, columns, record_column, label_column)
     with closing(read_blocks(path, options, unknown=unknown, limits=limits, schema=schema)) as blocks:
-        tables = list(blocks)
-    matrix = BinaryMatrix.vstack([table.matrix for table in tables])
-    clients = None if client_column is None else tuple(label for table in tables for label in table.clients or ())
-    rows = None if tables[0].rows is None else tuple(name for table in tables for name in table.rows or ())
-    return Table(matrix, clients, rows, tables[0].applied, tables[-1].ignored)
+        return Table.join(list(blocks))
 
 
 def read_blocks(
@@ -162,7 +167,7 @@ def read_blocks(
             raise InputError(
                 "a schema says how values are read; leave header, binarize_threshold, missing, unknown out"
             )
-        yield from _by_schema(source, schema, options.client_column)
+        yield from _by_schema(source, schema, options)
         return
     if is_url(source):
         raise InputError(f"{str(source).partition('?')[0]} is a database; give the schema by which it is read")
@@ -196,11 +201,11 @@ def _check_options(options: ReadOptions, suffix: str, form: _Format) -> None:
         return ", ".join(name for name, other in _FORMATS.items() if getattr(other, ability))
 
     missing = options.missing
-    if options.client_column is not None and not form.clients:
-        raise InputError(
-            f"client_column needs a {able('clients')} file; {suffix} files have no such column",
-            parameter="client_column",
-        )
+    for option in TEXT_COLUMNS.values():
+        if getattr(options, option) is not None and not form.clients:
+            raise InputError(
+                f"{option} needs a {able('clients')} file; {suffix} files have no such column", parameter=option
+            )
     if options.header is not None and not form.header:
         raise InputError(f"header needs a {able('header')} file, got a {suffix} file", parameter="header")
     if missing not in MISSING_MEANS:
@@ -214,15 +219,16 @@ def _check_options(options: ReadOptions, suffix: str, form: _Format) -> None:
     check_threshold(options.binarize_threshold)
 
 
-def _by_schema(data: Any, schema: Schema | str | PathLike[str], client_column: str | None) -> Generator[Table]:
+def _by_schema(data: Any, schema: Schema | str | PathLike[str], options: ReadOptions) -> Generator[Table]:
     from felb.tables.apply import apply_schema
 
     agreed = schema if isinstance(schema, Schema) else Schema.read(schema)
-    with closing(apply_schema(data, agreed, client_column=client_column)) as blocks:
-        for number, (matrix, clients, rows, applied) in enumerate(blocks):
+    texts = {part: getattr(options, option) for part, option in TEXT_COLUMNS.items()}
+    with closing(apply_schema(data, agreed, texts)) as blocks:
+        for number, (matrix, found, applied) in enumerate(blocks):
             for note in applied.notes() if number == 0 else ():
                 warnings.warn(note, SchemaWarning, stacklevel=2)
-            yield Table(matrix, clients, rows, applied)
+            yield Table(matrix, applied=applied, **found)
 
 
 def _format_of(source: Path) -> tuple[str, _Format]:
@@ -475,7 +481,10 @@ def read_data(name: str, **options: Any) -> Table:
         raise InputError(f"the shipped data set {name!r} is binary already; leave the schema out")
     if options.get("client_column") is not None:
         raise InputError(f"the shipped data set {name!r} has no client column; use a number of clients")
-    table, unknown = Table(load(name)), options.get("unknown")
+    for option in ("record_column", "label_column"):
+        if options.get(option) is not None:
+            raise InputError(f"the shipped data set {name!r} has no column {options[option]!r}", parameter=option)
+    table, unknown = Table(load(name), rows=row_names(name)), options.get("unknown")
     if unknown is not None:
         [table] = mark_blocks([table], read(unknown).matrix, str(unknown))
     return table
@@ -556,13 +565,19 @@ OBS = "obs:"
 MAX_LABEL_BYTES = 1 << 28
 
 
-def read_labels(source: str, data: str | None, n_records: int) -> np.ndarray[Any, Any]:
+def names_column(labels: str) -> bool:
+    """Tell whether labels are a column of the data, rather than a file or an annotation of an ``.h5ad`` file."""
+    return not labels.startswith(OBS) and not Path(labels).is_file()
+
+
+def read_labels(source: str, data: str, n_records: int) -> np.ndarray[Any, Any]:
     r"""Return the label of each record; None where a record has none.
 
     Parameters
     ----------
-    source : ``obs:NAME`` for a column of ``obs`` of an ``.h5ad`` file; a text file with one label per line, in the
-        order of the records, under a heading or not; or the name of a column of the data that is no feature
+    source : ``obs:NAME`` for a column of ``obs`` of an ``.h5ad`` file, or a text file with one label per line, in the
+        order of the records, under a heading or not; a column of the data is read by ``felb.data.read`` with
+        `label_column`
     data : the data file; not needed for a file of labels
     n_records : number of records
 
@@ -570,24 +585,25 @@ def read_labels(source: str, data: str | None, n_records: int) -> np.ndarray[Any
     --------
     >>> from pathlib import Path
     >>> _ = Path("kinds.txt").write_text("kind\ncat\ndog\n")
-    >>> read_labels("kinds.txt", None, 2).tolist()
+    >>> read_labels("kinds.txt", "pets.csv", 2).tolist()
     ['cat', 'dog']
     """
-    if Path(source).is_file():
+    if source.startswith(OBS) and not Path(source).is_file():
+        found = _annotation(Path(data), source.removeprefix(OBS))
+    else:
         lines = read_text(source, advice="give one label per line", limit=MAX_LABEL_BYTES).splitlines()
         lines = lines[1:] if len(lines) == n_records + 1 else lines
         found = np.array([line.strip() or None for line in lines], dtype=object)
-    elif data is None:
-        raise InputError(
-            f"there is no file {source!r}; name the data file too if it is a column of it", parameter="labels"
-        )
-    elif source.startswith(OBS):
-        found = _annotation(Path(data), source.removeprefix(OBS))
-    else:
-        found = np.asarray(read_data(data, client_column=source).clients, dtype=object)
-    if len(found) != n_records:
-        raise InputError(f"{source} has {len(found)} labels for {n_records} records", parameter="labels")
-    return found
+    return check_labels(found, source, n_records)
+
+
+def check_labels(
+    labels: Sequence[str | None] | np.ndarray[Any, Any], source: str, n_records: int
+) -> np.ndarray[Any, Any]:
+    """Return labels as an array; raise unless there is one for each record."""
+    if len(labels) != n_records:
+        raise InputError(f"{source} has {len(labels)} labels for {n_records} records", parameter="labels")
+    return np.asarray(labels, dtype=object)
 
 
 def _annotation(path: Path, name: str) -> np.ndarray[Any, Any]:

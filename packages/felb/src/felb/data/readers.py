@@ -45,7 +45,7 @@ from felb.errors import CellError, InputError, missing_extra, shortened
 from felb.records import open_regular, read_text, unguard_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -90,7 +90,7 @@ class Limits:
         for entry in fields(self):
             value = getattr(self, entry.name)
             optional = value is None and entry.name in ("max_rows", "max_columns")
-            number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
             if not optional and not (number and value > 0):
                 raise InputError(f"{entry.name} must be a positive number, got {value!r}")
 
@@ -180,6 +180,7 @@ class Table:
     rows : the name of each row, if the file says so and the loader keeps it
     applied : what the schema met, if the data was read by one
     ignored : names of the columns that were left out because they were not asked for
+    labels : the label of each row, None where it has none, if they were asked for
     """
 
     matrix: BinaryMatrix
@@ -187,6 +188,19 @@ class Table:
     rows: tuple[str, ...] | None = field(default=None, repr=False)
     applied: Applied | None = None
     ignored: tuple[str, ...] = ()
+    labels: tuple[str | None, ...] | None = field(default=None, repr=False)
+
+    @classmethod
+    def join(cls, blocks: Sequence[Table]) -> Table:
+        """Return blocks of rows as one table."""
+
+        def joined(part: str) -> tuple[Any, ...] | None:
+            found = [getattr(block, part) for block in blocks if len(block.matrix)]
+            return None if not found or found[0] is None else tuple(itertools.chain.from_iterable(found))
+
+        first, last = blocks[0], blocks[-1]
+        matrix = BinaryMatrix.vstack([block.matrix for block in blocks])
+        return cls(matrix, joined("clients"), joined("rows"), first.applied, last.ignored, joined("labels"))
 
 
 def mark_blocks(tables: Iterable[Table], marks: BinaryMatrix, name: str) -> Iterator[Table]:
@@ -219,36 +233,60 @@ def read_names_beside(source: Path, n_columns: int) -> tuple[str, ...] | None:
         ) from error
 
 
-def find_client_column(name: str, columns: Sequence[str] | None) -> int:
-    """Return where the column that names each row's client stands, or raise and say which columns there are."""
-    if columns is None:
-        raise InputError(
-            f"client_column={name!r} needs column names, but the file has no header line", parameter="client_column"
-        )
-    if name not in columns:
-        shown = ", ".join(repr(column) for column in columns[:10])
-        more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
-        raise InputError(
-            f"client_column={name!r} is not a column; the columns are {shown or 'none'}{more}",
-            parameter="client_column",
-        )
-    return list(columns).index(name)
+INDEX = "(row names)"
+"""Name of a first column without a name, as pandas and R write the names of rows."""
+TEXT_COLUMNS = {"clients": "client_column", "rows": "record_column", "labels": "label_column"}
+"""Columns that are no features: which part of a `Table` they give, and the option that names them."""
 
 
-def make_client_labels(values: Iterable[Any], first_row: int) -> list[str]:
-    """Return the values as text, one string per client; a missing one is an error."""
-    known: dict[str, str] = {}
-    labels = []
-    for row, value in enumerate(values, first_row):
-        if value is None or value != value or value == "":
-            raise InputError(f"row {row} has no client in the client column; fill it")
-        text = str(value)
-        labels.append(known.setdefault(text, text))
-    return labels
+def find_text_columns(options: ReadOptions, columns: Sequence[str] | None) -> dict[str, int]:
+    """Return where the columns of clients, record names and labels stand, by the part of a `Table` that they give."""
+    found = {}
+    for part, option in TEXT_COLUMNS.items():
+        name = getattr(options, option)
+        if name is None:
+            continue
+        if columns is None:
+            raise InputError(f"{option}={name!r} needs column names, but the file has no header line", parameter=option)
+        if name == "" and columns[0] == INDEX:
+            name = INDEX
+        if name not in columns:
+            shown = ", ".join(repr(column) for column in columns[:10])
+            more = f" and {len(columns) - 10} more" if len(columns) > 10 else ""
+            raise InputError(
+                f"{option}={name!r} is not a column; the columns are {shown or 'none'}{more}", parameter=option
+            )
+        found[part] = list(columns).index(name)
+    return found
+
+
+NEEDED_TEXTS = {"clients": "client", "rows": "name"}
+"""Texts that every row must have; a label may be missing."""
+
+
+class RowTexts:
+    """Texts of rows, one string for each different text; a missing label is None, another missing text an error."""
+
+    def __init__(self, part: str, column: str) -> None:
+        self._part, self._column = part, column
+        self._known: dict[str, str] = {}
+
+    def read(self, value: Any, place: str) -> str | None:
+        """Return the text of a value, whose place an error names."""
+        if value is None or value != value or (text := str(value)) == "":
+            if self._part in NEEDED_TEXTS:
+                what = f"no {NEEDED_TEXTS[self._part]} in column {self._column!r}"
+                raise InputError(f"{place} has {what}; fill it", parameter=TEXT_COLUMNS[self._part])
+            return None
+        return text if self._part == "rows" else self._known.setdefault(text, text)
+
+    def read_all(self, values: Iterable[Any], first_row: int = 0) -> tuple[Any, ...]:
+        """Return the texts of the values of consecutive rows."""
+        return tuple(self.read(value, f"row {row}") for row, value in enumerate(values, first_row))
 
 
 def split_columns(
-    names: Sequence[str] | int, wanted: Collection[str] | None, *, without: int | None = None
+    names: Sequence[str] | int, wanted: Collection[str] | None, *, texts: Mapping[str, int]
 ) -> tuple[list[int], tuple[str, ...]]:
     """Return the numbers of the columns to read, and the names of those that are left out because of `wanted`.
 
@@ -256,15 +294,16 @@ def split_columns(
     ----------
     names : of all columns, or their number if they have none; then all are read
     wanted : names of the columns to read; None for all
-    without : number of a column that is no feature
+    texts : numbers of the columns that are no features; the column of labels is one if it is among those to read
     """
+    without = {at for part, at in texts.items() if part != "labels" or wanted is None or names[at] not in wanted}  # type: ignore[index]
     if isinstance(names, int) or wanted is None:
         count = names if isinstance(names, int) else len(names)
-        return [i for i in range(count) if i != without], ()
-    kept = [i for i, name in enumerate(names) if i != without and name in wanted]
+        return [i for i in range(count) if i not in without], ()
+    kept = [i for i, name in enumerate(names) if i not in without and name in wanted]
     if not kept:
         raise InputError(f"none of the {len(names)} columns is a feature of the model, such as {min(wanted)!r}")
-    return kept, tuple(name for i, name in enumerate(names) if i != without and name not in wanted)
+    return kept, tuple(name for i, name in enumerate(names) if i not in without and name not in wanted)
 
 
 @dataclass(frozen=True)
@@ -279,6 +318,8 @@ class ReadOptions:
     binarize_threshold: float | None = None
     missing: str = "error"
     columns: Collection[str] | None = None
+    record_column: str | None = None
+    label_column: str | None = None
     hold: bool = True
 
 
@@ -310,7 +351,7 @@ def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str)
     (`missing` is not "error"), a first line of numbers and empty cells could be either, and is refused. Columns that
     are not asked for are left out, whatever they hold; a table without names is read as a whole.
     """
-    header = options.header
+    header, delimiter = options.header, find_separator(path, bounds, delimiter)
     with open_text(path, bounds) as file:
         records = text_records(file, delimiter, bounds)
         first = next(records, None)
@@ -331,19 +372,23 @@ def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str)
                 parameter="header",
             )
         names = _header_names(first[1], header) if named else None
-        client = None if options.client_column is None else find_client_column(options.client_column, names)
-        kept, ignored = split_columns(names or width, options.columns, without=client)
+        texts = find_text_columns(options, names)
+        if names is not None and names[0] == INDEX and "rows" not in texts:
+            texts["rows"] = 0  # pandas and R write the names of rows under an empty heading
+        kept, ignored = split_columns(names or width, options.columns, texts=texts)
         if not kept:
-            raise InputError("the file has no columns besides the client column; it needs 0/1 columns")
+            others = " and the ".join(TEXT_COLUMNS[part].replace("_", " ") for part in texts)
+            raise InputError(f"the file has no columns besides the {others}; it needs 0/1 columns")
         block = _CellBlock(len(kept), None if names is None else [names[i] for i in kept], options)
         block.advice = "" if named or header is False else "; set header to true if the first line holds column names"
-        clients: list[str] = []
-        known: dict[str, str] = {}
+        readers = [(part, at, RowTexts(part, str(cast("Sequence[str]", names)[at]))) for part, at in texts.items()]
+        read: dict[str, list[Any]] = {part: [] for part in texts}
 
         def take() -> Table:
-            given = None if client is None else tuple(clients)
-            clients.clear()
-            return Table(block.take(), given, ignored=ignored)
+            given: dict[str, Any] = {part: tuple(values) for part, values in read.items()}
+            for values in read.values():
+                values.clear()
+            return Table(block.take(), ignored=ignored, **given)
 
         for line, cells in records if named else itertools.chain([first], records):
             if len(cells) != width:
@@ -351,11 +396,8 @@ def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str)
                     f"line {line} has {len(cells)} cells, but {width} were expected as in the first line; "
                     f"check for missing or unquoted separators ({delimiter!r})"
                 )
-            if client is not None:
-                label = unguard_cell(cells[client].strip())
-                if not label:
-                    raise InputError(f"line {line} has no client in column {options.client_column!r}; fill it")
-                clients.append(known.setdefault(label, label))  # one string per client, not per row
+            for part, at, texts_of in readers:
+                read[part].append(texts_of.read(unguard_cell(cells[at].strip()), f"line {line}"))
             block.add(cells if len(kept) == width else [cells[i] for i in kept], line)
             if block.is_full:
                 yield take()
@@ -373,6 +415,20 @@ def _lines(file: IO[str], bounds: Bounds) -> Iterator[str]:
     while line := file.readline(bounds.line + 1):
         bounds.check_line(len(line))
         yield line
+
+
+SEPARATORS = (";", "\t", "|")
+"""What separates cells in text files of other programs than the suffix says, in the order in which they are tried."""
+
+
+def find_separator(path: Path, bounds: Bounds, usual: str) -> str:
+    """Return what separates the cells of the first line: `usual`, or another separator if the line has none of it."""
+    try:
+        with open_text(path, bounds) as file:
+            line = file.readline(bounds.line + 1)
+    except (OSError, EOFError, UnicodeDecodeError):  # reading the file says what is wrong with it
+        return usual
+    return usual if usual in line else next((mark for mark in SEPARATORS if mark in line), usual)
 
 
 def text_records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tuple[int, list[str]]]:
@@ -396,6 +452,8 @@ def text_records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tupl
 
 def _header_names(cells: list[str], header: bool | None) -> tuple[str, ...]:
     names = [unguard_cell(cell.strip()) for cell in cells]
+    if len(names) > 1 and not names[0] and INDEX not in names:
+        names[0] = INDEX
     try:
         return check_column_names(names, len(names)) or ()
     except InputError as error:
@@ -434,7 +492,7 @@ class _CellBlock:
         """Return the error for a cell that is not 0 or 1."""
         cell = cells[column].strip()
         name = f" ({self._columns[column]!r})" if self._columns is not None else ""
-        place = f"row {self.n_rows} (line {line}), column {column}"
+        place = f"line {line}, column {column + 1}"
         where = f"{place}{name}"
         advice = self.advice if self.n_rows == 0 else ""
         if cell.lower() in MISSING_WORDS:
@@ -761,16 +819,19 @@ def read_h5ad(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[Tab
     """
     data = open_anndata(path, bounds)
     try:
-        clients: tuple[str, ...] | None = None
-        if options.client_column is not None:
-            find_client_column(options.client_column, [str(name) for name in data.obs.columns])
-            clients = tuple(make_client_labels(to_objects(data.obs[options.client_column]), 0))
-        first, names = 0, tuple(map(str, data.obs_names))
-        kept, ignored = split_columns([str(name) for name in data.var_names], options.columns)
+        found = find_text_columns(options, [str(name) for name in data.obs.columns])
+        texts = {
+            part: RowTexts(part, str(data.obs.columns[at])).read_all(to_objects(data.obs.iloc[:, at]))
+            for part, at in found.items()
+        }
+        texts = {"rows": tuple(map(str, data.obs_names)), **texts}
+        first = 0
+        kept, ignored = split_columns([str(name) for name in data.var_names], options.columns, texts={})
         chosen = data[:, kept] if ignored else data
         for matrix in convert_anndata(chosen, binarize_threshold=options.binarize_threshold, missing=options.missing):
             at = slice(first, first + len(matrix))
-            yield Table(matrix, None if clients is None else clients[at], names[at], ignored=ignored)
+            given: dict[str, Any] = {part: values[at] for part, values in texts.items()}
+            yield Table(matrix, ignored=ignored, **given)
             first += len(matrix)
     finally:
         data.file.close()
@@ -827,10 +888,10 @@ def read_parquet(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[
     texts = [field.name for field in announced.schema.to_arrow_schema() if _is_text(pa, field.type)]
     with pq.ParquetFile(path, read_dictionary=texts) as file:
         schema = file.schema_arrow
-        client = None if options.client_column is None else find_client_column(options.client_column, schema.names)
+        texts_at = find_text_columns(options, schema.names)
         # pandas stores the row labels of a frame among its columns.
         index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
-        kept, left_out = split_columns(schema.names, options.columns, without=client)
+        kept, left_out = split_columns(schema.names, options.columns, texts=texts_at)
         kept = [i for i in kept if schema.names[i] not in index]
         ignored = tuple(name for name in left_out if name not in index)
         names = check_column_names([schema.names[i] for i in kept], len(kept))
@@ -839,12 +900,13 @@ def read_parquet(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[
                 raise InputError(f"column {schema.names[i][:60]!r} holds lists or tables, not 0/1 cells")
         yield Table(from_columns([np.zeros(0, np.int64)] * len(kept), 0, columns=names), ignored=ignored)  # perhaps all
         first_row = 0
-        wanted = [schema.names[i] for i in sorted([*kept, *([] if client is None else [client])])]
+        wanted = [schema.names[i] for i in sorted({*kept, *texts_at.values()})]
+        readers = [(part, schema.names[at], RowTexts(part, schema.names[at])) for part, at in texts_at.items()]
         size = max(1, BATCH_CELLS // max(1, len(schema.names)))
         for batch in file.iter_batches(batch_size=size, columns=wanted):
-            clients = None
-            if client is not None:
-                clients = tuple(make_client_labels(_values(batch.column(schema.names[client])), first_row))
+            given: dict[str, Any] = {
+                part: texts_of.read_all(_values(batch.column(name)), first_row) for part, name, texts_of in readers
+            }
             matrix = from_values(
                 (_values(batch.column(schema.names[i])) for i in kept),
                 batch.num_rows,
@@ -853,7 +915,7 @@ def read_parquet(path: Path, bounds: Bounds, options: ReadOptions) -> Generator[
                 missing=options.missing,
                 first_row=first_row,
             )
-            yield Table(matrix, clients, ignored=ignored)
+            yield Table(matrix, ignored=ignored, **given)
             first_row += batch.num_rows
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from felb.data.binary import BinaryMatrix
 from felb.errors import InputError
-from felb.records import replacing
+from felb.records import check_types, replacing
 
 if TYPE_CHECKING:
     import os
@@ -76,8 +76,10 @@ def planted(
     >>> data.A.shape, data.U.shape, data.V.shape
     ((200, 50), (200, 3), (3, 50))
     """
+    given = {"noise": noise, "density": density, "kind": kind, "contiguous": contiguous}
+    check_types(given, {"noise": float, "density": float, "kind": str, "contiguous": bool})
     for name, value in (("n", n), ("m", m), ("k", k)):
-        if not isinstance(value, int | np.integer) or value < 1:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
     if max(n, m) * k > MOST_FACTOR_CELLS or n * m > MOST_CELLS:
         raise InputError(f"{n} x {m} cells with {k} components are too many to draw; use fewer rows or columns")
@@ -89,7 +91,11 @@ def planted(
         if not 0 <= share <= 1:
             raise InputError(f"{name} is a probability between 0 and 1, got {share}")
     for name, limits in (("heights", heights), ("widths", widths)):
-        numbers = len(limits) == 2 and all(isinstance(limit, int | float | np.number) for limit in limits)
+        numbers = (
+            isinstance(limits, list | tuple)
+            and len(limits) == 2
+            and all(isinstance(limit, int | float | np.number) for limit in limits)
+        )
         if not numbers or not 0 <= limits[0] <= limits[1] <= 1:
             raise InputError(f"{name} is a range (low, high) of shares between 0 and 1, got {limits!r}")
     structure, thinning, flips = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from felb.errors import FederationError, InputError
+from felb.records import check_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -510,6 +511,7 @@ class Participation:
     joins: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 0 < self.fraction <= 1:
             raise InputError(f"fraction of clients must lie in (0, 1], got {self.fraction}")
         if not 0 <= self.dropout < 1:

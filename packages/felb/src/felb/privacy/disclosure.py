@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from felb.errors import InputError
+from felb.records import check_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +54,7 @@ class Disclosure:
     round_to: int = 1
 
     def __post_init__(self) -> None:
+        check_fields(self, of="disclosure: ")
         for name in ("min_support", "min_sites", "round_to"):
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= MOST:

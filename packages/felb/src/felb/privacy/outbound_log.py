@@ -65,7 +65,7 @@ def verify(path: str | os.PathLike[str]) -> Head:
     for line in complete.split(b"\n")[:-1]:
         head = _follow(line, head, where=f"{log}, line {head.lines + 1}")
     known = read_head(log)
-    if known is None and head.lines:
+    if known is None and (head.lines or not _beside(log).exists()):
         raise InputError(f"{log}: the file beside it with its last hash is missing; lines at its end may be, too")
     if known is not None and known.lines > head.lines:
         raise InputError(f"{log}, line {head.lines + 1}: missing; {known.lines - head.lines} lines at the end are gone")
@@ -111,9 +111,10 @@ def read_head(path: Path) -> Head | None:
     """Return the head that is kept beside a log."""
     try:
         said = json.loads(_beside(path).read_text(encoding="utf-8"))
-        return Head(int(said["lines"]), str(said["hash"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        lines, digest = said["lines"], said["hash"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+    return Head(lines, digest) if type(lines) is int and lines >= 0 and isinstance(digest, str) else None
 
 
 def open_head(path: Path) -> IO[bytes]:

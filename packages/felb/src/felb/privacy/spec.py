@@ -39,6 +39,7 @@ from felb.privacy.releases import (
     weighted_column_counts,
     weighted_cooccurrence,
 )
+from felb.records import check_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -259,6 +260,7 @@ class Privacy:
     score_bound: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_budget(self.epsilon, LARGEST_DELTA if self.delta is None else self.delta)
         if self.mechanism is None:
             object.__setattr__(self, "mechanism", "uploads" if self.unit == "client" else "cooccurrence")

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from felb.analysis.refits import FILE, Stability, cheapest_refit, refitted, stability_among
-from felb.data.files import SHIPPED, read_labels
+from felb.data.files import SHIPPED, check_labels, names_column, read_labels
 from felb.data.partition import PARTITIONS, dealt, split
 from felb.errors import FelbError, InputError
 from felb.federated.steps.belief import ASSIGN_BY_BELIEF
@@ -220,6 +220,8 @@ class Measured:
     same : whether it is the very data of the run; None if the run does not identify its data
     stored : whether U is the assignment that the run stored, rather than made anew for this data
     rows_of : row numbers of each client, where they are known
+    path : the file, or the name of a shipped data set
+    labels : of the records, if a column of the data holds them and they were asked for
     """
 
     matrix: BinaryMatrix
@@ -229,6 +231,8 @@ class Measured:
     same: bool | None
     stored: bool
     rows_of: Mapping[str, NDArray[np.int64]] | None
+    path: str = ""
+    labels: tuple[str | None, ...] | None = None
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -365,7 +369,8 @@ def gather(
     result : folder of a run, or its ``result.json``
     data : a file, or the name of a shipped data set; without it, data of the name and with the fingerprint that the
         result remembers is looked for in the working folder and beside the result
-    labels : labels of the records, see `felb.data.files.read_labels`
+    labels : labels of the records: ``obs:NAME`` of an ``.h5ad`` file, a file with one label per line, or a column of
+        the data, which may be a feature of the result or not
     options : how to read the data, where that differs from the run: client_column, header, binarize_threshold, missing,
         unknown. A file that marks unknown cells is looked for beside the data
 
@@ -380,8 +385,10 @@ def gather(
     found = Result.read(folder)
     # Under disclosure rules, how many records of which client have a component is not for a page that is passed on.
     assignments = None if _is_private(found) or found.disclosure is not None else _read_assignments(folder, found)
+    if labels is not None and names_column(labels):
+        options["label_column"] = labels
     if data is None:
-        measured, absent = _find_data(found, folder, assignments)
+        measured, absent = _find_data(found, folder, assignments, options)
     else:
         measured, absent = _measure(found, data, assignments, _recall_reading(found, data) | options), None
     stable = _read_stability(folder, len(found.components)) if folder.is_dir() else None  # not in a model file
@@ -389,7 +396,10 @@ def gather(
     if labels is not None:
         if measured is None:
             raise InputError(f"{absent} Labels are those of its records; name the data", parameter="data")
-        enriched = enrichment(measured.U, read_labels(labels, data, len(measured.matrix)))
+        n = len(measured.matrix)
+        given = measured.labels
+        read = read_labels(labels, measured.path, n) if given is None else check_labels(given, labels, n)
+        enriched = enrichment(measured.U, read)
     return ReportInputs(folder, found, assignments, tuple(_read_outbound(folder)), measured, absent, stable, enriched)
 
 
@@ -428,9 +438,9 @@ def _recall_reading(result: Result, data: str) -> dict[str, Any]:
 
 
 def _find_data(
-    result: Result, folder: Path, assignments: Mapping[str, NDArray[np.bool_]] | None
+    result: Result, folder: Path, assignments: Mapping[str, NDArray[np.bool_]] | None, options: dict[str, Any]
 ) -> tuple[Measured | None, str | None]:
-    """Look for the very data of the run where it is likely to be."""
+    """Look for the very data of the run where it is likely to be; a column of labels that it lacks is an error."""
     source, fingerprint = (result.provenance.data.get(name) for name in ("source", "fingerprint"))
     if not source or not fingerprint:
         return None, "The run does not identify its data."
@@ -439,8 +449,10 @@ def _find_data(
     places += [str(path) for path in (Path(name), folder.resolve().parent / name) if path.exists()]
     for place in places:
         try:
-            measured = _measure(result, place, assignments, _recall_reading(result, place))
-        except (FelbError, OSError):
+            measured = _measure(result, place, assignments, _recall_reading(result, place) | options)
+        except (FelbError, OSError) as error:
+            if getattr(error, "parameter", None) in options:
+                raise
             continue
         if measured.same:
             return measured, None
@@ -450,13 +462,24 @@ def _find_data(
 def _measure(
     result: Result, data: str, assignments: Mapping[str, NDArray[np.bool_]] | None, options: Mapping[str, Any]
 ) -> Measured:
+    if "label_column" in options and result.schema is None and result.columns is not None:
+        options = {**options, "columns": frozenset(result.columns)}
     table = table_for(result, data, **options)
     matrix = table.matrix
     known = result.provenance.data.get("fingerprint")
     same = None if known is None else matrix.fingerprint() == known
     rows_of = _rows_of_clients(result, table) if same else None
     stored = _order_assignments(assignments, rows_of, len(matrix)) if same else None
-    hold = partial(Measured, matrix, V=result.components, source=Path(data).name, same=same, rows_of=rows_of)
+    hold = partial(
+        Measured,
+        matrix,
+        V=result.components,
+        source=Path(data).name,
+        same=same,
+        rows_of=rows_of,
+        path=data,
+        labels=table.labels,
+    )
     if stored is not None:
         measured = hold(stored, stored=True)
         if not result.scores or measured.counts.errors == round(result.scores["errors"]):

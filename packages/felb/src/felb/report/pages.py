@@ -29,6 +29,7 @@ from felb.report import figures
 from felb.report.figures import Series, to_printable
 from felb.report.inputs import Measured, ReportInputs
 from felb.report.tables import comparison_tables, describe_comparison
+from felb.runs import UNVERIFIED
 from felb.runs.compare import SCORES as COMPARED_SCORES
 from felb.runs.result import Result, records_in_words, remarks
 from felb.tables.schema import grouped
@@ -303,6 +304,9 @@ FALSE_DISCOVERIES = 0.05
 MOST_CHARTS = 9
 
 
+UNVERIFIED_WORDS = ", unverified: its files may have been changed"
+
+
 def build_result_page(inputs: ReportInputs) -> Page:
     """Make the page of a result.
 
@@ -331,7 +335,7 @@ def build_result_page(inputs: ReportInputs) -> Page:
     return Page(
         f"{counted(k, 'component')} of {result.provenance.data.get('source') or 'unnamed data'}",
         [Section(title, content) for title, content in sections.items() if content is not None],
-        kicker="Result of a Boolean matrix factorization",
+        kicker="Result of a Boolean matrix factorization" + (UNVERIFIED_WORDS if UNVERIFIED.get() else ""),
         lead=fill("result.html", "lead", result.provenance.method, records, m, len(result.clients)),
     )
 
@@ -585,6 +589,8 @@ def report_model(model: BooleanFactorization, path: str | os.PathLike[str], X: A
         U, V = model._assign(rows), model.components_
         measured = Measured(rows, U, V, source=UNSTORED, same=None, stored=False, rows_of=None)
         inputs = replace(inputs, measured=measured, absent=None)
+    if Path(path).exists() and not force:
+        raise InputError(f"{path} exists; choose another file, or replace it by force", parameter="force")
     build_result_page(inputs).write(Path(path), force=force)
 
 

@@ -5,6 +5,8 @@ Nothing that takes time is imported here, so that a command can refuse a wrong p
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +14,21 @@ from felb.errors import InputError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
+UNVERIFIED = ContextVar("UNVERIFIED", default=False)
+"""Whether results are read although their files differ from those that were written."""
 RESULT, OUTBOUND, MODEL_SUFFIX = "result.json", "outbound", ".felbmodel"
+
+
+@contextmanager
+def reading_unverified() -> Iterator[None]:
+    """Read results in the block although their files differ from those that were written; each is a warning."""
+    token = UNVERIFIED.set(True)
+    try:
+        yield
+    finally:
+        UNVERIFIED.reset(token)
 
 
 def is_model_file(path: Path) -> bool:

@@ -195,15 +195,14 @@ def apply_file(
     stored = Result.read(result)
     model, before = stored.model(), stored.features
     if record_column is not None:
-        reading["client_column"] = record_column  # read as text, and no feature
+        reading["record_column"] = record_column
     table, rows, alignment = _read_rows(stored, model, data, align, reading)
     U, counts = _explain(model, rows)
     if reference is not None:
         before = _explain(model, _read_rows(stored, model, reference, align, reading)[1])[1]
-    names = table.clients if record_column is not None else table.rows
     return Applied(
         U,
-        tuple(map(str, range(len(U)))) if names is None else names,
+        tuple(map(str, range(len(U)))) if table.rows is None else table.rows,
         alignment,
         counts,
         None if before is None else drift_between(before, counts, stored.feature_names),

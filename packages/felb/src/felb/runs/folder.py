@@ -187,9 +187,9 @@ class RunFolder:
         complete = beside(self._place, NEW)
         shutil.rmtree(complete, ignore_errors=True)
         complete.mkdir()
-        result.write(complete, assignments)
         if (self.work / OUTBOUND).is_dir():
             shutil.copytree(self.work / OUTBOUND, complete / OUTBOUND, ignore=shutil.ignore_patterns(".*.head"))
+        result.write(complete, assignments)
         with replacing(self.work / DONE) as partial:
             partial.write_text(_digest(complete / RESULT), encoding="ascii")
         replace_folder(complete, self._place)

@@ -11,6 +11,7 @@ from felb.data.partition import PARTITIONS, dealt
 from felb.errors import InputError
 from felb.federated.algorithms.registry import METHODS, check_known, check_of_the_method, make_method
 from felb.privacy.disclosure import Disclosure
+from felb.records import check_fields, check_storable
 from felb.tables.schema import Schema
 from felb.tables.sources import check_no_password
 
@@ -76,11 +77,15 @@ class Job:
     version: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.split not in PARTITIONS:
             *others, last = PARTITIONS
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
+        for text in (self.data, self.unknown, self.schema, self.client_column, self.dask):
+            if isinstance(text, str):
+                check_storable(text)
         check_no_password(self.data)
         if self.dask is not None and self.unknown is not None:
             raise InputError("a file of unknown cells does not go with Dask; mark them in the data, missing='unknown'")

@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import tempfile
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Mapping  # noqa: TC003 - records are read by it
@@ -30,12 +31,21 @@ from felb.federated.journal import pack, unpack
 from felb.federated.protocol import Outcome
 from felb.metrics.counts import Counts, FeatureCounts, History
 from felb.optim.belief import Belief
-from felb.records import Natural, open_regular, read_bounded, read_record, replace_nonfinite, replacing, write_csv
-from felb.runs import MODEL_SUFFIX, RESULT, check_result_folder, is_model_file
+from felb.records import (
+    Natural,
+    open_regular,
+    parse_record,
+    read_bounded,
+    read_record,
+    replace_nonfinite,
+    replacing,
+    write_csv,
+)
+from felb.runs import MODEL_SUFFIX, RESULT, UNVERIFIED, check_result_folder, is_model_file
 from felb.tables.schema import Schema, conflicts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -116,9 +126,12 @@ def _why(result: Result) -> str:
 # schema.toml          by which raw data was read, if it was
 # belief.safetensors   the model of the noise under which rows are assigned, if there is one
 #
+# result.json is written last and holds the SHA-256 of every other file, and one of itself in canonical form. A reader
+# compares them and names the file that differs. What is stored later (stability.json, report.html) is not among them.
+#
 # A model file holds the same but for private.json, assignments and outbound logs, see `felb.runs.result`.
 
-FORMAT = "felb-result-2"
+FORMAT = "felb-result-3"
 COMPONENTS, ASSIGNMENTS = "components.npz", "assignments"
 STATEMENT, SCHEMA, PRIVATE, BELIEF = "privacy.txt", "schema.toml", "private.json", "belief.safetensors"
 ITERATION = "iterate"
@@ -326,11 +339,15 @@ class Result:
             **({} if self.schema is None else {"schema": self.schema.digest}),
         }
 
-    def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
-        """Write all files into an existing folder; `felb.records.replace_folder` then puts it in its place."""
+    def write(self, folder: Path, assignments: Mapping[str, NDArray[np.bool_]], *, own: bool = True) -> None:
+        """Write all files into an existing folder; `felb.records.replace_folder` then puts it in its place.
+
+        Files that are there already, such as outbound logs, are sealed with the others. Without `own`, what only the
+        owner of the data may know is left out.
+        """
         sp.save_npz(folder / COMPONENTS, sp.csr_array(self.components))
         with (folder / "components.csv").open("w", newline="", encoding="utf-8") as file:
-            described = ([c.number, c.support, len(c.features), "; ".join(c.features)] for c in self.described())
+            described = ([c.number, c.support, len(c.features), join_names(c.features)] for c in self.described())
             withheld = ([number, "", "", WITHHELD] for number in self.withheld)
             write_csv(file, [["component", "support", "size", "features"], *described, *withheld])
         (folder / ASSIGNMENTS).mkdir(exist_ok=True)
@@ -351,17 +368,20 @@ class Result:
         }
         shared = {**made, "data": {**data, **dict.fromkeys(owned["data"])}}
         told = {**whole, "clients": dict.fromkeys(whole["clients"]), "provenance": shared}
-        content = json.dumps(told, indent=1, allow_nan=False).encode()
-        if any(value is not None for value in (*owned["clients"].values(), *owned["data"].values(), self.features)):
+        known = (*owned["clients"].values(), *owned["data"].values(), self.features)
+        if own and any(value is not None for value in known):
             path = folder / PRIVATE
-            owned["result"] = fingerprint_of(content)
             path.write_text(json.dumps(owned, indent=1, allow_nan=False), encoding="utf-8")
             path.chmod(0o600)
-        (folder / RESULT).write_bytes(content)
+        seal(folder, told)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Result:
-        """Read a result folder or a model file back; damage is an `InputError` that names the file and the place."""
+        """Read a result folder or a model file back; damage is an `InputError` that names the file and the place.
+
+        Every file must be the one that was written with the result, unless the block is within `reading_unverified`. A
+        folder that was passed on without private.json is read with a warning.
+        """
         path = Path(folder)
         if is_model_file(path):
             with unpacked(path) as files:
@@ -399,13 +419,38 @@ class Result:
         if target.suffix != MODEL_SUFFIX:
             raise InputError(f"{target} does not end in {MODEL_SUFFIX}, by which a model file is known; name it so")
         if target.exists() and not force:
-            raise InputError(f"{target} exists; choose another name, or replace it with force=True")
+            raise InputError(f"{target} exists; choose another name, or replace it by force", parameter="force")
         with tempfile.TemporaryDirectory(prefix="felb-model-") as scratch, replacing(target) as partial:
-            self.write(Path(scratch), {})
+            self.write(Path(scratch), {}, own=False)
             with zipfile.ZipFile(partial, "w") as archive:
                 for file in (Path(scratch) / name for name in MEMBERS):
                     if file.is_file():
                         archive.writestr(zipfile.ZipInfo(file.name, WRITTEN), file.read_bytes(), zipfile.ZIP_DEFLATED)
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return names separated by "; "; a name that holds a semicolon or a quotation mark is quoted as in CSV files.
+
+    Examples
+    --------
+    >>> join_names(["fever", "cough; dry"])
+    'fever; "cough; dry"'
+    """
+    quoted = (
+        '"' + name.replace('"', '""') + '"' if {";", '"'} & set(name) or name != name.strip() else name
+        for name in names
+    )
+    return "; ".join(quoted)
+
+
+def write_long_table(result: Result, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write the components as a CSV file with a line for each component and feature."""
+    target = Path(path)
+    if target.exists() and not force:
+        raise InputError(f"{target} exists; choose another name, or replace it by force", parameter="force")
+    with replacing(target) as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        lines = ([c.number, c.support, name] for c in result.described() for name in c.features)
+        write_csv(file, [["component", "support", "feature"], *lines])
 
 
 def read_assignment(folder: str | os.PathLike[str], client: str) -> NDArray[np.bool_]:
@@ -430,9 +475,11 @@ def read_boolean(path: Path, shape: tuple[int, int] | None = None) -> NDArray[np
         matrix = read_sparse(path)
         if matrix.shape[0] * matrix.shape[1] > MAX_CELLS or (shape is not None and matrix.shape != shape):
             raise InputError(f"a matrix of {matrix.shape[0]} x {matrix.shape[1]} cells does not belong to {RESULT}")
+        if matrix.dtype.kind not in "biuf" or not np.isin(matrix.data, (0, 1)).all():
+            raise InputError(f"its cells are {matrix.dtype}, and not all of them 0 or 1")
     except (InputError, OSError) as error:
         raise InputError(f"{path} is damaged or missing ({error}); {AGAIN}") from error
-    return np.asarray(matrix.toarray(), dtype=bool)
+    return np.asarray(matrix.astype(bool).toarray(), dtype=bool)
 
 
 def file_stem(client: str) -> str:
@@ -452,9 +499,74 @@ def file_stem(client: str) -> str:
     return stem or "~"
 
 
-def fingerprint_of(content: bytes) -> str:
-    """Return by what private.json knows the result.json that it belongs to."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+# -- The seal of a result: the SHA-256 of every file, and of result.json itself --------------------------------------
+
+BRING_BACK = "bring back the file, make the result again, or read it as it is (option --unverified)"
+
+
+def seal(folder: Path, told: Mapping[str, Any]) -> None:
+    """Write result.json with the digests of all files of a folder and of itself."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / RESULT)
+    content = {**told, "files": {path.relative_to(folder).as_posix(): digest_file(path) for path in files}}
+    content["digest"] = digest_record(content)
+    (folder / RESULT).write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
+
+
+def digest_file(path: Path) -> str:
+    """Return the SHA-256 of a regular file."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_record(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plain data in canonical form, without its own digest: sorted keys, no blanks, ASCII."""
+    plain = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def check_seal(folder: Path, content: bytes) -> None:
+    """Raise unless result.json and the files that it lists are those that were written."""
+    try:
+        stored = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{folder / RESULT} is damaged ({shortened(error)}); {AGAIN}") from error
+    if stored.get("digest") != digest_record(stored):
+        _refuse_changed(f"{folder / RESULT} was changed after it was written")
+    files = stored.get("files", {})
+    if (folder / PRIVATE).is_file() and PRIVATE not in files:
+        _refuse_changed(f"{folder / PRIVATE} was not written with the result")
+    absent = []
+    for name, digest in files.items():
+        path = folder / name
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise InputError(f"{folder / RESULT} names the file {name!r}, which is not in its folder; {AGAIN}")
+        try:
+            differs = digest_file(path) != digest
+        except (OSError, ValueError):
+            absent.append(name)
+            continue
+        if differs:
+            _refuse_changed(f"{path} is not the file that was written with the result: its SHA-256 differs")
+    kept = _kept_by_owner(files, absent)
+    for name in absent:
+        if name not in kept:
+            _refuse_changed(f"{folder / name} is missing, which was written with the result")
+    if kept:
+        shown = ", ".join(sorted({Path(name).parts[0] for name in kept}))
+        warnings.warn(f"{folder} was passed on without {shown}, which its owner has", stacklevel=2)
+
+
+def _kept_by_owner(files: Collection[str], absent: list[str]) -> set[str]:
+    """Return which of the absent files whoever passes a result on leaves out: private.json, and all assignments."""
+    assigned = {name for name in files if Path(name).parts[0] == ASSIGNMENTS}
+    gone = set(absent)
+    return (gone & {PRIVATE}) | (assigned if assigned <= gone else set())
+
+
+def _refuse_changed(what: str) -> None:
+    if not UNVERIFIED.get():
+        raise InputError(f"{what}; {BRING_BACK}")
+    warnings.warn(f"unverified: {what}", stacklevel=3)
 
 
 # -- A model as one file, ``NAME.felbmodel``: the files of a result folder that may be passed on, in a ZIP archive ---
@@ -504,12 +616,12 @@ def _unpack_members(archive: zipfile.ZipFile, limit: int, folder: Path) -> None:
 
 
 def _read_folder(path: Path) -> Result:
-    stored = read_record(path / RESULT, _Stored, advice=AGAIN)
+    content = read_bounded(path / RESULT, advice=AGAIN)
+    stored = parse_record(content, _Stored, source=str(path / RESULT), advice=AGAIN)
+    check_seal(path, content)
     shape, features = (stored.n_components, stored.n_features), None
     if (path / PRIVATE).is_file():  # whoever has passed the result on has kept it
         owned = read_record(path / PRIVATE, _Owned, advice=AGAIN)
-        if owned.result != fingerprint_of(read_bounded(path / RESULT, advice=AGAIN)):
-            raise InputError(f"{path / PRIVATE} is not of the {RESULT} beside it; bring back its own, or remove it")
         stored.clients = {**stored.clients, **owned.clients}
         stored.provenance = replace(stored.provenance, data={**stored.provenance.data, **owned.data})
         if owned.features is not None:
@@ -572,7 +684,6 @@ class _Owned(msgspec.Struct, forbid_unknown_fields=True):
     clients: dict[str, Natural | None]
     data: dict[str, Any]
     features: dict[str, Any] | None
-    result: str
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -597,6 +708,8 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
     n_iter: Natural
     belief: bool
     schema: str | None = None
+    files: dict[str, str] = {}
+    digest: str = ""
 
     @property
     def released(self) -> list[Natural | None]:
@@ -605,7 +718,7 @@ class _Stored(msgspec.Struct, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
-            raise ValueError(f"the format {self.format!r} is not known; a newer felb may have written it")
+            raise ValueError(f"the format {self.format!r} is not known; an older or newer felb may have written it")
         if 0 < self.released.count(None) < len(self.supports):
             raise ValueError("`supports` are missing of components that are not withheld")
         for number, row in enumerate(self.history):

@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,11 +23,27 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-OUTPUTS = ("matrix", "sparse")
+OUTPUTS = ("sparse", "matrix")
+
+
+class BinarizedRows(sp.csr_array):
+    """0/1 features as a SciPy CSR array, which any estimator takes; felb's find names and unknown cells in it.
+
+    A part or a product of it is an array without them.
+    """
+
+    binary_matrix: BinaryMatrix | None = None
+
+    @classmethod
+    def of(cls, matrix: BinaryMatrix) -> BinarizedRows:
+        """Return the ones of a matrix, and the matrix with them."""
+        rows = cls(matrix.to_scipy(np.float64))
+        rows.binary_matrix = matrix
+        return rows
 
 
 @dataclass(eq=False, repr=False)
-class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+class Binarizer(TransformerMixin, BaseEstimator):
     """Make 0/1 features of categories, numbers and events by a schema: a given one, or one inferred by `fit`.
 
     Parameters
@@ -42,9 +60,10 @@ class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  #
         Inferred bins of a column of numbers.
     missing : "unknown", "zero", "category" or "error"
         What a missing value is in an inferred schema. `felb.FederatedBMF` takes unknown cells.
-    output : "matrix" or "sparse"
-        What `transform` returns: a `BinaryMatrix` with names and unknown cells, which felb's estimators take, or a
-        SciPy CSR array for estimators of other packages, in which unknown cells are 0.
+    output : "sparse" or "matrix"
+        What `transform` returns: a SciPy CSR array, in which unknown cells are 0 for other estimators and unknown for
+        those of felb, or a `BinaryMatrix`. After ``set_output(transform="pandas")`` it is a frame, in which unknown
+        cells are missing.
 
     Attributes
     ----------
@@ -65,8 +84,8 @@ class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  #
     >>> binarizer = felb.Binarizer(min_count=1).fit(people)
     >>> binarizer.get_feature_names_out().tolist()
     ['sex: F', 'sex: M', 'smokes: no', 'smokes: yes']
-    >>> binarizer.transform(people)
-    BinaryMatrix(3 x 4 named, 6 ones, 0.5 dense)
+    >>> binarizer.transform(people).toarray().tolist()
+    [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
     """
 
     schema: Schema | str | PathLike[str] | None = None
@@ -76,7 +95,7 @@ class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  #
     max_categories: int = 20
     bins: int = 4
     missing: str = "unknown"
-    output: str = "matrix"
+    output: str = "sparse"
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002
         """Take the schema, or infer one from a frame of pandas, Polars or Arrow, a file, or the URL of a database."""
@@ -96,11 +115,17 @@ class Binarizer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  #
         """Apply the schema; values that are new to it are told as a `SchemaWarning` where it says to leave them out."""
         check_is_fitted(self, "schema_")
         blocks = list(apply_schema(X, self.schema_))
-        self.applied_ = blocks[0][3]
+        self.applied_ = blocks[0][2]
         for note in self.applied_.notes():
             warnings.warn(note, SchemaWarning, stacklevel=2)
         matrix = BinaryMatrix.vstack([block[0] for block in blocks])
-        return matrix if self.output == "matrix" else matrix.to_scipy()
+        container = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+        if container != "default":  # scikit-learn makes a frame of the array
+            values = matrix.to_scipy(np.float64).toarray()
+            if matrix.unknown is not None:
+                values[matrix.unknown.toarray()] = np.nan
+            return values
+        return matrix if self.output == "matrix" else BinarizedRows.of(matrix)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:  # noqa: ARG002
         """Return the names of the features."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from felb.data.binary import BinaryMatrix
+from felb.data.readers import TEXT_COLUMNS
 from felb.errors import CellError, InputError
 from felb.tables.schema import Handling
 from felb.tables.sources import (
@@ -82,14 +83,22 @@ class Applied:
 
 
 def apply_schema(
-    data: Any, schema: Schema, *, client_column: str | None = None
-) -> Generator[tuple[BinaryMatrix, tuple[str, ...] | None, tuple[str, ...] | None, Applied]]:
-    """Yield the matrix block of rows after block of rows, with the clients and names of its rows; at least one block.
+    data: Any, schema: Schema, texts: Mapping[str, str | None] | None = None
+) -> Generator[tuple[BinaryMatrix, dict[str, tuple[Any, ...]], Applied]]:
+    """Yield the matrix block of rows after block of rows, with the texts of its rows; at least one block.
 
     Everything is read and checked before the first block.
+
+    Parameters
+    ----------
+    data : file, URL or frame
+    schema : the rules
+    texts : columns with the clients, the names ("rows") and the labels of the records; without a column of names, they
+        are those by which the schema tells records apart
     """
     roles = schema.roles
-    wanted = {roles.record, roles.item, client_column, *schema.column_features}
+    columns = {part: column for part, column in (texts or {}).items() if column is not None}
+    wanted = {roles.record, roles.item, *columns.values(), *schema.column_features}
     wanted |= {roles.value} if schema.column_features else set()
     wanted |= {roles.time} if any(feature.windowed for feature in schema.features) else set()
 
@@ -97,11 +106,11 @@ def apply_schema(
         return name in wanted or bool(schema.about_codes and schema.of_code(name))
 
     with open_source(data, needed=needed) as source, explain_errors(source.name):
-        application = _Application(source, schema, _Layout(source, schema, client_column))
+        application = _Application(source, schema, _Layout(source, schema, columns))
         applied = application.collect()
         with closing(application.blocks()) as blocks:
-            for matrix, clients, rows in blocks:
-                yield matrix, clients, rows, applied
+            for matrix, found in blocks:
+                yield matrix, found, applied
 
 
 @dataclass(frozen=True)
@@ -372,8 +381,8 @@ class _Application:
         self._make_table("felb_codes", pairs, item="VARCHAR", feature="INTEGER")
         self._keep(f"SELECT row, feature, time FROM {EVENTS} JOIN felb_codes USING (item) JOIN {ROWS} USING (key)")
 
-    def blocks(self) -> Generator[tuple[BinaryMatrix, tuple[str, ...] | None, tuple[str, ...] | None]]:
-        """Yield the matrix in blocks of rows."""
+    def blocks(self) -> Generator[tuple[BinaryMatrix, dict[str, tuple[Any, ...]]]]:
+        """Yield the matrix in blocks of rows, with the texts of these."""
         n = self._layout.n_rows
         ((ones,),) = self._run(f"SELECT count(*) FROM {ONES}").fetchall()
         ((unknown,),) = self._run(f"SELECT count(*) FROM {UNKNOWN}").fetchall()
@@ -383,11 +392,11 @@ class _Application:
             matrix = self._block(ONES, start, stop).with_columns(self._schema.names)
             if unknown:
                 matrix = matrix.with_unknown(self._block(UNKNOWN, start, stop))
-            names = self._run(
-                f"SELECT record, client FROM {ROWS} WHERE row >= {start} AND row < {stop} ORDER BY row"
-            ).fetchnumpy()
-            clients = tuple(names["client"].tolist()) if self._layout.clients else None
-            yield matrix, clients, tuple(names["record"].tolist()) if self._layout.roles.record else None
+            parts = {**({"rows": "record"} if self._layout.roles.record else {}), **self._layout.texts}
+            selected = ", ".join(["row", *parts.values()])
+            found = self._run(f"SELECT {selected} FROM {ROWS} WHERE row >= {start} AND row < {stop} ORDER BY row")
+            lines = list(zip(*found.fetchall(), strict=True))
+            yield matrix, dict(zip(parts, lines[1:], strict=True))
 
     def _block(self, table: str, start: int, stop: int) -> BinaryMatrix:
         cells: NDArray[np.int64] = np.asarray(
@@ -417,30 +426,36 @@ ROWS, EVENTS, WIDE, VALUES = "felb_rows", "felb_events", "felb_wide", "felb_valu
 class _Layout:
     """A raw table, wide or long, as facts: which record has which value of what, and when.
 
-    The records are numbered in the table `ROWS` (row, key, record, client). A column that is not there, a record
-    without a name and one with no client or several are errors.
+    The records are numbered in the table `ROWS` (row, key, record, and a column for each text of a record). A column
+    that is not there, a record without a name and one with no client or several are errors; it may have no label.
     """
 
-    def __init__(self, source: RawSource, schema: Schema, client_column: str | None) -> None:
+    def __init__(self, source: RawSource, schema: Schema, texts: Mapping[str, str]) -> None:
         self.source, self.schema, self.roles = source, schema, source.roles or schema.roles
         self.long = self.roles.item is not None and self.roles.item in source.columns
         self.time = self.roles.time if self.long and self.roles.time in source.columns else None
-        self.clients = client_column is not None
-        client = "NULL::VARCHAR" if client_column is None else self.text(client_column)
+        self.texts = {part: f"felb_{part}_text" for part in texts}
+        raw = {}
+        for part, column in texts.items():
+            try:
+                raw[self.texts[part]] = self.text(column)
+            except InputError as error:  # there is no such column
+                raise InputError(str(error), parameter=TEXT_COLUMNS[part]) from error
         if self.long:
-            self._number_long(client)
+            self._number_long(raw)
         else:
-            self._number_wide(client)
+            self._number_wide(raw)
         ((self.n_rows,),) = source.rows(f"SELECT count(*) FROM {ROWS}")
         if self.n_rows == 0:
             raise InputError(f"{source.name}: holds no records; check the table, the query and its conditions")
-        if self.clients and source.rows(f"SELECT 1 FROM {ROWS} WHERE client IS NULL LIMIT 1"):
-            raise InputError(f"{source.name}: some records have no client in the column {client_column!r}; fill it")
-        if self.clients and self.long:
-            several = source.rows(f"SELECT record FROM {ROWS} WHERE clients > 1 ORDER BY row LIMIT 1")
+        for part, name in self.texts.items():
+            word = {"clients": "client", "rows": "name", "labels": "label"}[part]
+            if part != "labels" and source.rows(f"SELECT 1 FROM {ROWS} WHERE {name} IS NULL LIMIT 1"):
+                raise InputError(f"{source.name}: some records have no {word} in the column {texts[part]!r}; fill it")
+            several = self.long and source.rows(f"SELECT record FROM {ROWS} WHERE {name}_n > 1 ORDER BY row LIMIT 1")
             if several:
                 raise InputError(
-                    f"{source.name}: record {several[0][0]!r} has more than one client in the column {client_column!r}"
+                    f"{source.name}: record {several[0][0]!r} has more than one {word} in the column {texts[part]!r}"
                 )
 
     def facts(self, columns: Sequence[tuple[int, str]]) -> str:
@@ -479,7 +494,7 @@ class _Layout:
         ((record,),) = self.source.rows(f"SELECT record FROM {ROWS} WHERE row = {row}")
         return f"record {record!r}"
 
-    def _number_wide(self, client: str) -> None:
+    def _number_wide(self, texts: Mapping[str, str]) -> None:
         source, schema, record = self.source, self.schema, self.roles.record
         elsewhere = set() if source.variables is None else set(source.variables.positions)
         kept = [name for name in schema.column_features if name not in elsewhere]
@@ -490,13 +505,14 @@ class _Layout:
             kept += [name for name in coded if name not in {*kept, *elsewhere}]
         named = "NULL::VARCHAR" if record is None else self.text(record)
         order = "" if record is None else f"ORDER BY {record_order(named)}"
-        columns = [f"row_number() OVER ({order}) - 1 AS row", f"{named} AS felb_record", f"{client} AS felb_client"]
+        columns = [f"row_number() OVER ({order}) - 1 AS row", f"{named} AS felb_record"]
+        columns += [f"{text} AS {name}" for name, text in texts.items()]
         columns += [] if source.variables is None else [POSITION]
         columns += [f"{self.text(column)} AS {identifier(column)}" for column in kept]
         source.rows(f"CREATE TEMP TABLE {WIDE} AS SELECT {', '.join(columns)} FROM {source.relation}")
         source.rows(
-            f"CREATE TEMP VIEW {ROWS} AS SELECT row, felb_record AS key, felb_record AS record, felb_client AS client "
-            f"FROM {WIDE}"
+            f"CREATE TEMP VIEW {ROWS} AS SELECT row, felb_record AS key, felb_record AS record"
+            f"{''.join(f', {name}' for name in texts)} FROM {WIDE}"
         )
         if record is None:
             return
@@ -509,7 +525,7 @@ class _Layout:
                 "record has one. A table of events needs item in [table]"
             )
 
-    def _number_long(self, client: str) -> None:
+    def _number_long(self, texts: Mapping[str, str]) -> None:
         source, schema, roles = self.source, self.schema, self.roles
         record, item_column = roles.record, roles.item or ""
         if record is None:
@@ -518,15 +534,18 @@ class _Layout:
         if any(feature.windowed for feature in schema.features) and roles.time is not None:
             time = as_time(roles.time, source.kind(roles.time), schema.missing_values)
             self._check_times(roles.time, time)
-        found = f"SELECT {identifier(record)} AS key, {client} AS client FROM {source.relation}"
+        columns = [f"{identifier(record)} AS key", *(f"{text} AS {name}" for name, text in texts.items())]
+        found = f"SELECT {', '.join(columns)} FROM {source.relation}"
         if source.records is not None:
-            found += f" UNION ALL SELECT record AS key, NULL::VARCHAR AS client FROM {source.records}"
+            columns = ["record AS key", *(f"NULL::VARCHAR AS {name}" for name in texts)]
+            found += f" UNION ALL SELECT {', '.join(columns)} FROM {source.records}"
         named = as_text("key", source.kind(record), schema.missing_values)
-        clients = "min(client) AS client, count(DISTINCT client) AS clients" if self.clients else "NULL AS client"
+        columns = ["key", f"{named} AS record"]
+        columns += [f"min({name}) AS {name}, count(DISTINCT {name}) AS {name}_n" for name in texts]
         order = "key" if source.kind(record) in WHOLE else record_order("record")  # the same order, sooner
         source.rows(
             f"CREATE TEMP TABLE {ROWS} AS SELECT row_number() OVER (ORDER BY {order}) - 1 AS row, * FROM "
-            f"(SELECT key, {named} AS record, {clients} FROM ({found}) GROUP BY key)"
+            f"(SELECT {', '.join(columns)} FROM ({found}) GROUP BY key)"
         )
         self._check_named(record)
         # Codes are compared with the texts for no value later, when each is looked at once, not line by line.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from felb.data.readers import INDEX
 from felb.errors import InputError
 from felb.records import Natural, read_record, replacing
 from felb.tables.schema import MISSING_VALUES, Feature, Handling, Roles, Schema, name_interval
@@ -24,7 +26,19 @@ if TYPE_CHECKING:
 RECORD_NAMES = ("person_id", "patient_id", "record_id", "subject_id", "user_id", "customer_id", "record", "person",
                 "patient", "subject", "id")  # fmt: skip
 ITEM_NAMES = ("code", "item", "feature", "concept_id", "icd", "icd10", "diagnosis", "product", "atc")
+INDEX_NAMES = (INDEX, "unnamed: 0", "rownames")
+"""Names that the row names of pandas and R get; they name records if they are unique."""
+KEY_WORDS = re.compile(
+    r"(^|[\W_])(id|key|no|nr|number|order|basket|cart|transaction|invoice|receipt|ticket|visit|case|stay|encounter|"
+    r"session|user|customer|member|patient|person|subject|record)s?($|[\W_])|id$",
+    re.IGNORECASE,
+)
+"""Names of columns that identify something."""
+SAID_TO_BE_MISSING = "None"
+"""A text that many programs write for a missing value and that may be a category as well."""
 VALUE_NAMES, TIME_NAMES = ("value", "result"), ("date", "time", "timestamp", "datetime")
+MOST_LONG_COLUMNS = 6
+"""Of a table that is looked at for repeated keys; a long table has few columns."""
 MOST_CATEGORIES = 1000
 """Categories of a column that are counted; a column with more holds free text or identifiers."""
 
@@ -60,6 +74,7 @@ class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     codes : records of each code of events
     labels : names of codes, where the source knows them
     skipped : columns that were left out, and why
+    doubtful : records with the text "None", which counts as missing, by column
     """
 
     roles: Roles
@@ -68,6 +83,7 @@ class Summary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     codes: dict[str, Natural] = {}
     labels: dict[str, str] = {}
     skipped: dict[str, str] = {}
+    doubtful: dict[str, Natural] = {}
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,8 +135,17 @@ def guess_roles(source: RawSource, given: Roles) -> Roles:
     record = given.record or first(RECORD_NAMES)
     item = given.item or (first(ITEM_NAMES) if record and len(source.columns) <= 5 else None)
     if item is None:
-        return Roles(record)
+        return Roles(record or _find_unique(source, first(INDEX_NAMES)))
     return Roles(record, item, given.value or first(VALUE_NAMES), given.time or first(TIME_NAMES))
+
+
+def _find_unique(source: RawSource, column: str | None) -> str | None:
+    """Return the column if each row has a value of its own in it."""
+    if column is None:
+        return None
+    name = identifier(column)
+    ((rows, values),) = source.rows(f"SELECT count(*), count(DISTINCT {name}) FROM {source.relation}")
+    return column if rows == values else None
 
 
 class _Counting:
@@ -137,14 +162,39 @@ class _Counting:
         ((records,),) = source.rows(f"SELECT count(*) FROM {source.relation}")
         if not records:
             raise InputError(f"{source.name}: holds no records")
+        self._check_keys(records, leave_out)
         columns: dict[str, ColumnSummary] = {}
+        doubtful: dict[str, int] = {}
         for column in source.columns:
             if column in (self._roles.record, *leave_out):
                 continue
+            ((count,),) = source.rows(
+                f"SELECT count(*) FROM {source.relation} "
+                f"WHERE {identifier(column)}::VARCHAR = {literal(SAID_TO_BE_MISSING)}"
+            )
+            doubtful |= {column: count} if count else {}
             values = f"(SELECT {self._text(column)} AS value, row_number() OVER () AS record FROM {source.relation})"
             found = self._column(column, values, records)
             columns |= {} if found is None else {column: found}
-        return Summary(self._roles, records, columns, skipped=self._skipped)
+        return Summary(self._roles, records, columns, skipped=self._skipped, doubtful=doubtful)
+
+    def _check_keys(self, rows: int, leave_out: tuple[str, ...]) -> None:
+        """Raise if rows seem to be events of records, which a column with repeated values identifies."""
+        source, record = self._source, self._roles.record
+        others = [name for name in source.columns if name not in leave_out]
+        if record is None and not 2 <= len(others) <= MOST_LONG_COLUMNS:
+            return
+        for column in others if record is None else [record]:
+            if record is None and not KEY_WORDS.search(column):
+                continue
+            ((values,),) = source.rows(f"SELECT count(DISTINCT {identifier(column)}) FROM {source.relation}")
+            if values < rows and (record is not None or values > self._most):
+                item = next((name for name in others if name != column), "ITEM")
+                raise InputError(
+                    f"{source.name}: {rows} rows have only {values} different values of {column!r}. If these are the "
+                    f"records and a row is an event, name both columns: record={column!r}, item={item!r} (options "
+                    f"--record, --item); otherwise leave {column!r} out (option --leave-out)"
+                )
 
     def long(self, prefix_length: int | None) -> Summary:
         """Count the codes of a table of events, and the values of those that have any."""
@@ -408,7 +458,7 @@ def _added(name: str, a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
 def write_proposal(summary: Summary, path: str | PathLike[str], *, prefixes: bool, force: bool = False) -> None:
     """Write what a site proposes as JSON, for a person to look at before it is sent."""
     if Path(path).exists() and not force:
-        raise InputError(f"{path} exists; choose another name or replace it with force=True")
+        raise InputError(f"{path} exists; choose another name, or replace it by force", parameter="force")
     with replacing(Path(path)) as partial:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(Proposal(summary, prefixes)), indent=1))
 

@@ -383,7 +383,7 @@ class Schema:
         """Write the schema as a TOML file that `read` reads back to the same digest, complete or not at all."""
         target = Path(path)
         if target.exists() and not force:
-            raise InputError(f"{target} exists; choose another name or replace it with force=True")
+            raise InputError(f"{target} exists; choose another name, or replace it by force", parameter="force")
         try:
             with replacing(target) as partial:
                 partial.write_text(format_schema(self), encoding="utf-8")

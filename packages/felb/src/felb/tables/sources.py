@@ -19,8 +19,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from felb.data.readers import (
+    INDEX,
     Bounds,
     Limits,
+    find_separator,
     open_anndata,
     open_bounded,
     open_text,
@@ -29,7 +31,7 @@ from felb.data.readers import (
     to_objects,
 )
 from felb.errors import InputError, missing_extra
-from felb.records import file_size, is_url, open_regular, read_text, unguard_cell
+from felb.records import check_storable, file_size, is_url, open_regular, read_text, unguard_cell
 from felb.tables.schema import Roles
 
 if TYPE_CHECKING:
@@ -334,6 +336,7 @@ def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str, name:
 
 
 def _open_file(path: Path, connection: duckdb.DuckDBPyConnection, needed: Needed | None) -> RawSource:
+    check_storable(str(path))
     suffix, packed = split_suffix(path)
     if suffix not in KNOWN or (packed and suffix not in (*SEPARATORS, *ITEM_LISTS)):
         raise InputError(
@@ -378,6 +381,8 @@ def read_header_names(path: Path, delimiter: str) -> list[str]:
             names = [unguard_cell(cell) for cell in cells]
     except (OSError, EOFError, UnicodeDecodeError, InputError) as error:
         raise InputError(f"{path}: the first line cannot be read ({error}); save the file as UTF-8 text") from error
+    if len(names) > 1 and not names[0]:
+        names[0] = INDEX  # pandas and R write the names of rows there
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InputError(f"{path}: line 1: the column name {twice[0]!r} occurs more than once; make the names unique")
@@ -392,13 +397,22 @@ def _read_text_table(
     connection: duckdb.DuckDBPyConnection,
     needed: Needed | None,
 ) -> RawSource:
+    delimiter = find_separator(path, Limits().of(file_size(path)), delimiter)
     names = read_header_names(path, delimiter)
     kept = [name for name in names if needed is None or needed(name)] or names[:1]
     relation = text_relation(path, names, delimiter=delimiter, header=True)
     with explain_errors(str(path)):  # parsed once: several passes follow
-        connection.execute(f"CREATE TEMP TABLE felb_raw AS SELECT {', '.join(map(identifier, kept))} FROM {relation}")
+        read = ", ".join(map(identifier if delimiter != ";" else _with_decimal_point, kept))
+        connection.execute(f"CREATE TEMP TABLE felb_raw AS SELECT {read} FROM {relation}")
     # Columns that are not needed are still known by name, so that a message can list them.
     return RawSource(connection, "felb_raw", dict.fromkeys(names, "VARCHAR"), str(path), first_line=2)
+
+
+def _with_decimal_point(column: str) -> str:
+    """Return the SQL of a text column with numbers such as 3,5 written as 3.5, as programs that separate by ; do."""
+    name = identifier(column)
+    number = f"regexp_full_match({name}, '-?[0-9]+,[0-9]+')"
+    return f"CASE WHEN {number} THEN replace({name}, ',', '.') ELSE {name} END AS {name}"
 
 
 def text_relation(

@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping  # noqa: TC003  # the annotation of a field
 from dataclasses import KW_ONLY, asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from felb.centralized.base import ExtendedReal, Method, warn_of_time_limit
 from felb.errors import ConvergenceWarning, InputError
@@ -80,6 +80,8 @@ class FederatedMethod(Method):
         """Return the algorithm for these clients, whose rows are checked; the options are those of `algorithm`."""
         for shard in shards.values():
             self.check_cells(shard)
+        if not any(shard.known_cells for shard in shards.values()):
+            raise InputError("all cells of the data are unknown, so there is nothing to fit; check how it was read")
         population = Population(n_records=sum(len(shard) for shard in shards.values()), n_clients=len(shards))
         n_features = next(iter(shards.values())).shape[1]
         return self.algorithm(n_features, population=population, centralized=centralized)
@@ -146,6 +148,9 @@ class FederatedMethod(Method):
 class FederatedBMFMethod(FederatedMethod):
     """The method of `felb.FederatedBMF`, which describes it and its parameters."""
 
+    wanted: ClassVar[Mapping[str, str]] = {
+        "n_components": "a whole number, or 'mdl' to find it by minimum description length"
+    }
     n_components: int | str = 10
     _: KW_ONLY
     max_components: int = 30
@@ -200,6 +205,9 @@ class FederatedBMFMethod(FederatedMethod):
         """Return the number of components, or the most there could be where it is to be found."""
         if isinstance(n_components, str) and n_components == MDL:
             return min(shape)
+        if isinstance(n_components, str):
+            wanted = FederatedBMFMethod.wanted["n_components"]
+            raise InputError(f"n_components must be {wanted}, got {n_components!r}", parameter="n_components")
         return Method.check_rank(n_components, shape)
 
     def _read(self, X: Any) -> BinaryMatrix:

@@ -166,7 +166,8 @@ def check_parameter_names(name: str, parameters: Mapping[str, Any], known: list[
     """Raise for a parameter that a method does not have; the error lists those it has."""
     unknown = sorted(set(parameters) - set(known))
     if unknown:
-        raise InputError(f"method {name!r} has no parameter {unknown[0]!r}; it has {', '.join(known)}")
+        own = ", ".join(each for each in known if each not in OF_THE_RUN)
+        raise InputError(f"method {name!r} has no parameter {unknown[0]!r}; it has {own}")
 
 
 def check_of_the_method(parameters: Mapping[str, Any]) -> None:
