@@ -96,6 +96,7 @@ FALSE = {
     "of no shape": lambda sums: changed(sums, lambda value: value.ravel()[:0]),
     "without a field": lambda sums: dict(list(sums.items())[1:]),
     "with another field": lambda sums: {**sums, "more": np.zeros(3)},
+    "less than the site's own part": lambda sums: changed(sums, np.zeros_like),
     "text": lambda sums: {"bytes": np.frombuffer(b"abc", np.uint8)},
 }
 

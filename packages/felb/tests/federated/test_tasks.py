@@ -190,6 +190,17 @@ def test_a_sum_is_held_to_as_many_times_the_bounds():
         validator.check_sum(Sums({**sums, "rows": np.asarray(3 * MOST_ROWS + 1)}, 3), asked)
 
 
+def test_what_is_left_of_a_sum_without_the_own_part_must_be_possible_for_the_others():
+    validator, asked = ResponseValidator(ALGORITHM), Request(COUNT, factor=1)
+    sums = Sums({"ones": np.array([30, 5, 0, 0]), "rows": np.asarray(15)}, 3)
+    validator.check_sum(sums, asked, own={"ones": np.array([20, 5, 0, 0]), "rows": np.asarray(5)})
+    for own in ([20, 6, 0, 0], [0, 0, 0, 1]):
+        with pytest.raises(FederationError, match="ones holds a number below 0"):
+            validator.check_sum(sums, asked, own={"ones": np.array(own), "rows": np.asarray(5)})
+    with pytest.raises(FederationError, match="no data can have"):
+        validator.check_sum(Sums(dict(sums), 1), asked, own={"ones": np.array([20, 5, 0, 0]), "rows": np.asarray(15)})
+
+
 @pytest.mark.parametrize(("high", "most"), [("rows", 10), ("cells", 40), (7.0, 14)])
 def test_bounds_grow_with_clients_rows_or_cells(high, most):
     assert Bounds(n_features=M, clients=2, rows=10).greatest(high) == most

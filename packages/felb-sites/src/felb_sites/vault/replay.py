@@ -2,7 +2,8 @@
 
 The server's side of an algorithm is a deterministic generator, so a site that knows the plan and the sums knows what
 must be asked next, and answers nothing else. What is left to a coordinator that has turned are false sums; they are of
-the shape of true ones, and what is made of them is still a request of the approved algorithm.
+the shape of true ones, at least this site's own part where all sites are in them, and what is made of them is still a
+request of the approved algorithm.
 
 Boolean and whole values of a request must be the derived ones to the last bit. Real ones, such as V̂ of relaxed steps,
 come from linear algebra, whose last bits depend on the machine. There the coordinator's values are taken if they are
@@ -53,8 +54,14 @@ class Replay:
         """Rounds whose sums are known."""
         return len(self._execution.rows)
 
-    def receive(self, sums: Sums) -> None:
-        """Play on with the sums of the round that was asked last."""
+    def receive(self, sums: Sums, *, own: Mapping[str, NDArray[Any]] | None = None) -> None:
+        """Play on with the sums of the round that was asked last.
+
+        Parameters
+        ----------
+        sums : as the coordinator tells them
+        own : this site's part in them, where all sites are in the sum
+        """
         request = self._execution.request
         if request is None or sums.round != self.have:
             raise Refusal(f"sums of round {sums.round} came, those of {self.have} were due", code="behind")
@@ -62,7 +69,7 @@ class Replay:
             raise Refusal(f"the sums of round {sums.round} are of more sites than there are", code="request")
         try:
             with np.errstate(all="ignore"):
-                self._validator.check_sum(sums, request)
+                self._validator.check_sum(sums, request, own=own)
                 self._execution.receive(sums)
         except Exception as error:  # sums that no round can have
             raise Refusal(

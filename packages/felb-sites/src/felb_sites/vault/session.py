@@ -262,7 +262,7 @@ class Session:
             except FederationError as error:
                 raise Refusal("sums that cannot be read", code="request") from error
             with self._limited(lambda: None):
-                self._replay.receive(_widened(sums))
+                self._replay.receive(_widened(sums), own=self._part_of(sums))
         if number != self._replay.have:
             raise Refusal(f"round {number} came, and {self._replay.have} rounds are known here", code="behind")
         try:
@@ -274,6 +274,14 @@ class Session:
             self.algorithm.check_request(self.request)
         except FederationError as error:
             raise Refusal(str(error), code="request") from error
+
+    def _part_of(self, sums: Sums) -> Values | None:
+        """Return this site's part in the sums of a round, if it must be in them: all sites have answered."""
+        kept = "select entry from responses where run=? and round=?"
+        row = self._store.row(kept, self.plan.run_id, sums.round) if sums.clients == self.plan.sites else None
+        if row is None:
+            return None
+        return decode_entry(row["entry"], source="a stored response", advice=_ADVICE)[1]
 
     def find(self) -> Values | None:
         """Return what was released for the request of this round, if it was."""

@@ -381,10 +381,19 @@ class ResponseValidator:
         except FederationError as error:
             raise FederationError(f"the response of {client} to round {request.round} was rejected: {error}") from error
 
-    def check_sum(self, sums: Sums, request: Request) -> None:
-        """Raise unless a sum can be that of so many clients."""
+    def check_sum(self, sums: Sums, request: Request, *, own: Values | None = None) -> None:
+        """Raise unless a sum can be that of so many clients.
+
+        Parameters
+        ----------
+        sums, request : the sum, and what was asked
+        own : the part that the caller has in it; what is left without it must be possible for the others
+        """
         try:
             self._check(sums, request, None, clients=sums.clients, client=None)
+            if own is not None and not self._noisy:
+                others = {name: value - own[name] for name, value in sums.items()}
+                self._check(others, request, None, clients=sums.clients - 1, client=None)
         except FederationError as error:
             raise FederationError(f"the sum of round {request.round} was rejected: {error}") from error
 
