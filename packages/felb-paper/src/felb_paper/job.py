@@ -116,9 +116,9 @@ class Forecast:
 def forecast_costs(studies: Iterable[Study], folders: Mapping[str, Path]) -> list[Forecast]:
     """Return the cost of what is missing, from the time of what is done.
 
-    The time of a run is taken to grow with (rows x columns x components)^0.7, with a constant for each method: the median
-    of its runs in the experiment, or of its runs anywhere, or of all runs for a method that has none. It is a time of the
-    clock, and too long if the machine was busy.
+    The time of a run is taken to grow with (rows x columns x components)^0.7, with a constant for each method: the
+    median of its runs in the experiment, or of its runs anywhere, or of all runs for a method that has none. It is
+    a time of the clock, and too long if the machine was busy.
 
     Parameters
     ----------
