@@ -86,8 +86,8 @@ def climb() -> dict[str, Setting]:
 SLOW = ("t counts rounds", "all 100 rounds", "mean without", "weights in units", "200 rounds")
 NOT_ALL = """
 Choices that play 100 rounds of alternating steps are left out (`--all` measures them): t in rounds, all 100 rounds, the
-mean alone; of the ladder t in rounds, weights in units of curvature, and 200 rounds with an end at a gap of ¼. The rungs
-below have these changes too."""
+mean alone; of the ladder t in rounds, weights in units of curvature, and 200 rounds with an end at a gap of ¼. The
+rungs below have these changes too."""
 
 
 def choose(choices: Mapping[str, Any], everything: bool) -> dict[str, Any]:
