@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from felb_paper.cells import Cell, Study
 
+GROWTH = 0.7
+"""How the time of a run grows with its size, between overhead and proportion, for forecasts."""
+
 DIGITS = 7
 """Significant digits of figures that are kept."""
 
@@ -113,8 +116,9 @@ class Forecast:
 def forecast_costs(studies: Iterable[Study], folders: Mapping[str, Path]) -> list[Forecast]:
     """Return the cost of what is missing, from the time of what is done.
 
-    The time of a run is taken to grow with rows x columns x components, with a constant for each method: the median of
-    its runs, or of all runs for a method that has none.
+    The time of a run is taken to grow with (rows x columns x components)^0.7, with a constant for each method: the
+    median of its runs in the experiment, or of its runs anywhere, or of all runs for a method that has none. It is
+    a time of the clock, and too long if the machine was busy.
 
     Parameters
     ----------
@@ -123,22 +127,24 @@ def forecast_costs(studies: Iterable[Study], folders: Mapping[str, Path]) -> lis
     """
     missing: dict[str, list[Cell]] = {}
     counts: dict[str, tuple[int, int]] = {}
-    rates: dict[str, list[float]] = {}
+    rates: dict[tuple[str, str], list[float]] = {}
     for study in studies:
         cells = study.cells()
         found = {cell.key: CellRecord.read(folders[study.name] / CELLS / f"{cell.key}.json") for cell in cells}
         for cell in cells:
             record = found[cell.key]
             if record is not None and record.status == "done":
-                rates.setdefault(cell.use.label, []).append(record.seconds / _size(cell, record))
+                rate = record.seconds / _size(cell, record) ** GROWTH
+                for of in ((study.name, cell.use.label), ("", cell.use.label), ("", "")):
+                    rates.setdefault(of, []).append(rate)
         missing[study.name] = [cell for cell in cells if found[cell.key] is None]
         counts[study.name] = len(cells) - len(missing[study.name]), len(cells)
-    typical = {label: statistics.median(values) for label, values in rates.items()}
-    otherwise = statistics.median(rate for values in rates.values() for rate in values) if rates else None
+    typical = {of: statistics.median(values) for of, values in rates.items()}
     forecasts = []
     for name, left in missing.items():
-        parts = [typical.get(cell.use.label, otherwise) for cell in left]
-        known = [rate * _size(cell) for rate, cell in zip(parts, left, strict=True) if rate is not None]
+        labels = [cell.use.label for cell in left]
+        parts = [typical.get((name, label), typical.get(("", label), typical.get(("", "")))) for label in labels]
+        known = [rate * _size(cell) ** GROWTH for rate, cell in zip(parts, left, strict=True) if rate is not None]
         forecasts.append(Forecast(name, *counts[name], sum(known) if len(known) == len(left) else None))
     return forecasts
 
