@@ -74,6 +74,7 @@ ALGORITHMS = {
     "panpal+aligned-mean": method("panpal+aligned-mean", max_iter=20),
     "sofa+vote": method("sofa+vote"),
     "faststep+or": method("faststep+or", max_iter=5),
+    "c-salt+vote": method("c-salt+vote", max_iter=10),
     "asso+or, refined": method("asso+or", refine=True),
     "bmf, private": method("bmf", effort="fast", privacy={"epsilon": 8.0}),
     "bmf, private, scores": method("bmf", effort="fast", privacy={"epsilon": 8.0, "score_share": 0.2}),

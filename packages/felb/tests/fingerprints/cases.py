@@ -29,7 +29,11 @@ GROUPS = partition.uneven(160, 5, seed=1)
 ZOO = load("zoo")
 ANIMALS = partition.even(len(ZOO), 4)
 UNKNOWN = (np.random.default_rng(3).random(DATA.A.shape) < 0.1) & ~DATA.A.toarray().astype(bool)
-QUICK = {"asso": {}, "grecond": {}, "mebf": {}, "zhang": {"max_iter": 20}, "elbmf": {"max_iter": 40}}
+QUICK = {
+    **{name: {} for name in ("asso", "grecond", "mebf", "grecond-plus", "greess", "sofa")},
+    **{name: {"max_iter": 20} for name in ("zhang", "primp", "panpal", "c-salt", "faststep")},
+    "elbmf": {"max_iter": 40},
+}
 HIGH = {"relaxed_rounds": 6, "refine_rounds": 5, "tries": 3, "cuts": False, "restarts": 0, "proposals": 60}
 
 

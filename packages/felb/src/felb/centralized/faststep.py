@@ -69,8 +69,8 @@ class FastStepMethod(RelaxedMethod):
     def factorize(self, A: BinaryMatrix, k: int, *, seed: int, deadline: Deadline) -> Factors:
         """Descend by rows and columns in turn, then choose the threshold of the Boolean components."""
         rng, columns = np.random.default_rng(seed), transpose(A)
-        # Each component alone could lift a cell to half of the step: one that starts lower follows the first.
-        U, V = (FLOOR + np.sqrt(2 * self.tau) * rng.random((size, k)) for size in A.shape)
+        # Cells start near the step on average: components that start far below follow the first one.
+        U, V = (FLOOR + 2 * np.sqrt(self.tau / k) * rng.random((size, k)) for size in A.shape)
         rows: list[dict[str, float]] = []
         while self.goes_on(rows, deadline):
             descend_rows_into(U, V, V.T @ V, A.indptr, A.indices, self.tau, FLOOR)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from felb.centralized.asso import AssoMethod
 from felb.centralized.base import check_parameters
+from felb.centralized.csalt import CSaltMethod
 from felb.centralized.elbmf import ELBMFMethod
 from felb.centralized.faststep import FastStepMethod, count_step_cells
 from felb.centralized.grecond import GreConDMethod
@@ -518,3 +519,69 @@ class FastStep(FastStepMethod, CentralizedFactorization):
         if self.step_rows_ is None or len(A) != len(self.step_rows_):
             raise InputError("step_counts needs the records of the fit, and data that is not trivial")
         return count_step_cells(A, self.step_rows_, self.step_columns_, self.tau)
+
+
+@dataclass(eq=False, repr=False)
+class CSalt(CSaltMethod, CentralizedFactorization):
+    """Boolean factorization of labelled records: shared components, and what single classes add to them.
+
+    The records A_a of class a are A_a ≈ U_a∘(V ∨ W_a), with an alteration W_a that is empty where V is not. Minimises
+    Σ_a ½‖A_a − U_a(V + W_a)‖² + ½|U_a| + ½α|W_a| + ⟨V, W_a⟩, plus ½|V| and the penalty Λ of `Primp` on all factors, by
+    proximal steps for U, V and W in turn. V and W are cut at the threshold with the least cost, wrong cells plus ones
+    of V and W. Without labels all records are of one class, and there are no alterations.
+
+    Parameters
+    ----------
+    n_components : int
+    alteration : weight α of the ones of alterations; the larger, the fewer
+    grid : thresholds to try, equidistant on [0, 1], but for 0
+    max_iter : iterations at most
+    tol : stop when the objective changes by less than this share
+    dtype : "float32" or "float64"
+    time_limit, binarize_threshold, random_state : as in `ELBMF`
+
+    Attributes
+    ----------
+    components_ : V, bool array, n_components × n_features
+    classes_ : labels, ascending
+    alterations_ : W, bool array, classes × n_components × n_features; None for trivial data
+    relaxed_components_ : V before the threshold
+    history_ : loss, objective and integrality gap per iteration
+    integrality_gap_, converged_, n_iter_, supports_, complete_ : as in `ELBMF`
+
+    References
+    ----------
+    S. Hess and K. Morik. C-SALT: Mining Class-Specific ALTerations in Boolean Matrix Factorization. ECML PKDD 2017.
+
+    Examples
+    --------
+    >>> from felb.data import load
+    >>> from felb import CSalt
+    >>> zoo = load("zoo")
+    >>> milk = zoo.toarray()[:, zoo.columns.index("milk")]
+    >>> model = CSalt(n_components=4, random_state=0).fit(zoo, milk)
+    >>> model.alterations_.shape, bool((model.alterations_ & model.components_).any())
+    ((2, 4, 17), False)
+    """
+
+    def fit(self, X: Any, y: Any = None, *, verbose: bool = False) -> Self:
+        """Find the components of X and the alterations of the classes y.
+
+        Parameters
+        ----------
+        X : records × features, 0/1
+        y : label of each record; without it there is one class
+        verbose : show a progress bar over the iterations
+        """
+        self.fit_transform(X, y, verbose=verbose)
+        return self
+
+    def fit_transform(  # type: ignore[override]
+        self, X: Any, y: Any = None, *, verbose: bool = False
+    ) -> NDArray[np.bool_]:
+        """Fit and return U, the rows of class a assigned to V ∨ W_a; `transform` assigns rows to V."""
+        self._labels = y
+        try:
+            return super().fit_transform(X, verbose=verbose)
+        finally:
+            del self._labels

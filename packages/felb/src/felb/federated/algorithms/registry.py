@@ -125,6 +125,8 @@ CENTRALIZED = (
                 ("neumann2020biclustering",)),
     MethodEntry("faststep", "felb.centralized.faststep:FastStepMethod",
                 "non-negative factors whose product is cut by a step", ("araujo2016faststep",)),
+    MethodEntry("c-salt", "felb.centralized.csalt:CSaltMethod",
+                "components that classes of records share, with alterations in single classes", ("hess2017csalt",)),
 )
 # fmt: on
 POST_HOC = tuple(
