@@ -190,7 +190,6 @@ def resume(
 
 
 RECORDED = (
-)
     "clients",
     "split",
     "client_column",

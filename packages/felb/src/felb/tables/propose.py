@@ -164,7 +164,7 @@ class _Counting:
             raise InputError(f"{source.name}: holds no records")
         self._check_keys(records, leave_out)
         columns: dict[str, ColumnSummary] = {}
-        doubtful = {}
+        doubtful: dict[str, int] = {}
         for column in source.columns:
             if column in (self._roles.record, *leave_out):
                 continue
