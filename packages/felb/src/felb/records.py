@@ -276,7 +276,7 @@ _WORDS: dict[Any, str] = {
 def check_fields(record: Any, *, of: str = "") -> None:
     """Raise unless every field of a dataclass has a value of its declared type; `of` begins the message."""
     values = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    check_types(values, _hints(type(record)), of=of)
+    check_types(values, _hints(type(record)), of=of)  # type: ignore[arg-type]
 
 
 def check_types(values: Mapping[str, Any], hints: Mapping[str, Any], *, of: str = "") -> None:
@@ -290,7 +290,7 @@ def check_types(values: Mapping[str, Any], hints: Mapping[str, Any], *, of: str 
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 

@@ -83,3 +83,17 @@ def test_a_changed_result_is_shown_on_request_and_says_so(felb, in_folder):
         assert done.json["unverified"]
     assert "unverified" in felb("show", "out", "--unverified").out
     assert "unverified" in (in_folder / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_names_of_records_are_kept_with_their_assignments(felb, in_folder):
+    rows = [f"p{i},{i % 2},{(i + 1) % 2},{'ns'[i % 2]}" for i in range(20)]
+    (in_folder / "t.csv").write_text("\n".join(["patient,a,b,site", *rows]) + "\n")
+    how = ("--method", "grecond+or", "-k", 2, "--client-column", "site", "--record-column", "patient")
+    assert felb("simulate", "t.csv", *how, "-o", "out").code == 0
+    with (in_folder / "out" / "assignments" / "n.csv").open(newline="") as file:
+        assert [row["record"] for row in csv.DictReader(file)] == [f"p{i}" for i in range(0, 20, 2)]
+    how = ("--method", "grecond", "-k", 2, "--client-column", "site", "--record-column", "patient")
+    assert felb("fit", "t.csv", *how, "-o", "alone").code == 0
+    assert "p19" in (in_folder / "alone" / "assignments" / "centralized.csv").read_text()
+    assert felb("score", "alone", "t.csv", "--client-column", "site", "--record-column", "patient").code == 0
+    assert felb("interpret", "alone", "--json").code == 0

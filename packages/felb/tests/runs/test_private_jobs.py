@@ -216,7 +216,7 @@ def test_another_epsilon_is_not_slipped_in(job, out, unfinished):
         ({"delta": 1e-6}, "needs epsilon"),
         ({"epsilon": 0}, "epsilon must be positive"),
         ({"epsilon": 1, "row_bond": 3}, "has no 'row_bond'; it has epsilon, delta"),
-        ({"epsilon": 1, "row_bound": "many"}, "not understood"),
+        ({"epsilon": 1, "row_bound": "many"}, "row_bound must be a whole number"),
         ({"epsilon": 1, "noise": "nowhere"}, "noise must be one of client, distributed"),
     ],
 )

@@ -280,8 +280,7 @@ def stability_among(
 
 def is_found(match: Any, chance: Any) -> NDArray[np.bool_]:
     """Tell which matches are at least half of the way from chance to identity."""
-    found: NDArray[np.bool_] = np.asarray(match - chance >= FOUND * (1 - chance)) & np.asarray(match > 0)
-    return found
+    return np.asarray((match - chance >= FOUND * (1 - chance)) & (match > 0), dtype=bool)
 
 
 def expected_match(V: NDArray[np.bool_], W: NDArray[np.bool_], places: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -295,9 +294,7 @@ def expected_match(V: NDArray[np.bool_], W: NDArray[np.bool_], places: NDArray[n
     a = np.count_nonzero(V, axis=1).astype(float)
     b = np.where(places == NO_MATCH, 0, np.count_nonzero(W, axis=1)[places] if len(W) else 0).astype(float)
     shared = a * b / V.shape[1]
-    expected: NDArray[np.float64] = np.zeros_like(a)
-    np.divide(shared, a + b - shared, out=expected, where=a + b - shared > 0)
-    return expected
+    return np.asarray(np.divide(shared, a + b - shared, out=np.zeros_like(a), where=a + b - shared > 0))
 
 
 @dataclass(frozen=True, slots=True)

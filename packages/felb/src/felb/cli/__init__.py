@@ -121,8 +121,7 @@ def main(args: list[str] | None = None) -> NoReturn:
         with stopping_on_signals():
             outcome: Any = felb.main(args=args, prog_name="felb", standalone_mode=False)
     except click.ClickException as error:
-        suggest_command(error)
-        error.show()
+        suggest_command(error).show()
         sys.exit(error.exit_code)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         cause = error.__cause__ or error  # click wraps the interruption
@@ -163,15 +162,16 @@ def silence_output() -> None:
         os.dup2(null, sys.stdout.fileno())
 
 
-def suggest_command(error: click.ClickException) -> None:
-    """Add the command that may have been meant to the error about one that does not exist."""
+def suggest_command(error: click.ClickException) -> click.ClickException:
+    """Return the error about a command that does not exist with the one that may have been meant."""
     ctx = getattr(error, "ctx", None)
     found = re.match(r"No such command '(.*)'\.$", error.message)
     if found is None or ctx is None or not isinstance(ctx.command, click.Group):
-        return
+        return error
     close = difflib.get_close_matches(found[1], ctx.command.list_commands(ctx), n=1)
-    if close and "Did you mean" not in error.format_message():  # newer versions of click say it of loaded commands
-        error.message += f" Did you mean {close[0]!r}?"
+    if not close or "Did you mean" in error.format_message():  # newer versions of click say it of loaded commands
+        return error
+    return click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx)
 
 
 def tell(message: str, error: BaseException) -> None:

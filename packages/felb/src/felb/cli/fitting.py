@@ -74,6 +74,7 @@ def run_job(
 )
 @options.seed
 @options.client_column_left_out
+@options.record_column
 @options.reading
 @options.force
 @options.as_json
@@ -83,7 +84,8 @@ def fit_command(**given: Any) -> None:
     DATA is a file (.csv .tsv .npz .npy .mat .mtx .parquet .dat .fimi .h5ad .felb), a data set of felb (`felb data
     list`), or with --schema a raw table: a file or the URL of a database (duckdb:// sqlite:// postgresql:// omop://).
     The output folder contains the components (components.csv, .npz), the assignment of each row
-    (assignments/centralized.npz), and result.json with parameters, seed, version, data fingerprint, scores and history.
+    (assignments/centralized.npz, and .csv if the records have names), and result.json with parameters, seed, version,
+    data fingerprint, scores and history.
     With --epsilon the components can be published under the guarantee that the result states; scores, supports and the
     fingerprint are then omitted.
 
@@ -139,6 +141,7 @@ def fit_command(**given: Any) -> None:
 @options.privacy_spec()
 @options.disclosure("none")
 @options.seed
+@options.record_column
 @options.reading
 @options.force
 @options.as_json

@@ -136,6 +136,11 @@ data_of_run = option(
 client_column_left_out = option(
     "--client-column", "Column with the name of the client of each row; it is not used as a feature.", "NAME"
 )
+record_column = option(
+    "--record-column",
+    "Column with the names of the records; it is not a feature, and assignments are named by it.",
+    "NAME",
+)
 client_column_of_data = option("--client-column", "Column of the data with the name of the client of each row.", "NAME")
 split = option(
     "--split",

@@ -104,6 +104,7 @@ def _tabulate_pairs(pairs: Sequence[Pair], shown: int) -> Table:
 @options.result
 @click.argument("data")
 @options.client_column_left_out
+@options.record_column
 @options.reading
 @options.as_json
 @unverified_option

@@ -351,9 +351,11 @@ def read_table(path: Path, bounds: Bounds, options: ReadOptions, delimiter: str)
     (`missing` is not "error"), a first line of numbers and empty cells could be either, and is refused. Columns that
     are not asked for are left out, whatever they hold; a table without names is read as a whole.
     """
-    header, delimiter = options.header, find_separator(path, bounds, delimiter)
+    header = options.header
     with open_text(path, bounds) as file:
-        records = text_records(file, delimiter, bounds)
+        line_1 = next(_lines(file, bounds), "")
+        delimiter = choose_separator(line_1, delimiter)
+        records = text_records(file, delimiter, bounds, line_1)
         first = next(records, None)
         if first is None:
             raise InputError("the file is empty; it needs one line per record")
@@ -428,12 +430,18 @@ def find_separator(path: Path, bounds: Bounds, usual: str) -> str:
             line = file.readline(bounds.line + 1)
     except (OSError, EOFError, UnicodeDecodeError):  # reading the file says what is wrong with it
         return usual
+    return choose_separator(line, usual)
+
+
+def choose_separator(line: str, usual: str) -> str:
+    """Return what separates the cells of a line: `usual`, or another separator if the line has none of it."""
     return usual if usual in line else next((mark for mark in SEPARATORS if mark in line), usual)
 
 
-def text_records(file: IO[str], delimiter: str, bounds: Bounds) -> Iterator[tuple[int, list[str]]]:
+def text_records(file: IO[str], delimiter: str, bounds: Bounds, line_1: str = "") -> Iterator[tuple[int, list[str]]]:
     """Yield (number of its first line, cells) of every record; empty lines may only stand at the end."""
-    reader = csv.reader(_lines(file, bounds), delimiter=delimiter, strict=True)
+    lines = itertools.chain([line_1] if line_1 else [], _lines(file, bounds))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     line, empty = 1, 0
     try:
         for cells in reader:

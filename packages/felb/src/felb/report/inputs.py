@@ -203,7 +203,7 @@ def _read_stability(folder: Path, n_components: int) -> Stability | None:
     return found
 
 
-READING = ("client_column", "header", "binarize_threshold", "missing", "unknown")
+READING = ("client_column", "record_column", "header", "binarize_threshold", "missing", "unknown")
 """How data was read; a result remembers it."""
 
 

@@ -74,7 +74,8 @@ def fit(
         return _start(alone, method, folder, force=force, on_plan=on_plan, on_round=on_round)
     assert isinstance(method, CentralizedMethod)
     check_parameters(method)
-    matrix, schema = job.read().matrix, job.read_schema()
+    table, schema = job.read(), job.read_schema()
+    matrix = table.matrix
     check_shards({CENTRALIZED: matrix})
     method.check_cells(matrix)
     folder.begin(job, force=force)
@@ -91,7 +92,7 @@ def fit(
             schema=schema,
             features=feature_counts(matrix, found.U, found.V),
         )
-        folder.finish(result, {CENTRALIZED: found.U})
+        folder.finish(result, {CENTRALIZED: found.U}, None if table.rows is None else {CENTRALIZED: table.rows})
     except BaseException:
         folder.discard()  # keeps no journal
         raise
@@ -188,7 +189,17 @@ def resume(
         return _play(ready, folder, on_plan, on_round)
 
 
-RECORDED = ("clients", "split", "client_column", "participation", "secure", "header", "binarize_threshold", "missing")
+RECORDED = (
+    "clients",
+    "split",
+    "client_column",
+    "record_column",
+    "participation",
+    "secure",
+    "header",
+    "binarize_threshold",
+    "missing",
+)
 """What a result says about its job beside the parameters of the method, in this order."""
 
 
@@ -220,6 +231,7 @@ class Prepared:
     run : plays the algorithm on the engine that holds the data; takes the options that engines have in common
     features : counts how the records are explained after the run, feature by feature; None if it is not known
     schema : by which the data was read
+    records : names of the records of each client, if they are known
     """
 
     job: Job
@@ -232,6 +244,7 @@ class Prepared:
     run: Callable[..., Run]
     features: Callable[[Run], FeatureCounts | None] = lambda _: None
     schema: Schema | None = None
+    records: Mapping[str, tuple[str, ...]] | None = None
 
 
 @contextmanager
@@ -251,7 +264,12 @@ def prepare(job: Job, method: FederatedMethod) -> Prepared:
     check_parameters(method)
     table = job.read()
     matrix = table.matrix
-    shards = {CENTRALIZED: matrix} if job.centralized else split(matrix, job.labels(table))[0]
+    if job.centralized:
+        shards, rows_of = {CENTRALIZED: matrix}, {CENTRALIZED: np.arange(len(matrix))}
+    else:
+        shards, rows_of = split(matrix, job.labels(table))
+    names = table.rows
+    records = None if names is None else {who: tuple(names[i] for i in at) for who, at in rows_of.items()}
     check_shards(shards)
     method.check_rank(job.n_components, matrix.shape)
     if not job.centralized:
@@ -274,7 +292,9 @@ def prepare(job: Job, method: FederatedMethod) -> Prepared:
     )
     rows, data = {name: len(shard) for name, shard in shards.items()}, describe_data(job, matrix)
     known = data["fingerprint"] or matrix.fingerprint()
-    return Prepared(job, method, algorithm, rows, matrix.columns, data, known, play, count_features, job.read_schema())
+    return Prepared(
+        job, method, algorithm, rows, matrix.columns, data, known, play, count_features, job.read_schema(), records
+    )
 
 
 def _prepare_on_cluster(job: Job, method: FederatedMethod, client: Any) -> Prepared:
@@ -341,7 +361,7 @@ def _play(
         )
         if job.rules is not None:
             result = result.disclosed(job.rules)
-        folder.finish(result, finished.assignments)
+        folder.finish(result, finished.assignments, ready.records)
     return result
 
 

@@ -18,11 +18,11 @@ from felb.privacy.outbound_log import OutboundLog, keep_lines, read_log, read_ou
 from felb.records import NEW, beside, clear_leftovers, read_record, remove_folder, replace_folder, replacing, try_lock
 from felb.runs import OUTBOUND, RESULT
 from felb.runs.job import Job
-from felb.runs.result import file_stem
+from felb.runs.result import ASSIGNMENTS, file_stem
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -175,8 +175,15 @@ class RunFolder:
                 log.close()
             self._release_lock()
 
-    def finish(self, result: Result, assignments: Mapping[str, NDArray[np.bool_]]) -> None:
+    def finish(
+        self,
+        result: Result,
+        assignments: Mapping[str, NDArray[np.bool_]],
+        records: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         """Write the result into a folder of its own and put that in its place.
+
+        Where the names of the `records` of each client are known, assignments are also stored as CSV files.
 
         Journal, responses and job stay in the folder of the unfinished run, so that nothing of them is ever in one that
         may be published. Stopped before the result is in its place, the run can still be resumed; stopped after, what
@@ -189,6 +196,12 @@ class RunFolder:
         complete.mkdir()
         if (self.work / OUTBOUND).is_dir():
             shutil.copytree(self.work / OUTBOUND, complete / OUTBOUND, ignore=shutil.ignore_patterns(".*.head"))
+        if records is not None:
+            from felb.runs.apply import write_assignment
+
+            (complete / ASSIGNMENTS).mkdir()
+            for client, U in assignments.items():
+                write_assignment(complete / ASSIGNMENTS / f"{file_stem(client)}.csv", U, records[client])
         result.write(complete, assignments)
         with replacing(self.work / DONE) as partial:
             partial.write_text(_digest(complete / RESULT), encoding="ascii")

@@ -44,6 +44,7 @@ class Job:
     privacy : keywords of `felb.privacy.Privacy`, the privacy specification; None for no noise
     disclosure : disclosure rules for a run without noise, a preset or a table, see `felb.privacy.disclosure`; None for
         no rules
+    record_column : column with the names of the records, under which assignments are also stored as CSV files
     fingerprint, version : of the data and of felb when the job was started; a resumed job must find the same
 
     Examples
@@ -73,6 +74,7 @@ class Job:
     block_rows: int | None = None
     privacy: Mapping[str, Any] | None = None
     disclosure: str | Mapping[str, Any] | None = None
+    record_column: str | None = None
     fingerprint: str | None = None
     version: str | None = None
 
@@ -83,12 +85,14 @@ class Job:
             raise InputError(f"unknown split {self.split!r}; use {', '.join(others)} or {last}")
         if self.clients is not None and self.client_column is not None:
             raise InputError("give either a number of clients or a client column, not both")
-        for text in (self.data, self.unknown, self.schema, self.client_column, self.dask):
+        for text in (self.data, self.unknown, self.schema, self.client_column, self.record_column, self.dask):
             if isinstance(text, str):
                 check_storable(text)
         check_no_password(self.data)
         if self.dask is not None and self.unknown is not None:
             raise InputError("a file of unknown cells does not go with Dask; mark them in the data, missing='unknown'")
+        if self.dask is not None and self.record_column is not None:
+            raise InputError("names of records are not read on Dask; leave them out", parameter="record_column")
         if self.secure and (self.dask is not None or self.centralized):
             raise InputError(
                 "secure aggregation is for several clients; one owner of all rows needs none", parameter="secure"
@@ -143,6 +147,7 @@ class Job:
         return read_data(
             self.data,
             client_column=self.client_column,
+            record_column=self.record_column,
             header=self.header,
             binarize_threshold=self.binarize_threshold,
             missing=self.missing,

@@ -515,7 +515,10 @@ def seal(folder: Path, told: Mapping[str, Any]) -> None:
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a regular file."""
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        found = hashlib.sha256()
+        while piece := file.read(PIECE):
+            found.update(piece)
+    return found.hexdigest()
 
 
 def digest_record(content: Mapping[str, Any]) -> str:
