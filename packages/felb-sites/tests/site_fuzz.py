@@ -379,11 +379,12 @@ class HostileSite:
         header = Header(FEDERATION, "r1", 0, COORDINATOR, NAMES, "sums", self.number)
         keys = {name: key.seal_public for name, key in self.keys.items()}
         sent = seal(mutated_header(header, rng), b"x", self.run_key, receivers=keys).to_bytes()
+        batch = msgspec.msgpack.encode([sent])
         place, body = rng.choice(
             [
-                *(("/v1/runs", mutated([run_], rng)), ("/v1/forget", mutated([forget], rng)), ("/v1/envelope", sent)),
+                *(("/v1/runs", mutated([run_], rng)), ("/v1/forget", mutated([forget], rng)), ("/v1/envelopes", batch)),
                 *(("/v1/close", mutated([b'{"run": "r9"}'], rng)), ("/v1/members", mutated([self.members.data], rng))),
-                ("/v1/envelope", mutated([sent], rng)),
+                ("/v1/envelopes", mutated([batch], rng)),
             ]
         )
         if rng.random() < 0.1:

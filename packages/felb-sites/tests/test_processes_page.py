@@ -37,4 +37,4 @@ def test_a_process_loads_the_modules_of_its_row(process, module, told):
 def test_the_page_says_who_has_no_numpy():
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert "The courier loads no NumPy" in text
-    assert "The supervisor loads no NumPy" in text
+    assert "The relay and the supervisor load no NumPy" in text

@@ -131,8 +131,8 @@ def test_a_run_killed_at_its_end_keeps_its_journal_to_itself_and_goes_on(
     new = Job("zoo", method, 3, clients=2, privacy=privacy, parameters=parameters)
     held = []
 
-    def hold(self, result, assignments):
-        held.append((self, result, assignments))
+    def hold(*arguments):
+        held.append(arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

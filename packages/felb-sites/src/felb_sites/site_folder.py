@@ -160,7 +160,7 @@ class Site:
         changes = {name: self._stored(value) if name in PATHS else value for name, value in changes.items()}
         raw = {**known, **changes, "policy": {**known.get("policy", {}), **(policy or {})}}
         config = self._config_of(raw)
-        _write_json(self.settings_path, raw, mode=0o600)  # the courier's user has no business with it
+        _write_json(self.settings_path, raw)
         return config
 
     def config(self) -> SiteConfig:
@@ -201,9 +201,8 @@ def _member(name: str, vault: Identity, transport: Identity) -> Member:
     return Member(name, vault.sign_public, vault.seal_public, transport.sign_public)
 
 
-def _write_json(path: Path, data: Any, *, mode: int = 0o644) -> None:
+def _write_json(path: Path, data: Any) -> None:
     with replacing(path) as partial:
-        partial.touch(0o600)  # the courier's user passes the folder of the vault
+        partial.touch(0o600)  # the courier's user has no business with it
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1) + b"\n")
-        partial.chmod(mode)
     sync_folder(path.parent)

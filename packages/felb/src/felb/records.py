@@ -321,9 +321,9 @@ def _describe(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "a table"
+        return f"a table in which every value is {_describe(inner[1])}"
     if isinstance(origin, type) and issubclass(origin, Collection):
-        return "a list"
+        return f"a list in which every value is {_describe(inner[0])}"
     return _WORDS.get(hint, getattr(hint, "__name__", str(hint)))
 
 

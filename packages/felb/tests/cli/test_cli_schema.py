@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from results import reseal
 
 
 @pytest.fixture
@@ -110,6 +111,7 @@ def test_categories_that_exclude_each_other_are_warned_about(felb, in_folder):
     felb("schema", "infer", "x.csv", "-o", "x.toml")
     assert felb("fit", "x.csv", "--schema", "x.toml", "-k", 1, "--method", "grecond", "-o", "out").code == 0
     sp.save_npz("out/components.npz", sp.csr_array(np.ones((1, 3), dtype=bool)))
+    reseal(in_folder / "out")
     found = felb("show", "out")
     assert "sex: F | sex: M, a" in found.out
     assert "warning: component 0 holds 'sex: F' and 'sex: M', which exclude each other" in found.err

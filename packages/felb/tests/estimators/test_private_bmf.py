@@ -105,7 +105,7 @@ def test_what_cannot_be_had_in_private_is_refused_before_anything_leaves(options
 
 
 @pytest.mark.usefixtures("nothing_runs")
-@pytest.mark.parametrize("package", ["dp_accounting.pld", "opendp.prelude"])
+@pytest.mark.parametrize("package", ["dp_accounting.pld", "opendp.measurements"])
 def test_without_the_extra_nothing_leaves(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     _sampler.cache_clear()

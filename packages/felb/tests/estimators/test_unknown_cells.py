@@ -153,8 +153,8 @@ def test_rows_and_columns_of_which_nothing_is_known():
     assert fitted.counts_.cells == (~cells).sum()
     known = ~cells.all(axis=0)
     assert f1(fitted.inverse_transform(U)[20:, known], SIGNAL[20:, known]) > 0.97
-    nothing = model().fit(np.full((6, 5), np.nan))
-    assert nothing.counts_ == Counts()
+    with pytest.raises(felb.InputError, match="all cells of the data are unknown"):
+        model().fit(np.full((6, 5), np.nan))
 
 
 def test_transform_predicts_what_is_unknown_in_new_rows():

@@ -82,7 +82,7 @@ def test_values_off_the_scale_and_integers_on_a_grid_are_refused():
 
 
 def test_without_the_sampler_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    monkeypatch.setitem(sys.modules, "opendp.measurements", None)
     discrete._sampler.cache_clear()
     with pytest.raises(MissingExtraError, match=r"felb\[privacy\]"):
         discrete_gaussian(5.0, 3)

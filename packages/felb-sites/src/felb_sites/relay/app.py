@@ -409,7 +409,7 @@ class RelayApps:
         most = max((run.most_bytes for run in self.store.runs.values()), default=0) + BATCH * MOST_HEADER
         try:
             sent = msgspec.msgpack.decode(await _read(request, most, self.limits.body, drained=_DRAINED), type=_Batch)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise FederationError("no envelopes") from error
         checked = [(self._check_own(data), data) for data in sent]
         found = self.store.put_all(checked)

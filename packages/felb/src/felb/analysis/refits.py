@@ -122,7 +122,7 @@ class Stability:
             "seed": self.seed,
             "components": self.rows(),
             "match": self.match.tolist(),
-            "chance": None if self.chance is None else np.round(self.chance, DIGITS).tolist(),
+            "chance": None if self.chance is None else self.chance.tolist(),
             "features": np.round(self.features, DIGITS).tolist(),
         }
 

@@ -74,7 +74,7 @@ def infer_command(data: str, out: str, force: bool, as_json: bool, **settings: A
     schema.write(out, force=force)
     _print_schema(schema, {"schema": out, "records": summary.records}, summary.skipped, as_json=as_json)
     for column, count in summary.doubtful.items():
-        click.echo(
+        echo(
             f"note: {count} records hold 'None' in {column!r}, which is read as missing; if it is a category, list "
             "missing_values without it in the schema",
             err=True,

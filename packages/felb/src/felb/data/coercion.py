@@ -79,7 +79,7 @@ def _check_tabular(data: Any) -> None:
     """Raise for the name of a file and for a dict, which an array would be made of."""
     if isinstance(data, str | PathLike):
         raise InputError(f"{os.fspath(data)!r} is a name; read the file first: felb.data.read(NAME).matrix")
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and not hasattr(data, "tocsr"):  # SciPy derives its DOK format from dict
         raise InputError("this is a dict; make a frame of it (pandas.DataFrame), or read a file by felb.data.read")
 
 

@@ -6,22 +6,34 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from felb.federated.tasks import TaskSpec
 
 
 @cache
-def all_tasks() -> dict[str, TaskSpec]:
-    """Return the tasks of all methods of felb, by name, as they are declared beside their functions."""
+def tasks_of(method: str) -> Mapping[str, TaskSpec]:
+    """Return the tasks of a method by name, as they are declared beside their functions."""
+    from felb.federated.algorithms.registry import make_algorithm
+
+    return make_algorithm(method, 1, 1, {}, centralized=True).tasks
+
+
+def find_tasks() -> Iterator[Mapping[str, TaskSpec]]:
+    """Yield the tasks of the default method and then of the others; what a method needs is imported in its turn."""
+    from felb.federated.algorithms.registry import FEDERATED
+
+    for name in (*(entry.name for entry in FEDERATED), "asso+vote", "asso+aligned-vote"):
+        yield tasks_of(name)
     from felb.federated.algorithms.private import PRIVATE_TASKS
-    from felb.federated.algorithms.registry import FEDERATED, make_algorithm
     from felb.federated.tasks import declare
 
-    found = declare(*PRIVATE_TASKS)
-    for name in (*(entry.name for entry in FEDERATED), "asso+vote", "asso+aligned-vote"):
-        found |= make_algorithm(name, 1, 1, {}, centralized=True).tasks
-    return found
+    yield declare(*PRIVATE_TASKS)
+
+
+def all_tasks() -> dict[str, TaskSpec]:
+    """Return the tasks of all methods of felb, by name."""
+    return {name: spec for tasks in find_tasks() for name, spec in tasks.items()}
 
 
 def phase_of(task: str) -> str:
@@ -32,7 +44,7 @@ def phase_of(task: str) -> str:
     >>> phase_of("gram_sketch"), phase_of("column_counts")
     ('initialisation', 'column counts')
     """
-    found = all_tasks().get(task)
+    found = next((tasks[task] for tasks in find_tasks() if task in tasks), None)
     return task.replace("_", " ") if found is None else found.phase
 
 
