@@ -450,7 +450,10 @@ def test_sites_listen_on_no_port_and_sockets_and_logs_are_for_their_owner(distur
         if line.split()[3] == "0A"
     }
     for name, process in local.processes.items():
-        held = {str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()}
+        held = set()
+        for entry in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+                held.add(str(entry.readlink()))
         inodes = {link.removeprefix("socket:[").rstrip("]") for link in held if link.startswith("socket:[")}
         assert len(inodes & listening) == (1 if name == "relay" else 0), name
     sockets = [path for path in local.folder.rglob("*") if path.is_socket()]
@@ -475,8 +478,9 @@ def test_a_second_start_of_a_federation_or_a_vault_is_refused(disturbed):
 
 
 @contextlib.contextmanager
-def small_disk(folder, megabytes=24):
+def small_disk(folder):
     """Put a folder and what is in it on a disk of its own that is soon full."""
+    megabytes = 16 + sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) // (1 << 20)
     aside = folder.with_name(f"{folder.name}-aside")
     folder.rename(aside)
     folder.mkdir(mode=0o700)

@@ -8,7 +8,9 @@ asks the round again.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Mapping  # noqa: TC003  # a stored status is read by its types
@@ -27,7 +29,6 @@ from felb.records import parse_record, read_record, replacing, sync_folder, try_
 from felb_sites.run_plan import RUN_ID, Plan
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 RUNS = "runs"
@@ -135,6 +136,8 @@ class RunRecord:
     def _db(self) -> sqlite3.Connection:
         """The file; opened when it is first needed, by the process that holds the lock."""
         if self._opened is None:
+            with contextlib.suppress(FileExistsError):  # for its owner; SQLite gives its other files the same mode
+                os.close(os.open(self.folder / RECORD, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             self._opened = sqlite3.connect(self.folder / RECORD, isolation_level=None)
             with self._telling():
                 for pragma in ("journal_mode=wal", "synchronous=full", "wal_autocheckpoint=8192"):

@@ -36,7 +36,7 @@ from felb_sites.vault.session import NotKept, Session, check_budget, read_plan
 from felb_sites.vault.snapshot import draw_rows, find_snapshot, open_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -64,6 +64,8 @@ LITTLE = 0.2
 RECEIPT_SECONDS = 0.5
 """A receipt waits so long for an envelope that takes it along."""
 MOST_RECEIPTS = 64
+MOST_LATER = 8
+"""Envelopes that could not be dealt with yet and are tried again; the relay keeps the others."""
 SECURE = "secure"
 """The name under which the state of secure sums is kept."""
 PENDING, ROSTER = "pending", "roster"
@@ -113,6 +115,10 @@ class Verdict:
     by: str = ""
 
 
+class _TooEarlyError(Exception):
+    """A message came before the sums from which the request of its round follows."""
+
+
 class Vault:
     """Answers for one site.
 
@@ -148,6 +154,7 @@ class Vault:
         self._secure_site_kept: tuple[SignedMembers | None, Plan, SecureSite] | None = None
         self._members = self._load_members()
         self._work = threading.Lock()
+        self._later: dict[bytes, bytes] = {}  # envelopes that could not be dealt with yet, by their digest
         self._posted = threading.Condition()
         self.connection = NOT_CONNECTED, time.time()
 
@@ -156,27 +163,46 @@ class Vault:
     def deliver(self, envelopes: Sequence[bytes]) -> None:
         """Deal with envelopes in their order; whatever is wrong with one is noted here and told to nobody."""
         with self._work:
-            self._rounds.clear()
-            for data in envelopes:
-                name = digest(data)
-                with self._dealing(name):
-                    self._take(data, name)
-            for run in list(self._rounds):  # a site that was away answers the last round, not those that are over
-                with self._dealing(*(name for _, name in self._rounds[run])):
-                    try:
-                        self._answer(run)
-                    finally:
-                        del self._rounds[run]
-            self._acknowledged.clear()
+            self._deal(envelopes)
+            self._deal(tuple(self._later.values()))  # what came too early may be due now
         self._wake()
 
+    def _deal(self, envelopes: Sequence[bytes]) -> None:
+        bodies = {digest(data): data for data in envelopes}
+        self._rounds.clear()
+        for name, data in bodies.items():
+            with self._dealing(bodies, name):
+                self._take(data, name)
+        for run in list(self._rounds):  # a site that was away answers the last round, not those that are over
+            with self._dealing(bodies, *(name for _, name in self._rounds[run])):
+                try:
+                    self._answer(run)
+                finally:
+                    del self._rounds[run]
+        self._acknowledged.clear()
+
+    def _try_again(self) -> None:
+        """Deal with what could not be kept before, unless the vault is busy."""
+        if self._later and self._work.acquire(blocking=False):
+            try:
+                self._deal(tuple(self._later.values()))
+            finally:
+                self._work.release()
+
     @contextmanager
-    def _dealing(self, *names: bytes) -> Iterator[None]:
-        """Acknowledge envelopes once they were dealt with; after a full disk they are not, so that they come again."""
+    def _dealing(self, bodies: Mapping[bytes, bytes], *names: bytes) -> Iterator[None]:
+        """Acknowledge envelopes once they were dealt with; those that could not be, as by a full disk, wait here."""
+        for name in names:
+            self._later.pop(name, None)
         try:
             yield
-        except (sqlite3.Error, OSError, NotKept) as error:
-            log.warning("an envelope could not be kept: %s", error)
+        except (sqlite3.Error, OSError, NotKept, _TooEarlyError) as error:
+            if not isinstance(error, _TooEarlyError):
+                log.warning("an envelope could not be kept: %s", error)
+            for name in names:
+                self._later[name] = bodies[name]
+            while len(self._later) > MOST_LATER:
+                self._later.pop(next(iter(self._later)))
             return
         except (FelbError, ValueError) as error:
             said = str(error) if isinstance(error, FelbError) else type(error).__name__
@@ -201,7 +227,8 @@ class Vault:
             left = end - time.monotonic()
             waiting = self.store.row("select 1 from receipts") is not None
             with self._posted:
-                self._posted.wait(max(0.0, min(left, RECEIPT_SECONDS if waiting else left)))
+                self._posted.wait(max(0.0, min(left, RECEIPT_SECONDS if waiting or self._later else left)))
+            self._try_again()
             if waiting and not self.store.outgoing(sent, 1):
                 self._post_receipts()
             elif time.monotonic() >= end:
@@ -723,6 +750,8 @@ class Vault:
     ) -> tuple[NDArray[np.int64], bytes]:
         """Return the input that is ordered; a session that has computed it is added to `computed`, to be committed."""
         request, run = session.request, session.plan.run_id
+        if order.round > (-1 if request is None else request.round):
+            raise _TooEarlyError
         if request is None or (order.round, order.request) != (request.round, request_digest(request)):
             raise Refusal("an input was ordered for another request", code="request")
         values = session.find()
