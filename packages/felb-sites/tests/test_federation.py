@@ -12,6 +12,7 @@ from felb.data import partition, planted
 from felb.data.partition import split
 from felb.engines.local import run as simulate
 from felb.errors import FederationError, InputError
+from felb.privacy.disclosure import Disclosure
 from felb_sites.coordinator.local import LocalFederation
 from felb_sites.coordinator.run import overview, run_deployed
 from felb_sites.coordinator.settings import DeployedRun
@@ -59,7 +60,7 @@ def test_a_run_over_processes_ends_with_the_components_of_its_simulation(local, 
     parameters = {} if method == "bmf" else {"max_iter": 20}
     run = settings(f"equal-{method}-{secure}", method, secure=secure, parameters=parameters)
     result = play(local, run)
-    simulated = simulate(run.plan.algorithm(), make_shards(), seed=0)
+    simulated = simulate(run.plan.algorithm(), make_shards(), seed=0, disclosure=Disclosure())
     np.testing.assert_array_equal(result.outcome.components, simulated.outcome.components)
     assert all(line.get("masked", False) == secure for line in lines(local, "site-1", run.plan.run_id))
 

@@ -18,6 +18,7 @@ from felb.data import partition, planted
 from felb.data.partition import split
 from felb.engines.local import run as simulate
 from felb.errors import InputError
+from felb.privacy.disclosure import Disclosure
 from felb_sites.coordinator.local import LocalFederation
 from felb_sites.coordinator.run import run_deployed
 from felb_sites.coordinator.settings import DeployedRun
@@ -80,7 +81,7 @@ def test_clear_and_masked_runs_by_a_flare_job_end_with_the_components_of_their_s
             plan = Plan(f"by-flare-{secure}", "bmf", 3, 12, {"effort": "fast"})
             run = DeployedRun(plan, Terms(quorum=3), SITES, None, secure=secure)
             result = run_deployed(local.federation, run, tmp_path / plan.run_id, patience=60)
-            simulated = simulate(plan.algorithm(), local.shards, seed=0)
+            simulated = simulate(plan.algorithm(), local.shards, seed=0, disclosure=Disclosure())
             np.testing.assert_array_equal(result.outcome.components, simulated.outcome.components)
             told = Operator(local.sites["site-1"].vault).log(plan.run_id)
             assert {line.get("masked", False) for line in told} == {secure}
