@@ -750,8 +750,8 @@ class Vault:
     ) -> tuple[NDArray[np.int64], bytes]:
         """Return the input that is ordered; a session that has computed it is added to `computed`, to be committed."""
         request, run = session.request, session.plan.run_id
-        if order.round > (-1 if request is None else request.round):
-            raise _TooEarlyError
+        if order.round == (0 if request is None else request.round + 1):
+            raise _TooEarlyError  # its sums are on the way; an order of any other round is refused
         if request is None or (order.round, order.request) != (request.round, request_digest(request)):
             raise Refusal("an input was ordered for another request", code="request")
         values = session.find()
